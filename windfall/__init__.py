@@ -1,0 +1,1 @@
+"""windfall: an independent compiler for PyTorch programs."""

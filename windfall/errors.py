@@ -1,0 +1,52 @@
+"""The three ways in which something goes wrong, and whose turn it is then.
+
+Enters: a fact found by any room. Leaves: an exception whose class says who acts:
+
+* `UserError`: the call is wrong; the message names what is accepted, or the user's line.
+* `Unsupported`: windfall cannot compile this step; the caller runs it eagerly and counts it.
+* `InternalError`: always our bug; the caller falls back to eager (unless `strict`) and reports it.
+
+Invariant: no room catches `Exception` to hide it; whoever catches one of these also counts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """One line of the user's program, as a traceback would name it."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+class WindfallError(Exception):
+    """The base of every exception that windfall raises by itself."""
+
+
+class UserError(WindfallError):
+    """The user's call is wrong; the message says what is accepted."""
+
+
+class Unsupported(WindfallError):
+    """One step that windfall cannot compile: a numbered reason and where it stands.
+
+    `number` is a row of `frontend/breaks.py` (or of another room's table of the same shape);
+    `detail` is the particular of this occurrence.
+    """
+
+    def __init__(self, number: int, detail: str, where: SourceLine | None = None) -> None:
+        super().__init__(f"W{number:04d}: {detail}" + (f" ({where})" if where else ""))
+        self.number = number
+        self.detail = detail
+        self.where = where
+
+
+class InternalError(WindfallError):
+    """A broken invariant of windfall's own."""

@@ -1,0 +1,85 @@
+"""What each stage did: the one source of explain, logs, report and timeline.
+
+Enters: an `Event` for each stage run, graph, break, fall-back. Leaves: an ordered log that belongs
+to one compiled object. Invariant: an event holds printable facts and records, never user tensors;
+recording never raises into the program.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing that happened: `kind` is a stage's verb ("capture", "lower"), or "break",
+    "fallback", "recompile"; `record` is what the stage returned, printed only when asked for."""
+
+    kind: str
+    subject: str
+    started: float
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    record: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+Listener = Callable[[Event], None]
+
+
+class EventLog:
+    """The events of one compiled object, in order; safe to write from any thread."""
+
+    def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
+        self._events: list[Event] = []
+        self._lock = threading.Lock()
+        self._listeners = listeners
+
+    def add(self, kind: str, subject: str, record: Any = None, **facts: Any) -> Event:
+        """Note something that took no time worth telling."""
+        event = Event(kind, subject, time.perf_counter(), record=record, facts=facts)
+        self._append(event)
+        return event
+
+    @contextmanager
+    def stage(self, kind: str, subject: str) -> Iterator[Event]:
+        """Time a stage; the caller sets `event.record`. A stage that raises is noted too."""
+        event = Event(kind, subject, time.perf_counter())
+        cpu = time.thread_time()
+        try:
+            yield event
+        except BaseException as error:
+            event.facts["raised"] = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            event.seconds = time.perf_counter() - event.started
+            event.cpu_seconds = time.thread_time() - cpu
+            self._append(event)
+
+    def _append(self, event: Event) -> None:
+        with self._lock:
+            self._events.append(event)
+        for listener in self._listeners:
+            listener(event)
+
+    def snapshot(self, kind: str | None = None) -> tuple[Event, ...]:
+        """The events so far, all or of one kind."""
+        with self._lock:
+            return tuple(event for event in self._events if kind in (None, event.kind))
+
+
+def printer(kinds: dict[str, Callable[[Event], str]]) -> Listener:
+    """A listener that writes the events of these kinds to standard error, as WINDFALL_LOGS asks."""
+
+    def listen(event: Event) -> None:
+        show = kinds.get(event.kind)
+        if show is not None:
+            print(show(event), file=sys.stderr)
+
+    return listen

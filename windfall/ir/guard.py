@@ -1,0 +1,155 @@
+"""What must still be true for a compiled entry to be used again.
+
+Enters: facts on which the front end relied. Leaves: `Guard(source, check, reason)` records; the
+runtime makes the generated check of them (native first tier, Python after that), reports print
+them. Invariant: checking runs no user code and keeps no input alive; a check that meets an
+unexpected object answers False, it does not raise.
+
+A new kind of check is one class here and one row in `runtime/guards.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from windfall.errors import SourceLine
+from windfall.ir.dtype import TensorType
+from windfall.ir.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One kind of fact about the value at a source."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorIs(Check):
+    """A tensor of exactly this class, dispatch keys and type (sizes and strides may be symbolic:
+    then symbols are bound by this check and `Relation`s speak of them)."""
+
+    type: TensorType
+    exact_class: type
+    dispatch_keys: int  # raw bits of the tensor's own key set
+
+    def __str__(self) -> str:
+        return f"is {self.exact_class.__name__} {self.type} keys={self.dispatch_keys:#x}"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeIs(Check):
+    """The value's exact class."""
+
+    exact_class: type
+
+    def __str__(self) -> str:
+        return f"has type {self.exact_class.__qualname__}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IdentityIs(Check):
+    """This very object. The entry holds it weakly where that is possible."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        return f"is <{type(self.value).__name__} at {id(self.value):#x}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Equals(Check):
+    """A constant of the same exact type and value (NaN equals NaN, 0.0 is not -0.0)."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        return f"== {self.value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class LengthIs(Check):
+    """The length of an exact list, tuple, dict, set, deque or range."""
+
+    length: int
+
+    def __str__(self) -> str:
+        return f"has length {self.length}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeysAre(Check):
+    """The keys of an exact dict, in order (constant keys only)."""
+
+    keys: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"has keys {list(self.keys)!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class HasKey(Check):
+    """Whether a dict has a key: `present` says which."""
+
+    key: Any
+    present: bool
+
+    def __str__(self) -> str:
+        return f"{'has' if self.present else 'has no'} key {self.key!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class SameObjects(Check):
+    """The value at the guard's source and those at `others` are one object (`same`), or pairwise
+    different objects (not `same`)."""
+
+    others: tuple[Source, ...]
+    same: bool
+
+    def __str__(self) -> str:
+        names = ", ".join(map(str, self.others))
+        return f"{'is' if self.same else 'is not any of'} {names}"
+
+
+@dataclass(frozen=True, slots=True)
+class AmbientIs(Check):
+    """The thread's state that ops depend on; its source is `AMBIENT`. Only what is not default
+    needs a mention, but all of it is checked, always, first."""
+
+    grad_enabled: bool
+    inference_mode: bool = False
+    included_keys: int = 0
+    excluded_keys: int = 0
+    dispatch_modes: int = 0
+    function_modes: int = 0
+    function_state: int = 0  # 0 enabled, 1 subclasses disabled, 2 all disabled
+    profiled: bool = False
+    default_dtype: str = "torch.float32"
+    deterministic: bool = False
+    autocast: tuple[tuple[str, str], ...] = field(default=())  # (device, dtype) that are on
+
+    def __str__(self) -> str:
+        return f"ambient grad={self.grad_enabled} inference={self.inference_mode}" + (
+            f" autocast={dict(self.autocast)}" if self.autocast else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ambient(Source):
+    def __str__(self) -> str:
+        return "thread"
+
+
+AMBIENT: Source = _Ambient()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`check` must hold of the value at `source`; `reason` says what relied on it."""
+
+    source: Source
+    check: Check
+    reason: str
+    where: SourceLine | None = None
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.check}"

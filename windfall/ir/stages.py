@@ -1,0 +1,296 @@
+"""The records that cross rooms, in the order in which a program travels. Read this file first.
+
+    capture(state, facts)            -> Capture      frontend
+    rewrite(capture)                 -> Segment      frontend
+    differentiate(graph)             -> Joint        autograd
+    split(joint)                     -> Split        autograd
+    lower(graph)                     -> Loops        codegen
+    schedule(loops)                  -> Schedule     codegen
+    plan(schedule)                   -> MemoryPlan   codegen
+    emit(schedule, plan)             -> Module       codegen
+    build(module)                    -> Program      codegen
+    bind(program)                    -> callable     runtime
+    enter(segment, program | callable) -> Entry      runtime
+
+Each stage is a plain function from one frozen record to the next; no stage calls the next one,
+`pipeline.py` does. What is compiled at run time (a segment not seen yet, a backward variant not
+built yet) is asked of a `compile_missing` function that `pipeline` hands over.
+
+Invariant: records hold no user tensor (constants of the graph excepted) and print themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import torch
+import torch.fx
+
+from windfall.errors import SourceLine
+from windfall.ir.dtype import TensorType
+from windfall.ir.guard import Guard
+from windfall.ir.source import Source
+from windfall.ir.symint import Size
+
+# ---------------------------------------------------------------------------------- frontend
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """One placeholder of a captured graph: its name, where its value is read on each call, and
+    its type (None: a symbolic integer)."""
+
+    name: str
+    source: Source
+    type: TensorType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Why and where capturing stopped; `number` is a row of `frontend/breaks.py`."""
+
+    number: int
+    reason: str
+    detail: str
+    hint: str
+    where: SourceLine | None
+
+
+class Printable(Protocol):
+    """A part of a record that only its own room reads, and everybody may print."""
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What the front end read between an entry (or a break) and the next break (or the return)."""
+
+    name: str
+    graph: torch.fx.Graph  # torch functions and methods; placeholders stand in order of `inputs`
+    inputs: tuple[GraphInput, ...]
+    guards: tuple[Guard, ...]
+    effects: tuple[Printable, ...]  # what is replayed after the graph, in program order
+    outputs: Printable  # how live values are rebuilt from graph outputs, sources and constants
+    resume: Printable | None  # the native step that follows and where to go on; None: return
+    stopped: Break | None = None
+    origin: SourceLine | None = None
+    operations: int = 0  # how many bytecodes were interpreted
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A segment whose whole work is `return structure(graph(inputs))`, with no effect: the runtime
+    may do it in one native call. `results` says, for each leaf of the returned value, which graph
+    output it is; `structure` is "leaf" for one tensor, else "tuple" or "list" of leaves."""
+
+    results: tuple[int, ...]
+    structure: Literal["leaf", "tuple", "list"]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A capture as Python source: what users are shown and what runs where no native entry can.
+
+    `source` defines one function `name(*slots)` that assumes its guards hold: it reads the graph's
+    inputs, calls `graph_name(*tensors) -> tuple[Tensor, ...]`, replays effects, returns. Names that
+    it uses freely stand in `namespace` (`graph_name` is filled in by `enter`)."""
+
+    name: str
+    source: str
+    slots: tuple[str, ...]
+    graph_name: str
+    namespace: Mapping[str, Any]
+    capture: Capture
+    direct: Direct | None = None
+
+
+# ---------------------------------------------------------------------------------- autograd
+
+
+@dataclass(frozen=True, slots=True)
+class InputFact:
+    """What a graph does with one of its inputs."""
+
+    type: TensorType
+    mutated: bool = False  # its data are written: `Signature.writes` says with what
+    needs_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFact:
+    """What one result of a graph is.
+
+    fresh: a new tensor. input: the very object given at `base`. view_of_input: a view of input
+    `base` with `type`'s sizes and strides at `offset`. view_of_output: likewise of the fresh result
+    `base`. constant: `value`, not a tensor of the graph."""
+
+    kind: Literal["fresh", "input", "view_of_input", "view_of_output", "constant"]
+    type: TensorType | None = None
+    base: int = -1
+    offset: Size = 0
+    value: Any = None
+    needs_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The calling convention between the user's side and the compiled graphs.
+
+    The forward graph returns, in order: the new contents of mutated inputs (`writes`), the fresh
+    results, then what is saved for backward."""
+
+    inputs: tuple[InputFact, ...]
+    outputs: tuple[OutputFact, ...]
+    writes: tuple[int, ...] = ()  # indices of mutated inputs, in order of the graph's results
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Forward and backward as one SSA graph of ATen overloads, with no mutation.
+
+    Placeholders: the primals (as `Signature.inputs`), then the tangents. Results: writes, fresh
+    results, then one gradient (or None) for each input of `gradients_for`. `tangents_for` numbers
+    the fresh results that have a tangent. A graph that needs no gradient has neither."""
+
+    graph: torch.fx.Graph
+    signature: Signature
+    tangents_for: tuple[int, ...] = ()
+    gradients_for: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A joint graph cut in two. `forward` returns writes, fresh results, then the `saved` values;
+    `backward` takes the saved values and the tangents and returns the gradients."""
+
+    forward: torch.fx.Graph
+    backward: torch.fx.Graph | None
+    signature: Signature
+    saved: tuple[TensorType, ...] = ()
+    saved_inputs: tuple[int, ...] = ()  # primals that backward takes as they are, before `saved`
+    tangents_for: tuple[int, ...] = ()
+    gradients_for: tuple[int, ...] = ()
+
+
+# ----------------------------------------------------------------------------------- codegen
+# Loops, Kernel, Schedule and MemoryPlan are records of `ir/loop.py`.
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """LLVM text of every kernel of a graph and of the driver that calls them."""
+
+    text: str
+    symbols: tuple[str, ...]  # C symbols it refers to
+    kernels: tuple[KernelNote, ...]
+    steps: tuple[Step, ...]
+    buffers: tuple[BufferNote, ...]
+    arena_bytes: int
+    inputs: tuple[TensorType, ...]
+    results: tuple[ResultNote, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNote:
+    """What reports say of one kernel."""
+
+    name: str
+    kind: str  # "generated", "native call", "python call"
+    text: str  # loop IR, or the name of the entry that is called
+    origins: tuple[SourceLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BufferNote:
+    """Storage that steps read and write: position = its index in the driver's pointer table."""
+
+    name: str
+    type: TensorType
+    place: Literal["input", "result", "arena", "constant", "tensor"]
+    offset: int = 0  # into the arena
+    constant: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStep:
+    """`function` is a symbol `i32 (ptr buffers, ptr sizes)`; non-zero: look up its error text."""
+
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class PythonStep:
+    """An ATen op without a native entry, called from the driver in Python: slower, never wrong.
+
+    `arguments` holds `Ref(index)` where a buffer is meant; the op's results go to `results`."""
+
+    target: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    results: tuple[int, ...]
+    origin: SourceLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A buffer by its index, inside the arguments of a `PythonStep`."""
+
+    index: int
+
+
+Step = NativeStep | PythonStep
+
+
+@dataclass(frozen=True, slots=True)
+class ResultNote:
+    """One result of a program: a buffer, seen with `type`'s sizes and strides at `offset`
+    elements (so that a view as result needs no copy); `buffer` None means the result is None."""
+
+    buffer: int | None
+    type: TensorType | None
+    offset: int = 0
+
+
+class Code(Protocol):
+    """Machine code that lives as long as this object (see `jit.py`)."""
+
+    def address(self, name: str) -> int:
+        """Where a function of the module starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Native code and what is needed to run it: flat steps over a table of buffers."""
+
+    code: Code
+    steps: tuple[Step, ...]
+    buffers: tuple[BufferNote, ...]
+    arena_bytes: int
+    inputs: tuple[TensorType, ...]
+    results: tuple[ResultNote, ...]
+    kernels: tuple[KernelNote, ...] = ()
+    errors: Mapping[int, tuple[type[Exception], str]] = field(default_factory=dict)
+
+    @property
+    def native(self) -> bool:
+        """Whether the whole program is one native step, with no Python in between."""
+        return len(self.steps) <= 1 and all(isinstance(step, NativeStep) for step in self.steps)
+
+
+# ----------------------------------------------------------------------------------- runtime
+
+# What an entry returns when its guards do not hold.
+MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS", "__slots__": ()})()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A compiled segment, ready: `call(*slots)` answers the segment's result, or MISS."""
+
+    call: Callable[..., Any]
+    segment: Segment
+    native: bool  # guards and program are one builtin made from machine code
+    check_text: str = ""  # the Python text of the guard check, for people
