@@ -1,0 +1,215 @@
+"""LLVM text in, machine code out; nothing else knows llvmlite.
+
+Enters: a module as text, and absolute addresses for symbols that no loaded library exports.
+Leaves: a `NativeCode` that owns the code: when it is dropped, the code is unloaded.
+
+Invariant: the process is untouched but for the code itself: no child process, no file, no global
+LLVM context shared between threads (each module is parsed in a context of its own).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import llvmlite.binding as llvm
+
+from windfall import torch_abi
+from windfall.errors import InternalError
+
+_SYMBOL_LOCK = threading.Lock()  # llvmlite's symbol table is one per process
+
+
+@functools.cache
+def _prepare() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    for path in torch_abi.libraries():
+        llvm.load_library_permanently(path)
+
+
+@functools.cache
+def host() -> tuple[str, str]:
+    """The processor's name and feature string, as LLVM spells them."""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+@functools.cache
+def vector_bits() -> int:
+    """The width of the vectors worth using on this processor."""
+    features = dict.fromkeys(host()[1].split(","))
+    for feature, bits in (("+avx512f", 512), ("+avx2", 256), ("+avx", 256)):
+        if feature in features:
+            return bits
+    return 128
+
+
+class _Loaded(int):
+    """The number of a loaded object file; when the number goes, the file is unloaded.
+
+    An engine has to go before the context that its module lives in, and code must not go while a
+    finaliser of the same dead cycle may still call it. The collector keeps neither order among
+    objects that it tracks; a bare int it does not track, so this is freed last, by its count."""
+
+    __slots__ = ()
+    _held: ClassVar[dict[int, tuple[llvm.ExecutionEngine, llvm.ModuleRef, llvm.ContextRef]]] = {}
+    _numbers = itertools.count()
+
+    @classmethod
+    def keep(
+        cls, engine: llvm.ExecutionEngine, module: llvm.ModuleRef, context: llvm.ContextRef
+    ) -> _Loaded:
+        """Hold these until the answer is dropped."""
+        number = next(cls._numbers)
+        cls._held[number] = (engine, module, context)
+        return cls(number)
+
+    @property
+    def engine(self) -> llvm.ExecutionEngine:
+        """The engine that holds the code."""
+        return self._held[int(self)][0]
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            for one in self._held.pop(
+                int(self)
+            ):  # the engine owns the module, which is only marked
+                one.close()
+
+
+class NativeCode:
+    """Machine code that lives as long as this object."""
+
+    def __init__(self, loaded: _Loaded, assembly: str | None) -> None:
+        self._loaded = loaded
+        self._addresses: dict[str, int] = {}
+        self.assembly = assembly
+
+    def address(self, name: str) -> int:
+        """Where the function `name` starts."""
+        found = self._addresses.get(name)
+        if found is None:
+            found = self._addresses[name] = self._loaded.engine.get_function_address(name)
+        if not found:
+            raise InternalError(f"machine code has no function {name!r}")
+        return found
+
+
+def load(
+    text: str,
+    symbols: Mapping[str, int] | None = None,
+    *,
+    optimise: int = 2,
+    quick: bool = False,
+    want_assembly: bool = False,
+) -> NativeCode:
+    """Compile `text` for this processor and link it: `compile_object`, then `link`."""
+    compiled = compile_object(text, optimise=optimise, quick=quick, want_assembly=want_assembly)
+    return link(compiled, symbols)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledObject:
+    """An object file for processors like this one, not bound to any process: fit to be stored."""
+
+    data: bytes
+    needs: tuple[str, ...] = ()  # names that are defined elsewhere
+    assembly: str | None = None
+
+
+def compile_object(
+    text: str, *, optimise: int = 2, quick: bool = False, want_assembly: bool = False
+) -> CompiledObject:
+    """LLVM text to an object file; any number of threads at once.
+
+    `optimise` 0 runs no pass; 1 to 3 run LLVM's pipeline without auto-vectorisation, which explicit
+    vectors do not need and which costs most of it. `quick` only inlines what is marked
+    `alwaysinline` and takes the fastest instruction selection: a fifth of the time, for code that
+    is not a kernel."""
+    _prepare()
+    with _parsed(text) as module:
+        return _compiled(module, optimise, quick, want_assembly)
+
+
+@contextmanager
+def _parsed(text: str) -> Iterator[llvm.ModuleRef]:
+    """A module in a context of its own, closed in the order that LLVM needs, whatever happens: left
+    to the collector, a context may go before its module."""
+    context = llvm.create_context()
+    try:
+        module = llvm.parse_assembly(text, context)
+        try:
+            module.verify()
+            yield module
+        finally:
+            module.close()
+    except RuntimeError as error:
+        raise InternalError(f"generated LLVM text is wrong: {error}") from error
+    finally:
+        context.close()
+
+
+def _compiled(
+    module: llvm.ModuleRef, optimise: int, quick: bool, want_assembly: bool
+) -> CompiledObject:
+    machine = _machine(0 if quick else min(optimise, 2) or 1)
+    if quick:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.PipelineTuningOptions()))
+    elif optimise:
+        tuning = llvm.create_pipeline_tuning_options(speed_level=optimise)
+        tuning.loop_vectorization = False
+        tuning.slp_vectorization = False
+        builder = llvm.create_pass_builder(machine, tuning)
+        builder.getModulePassManager().run(module, builder)
+    assembly = machine.emit_assembly(module) if want_assembly else None
+    needs = tuple(
+        value.name
+        for value in (*module.functions, *module.global_variables)
+        if value.is_declaration and not value.name.startswith("llvm.")
+    )
+    return CompiledObject(machine.emit_object(module), needs, assembly)
+
+
+def link(compiled: CompiledObject, symbols: Mapping[str, int] | None = None) -> NativeCode:
+    """Load an object file into the process; its outside names are looked up in `symbols`, then
+    among what torch's libraries and the interpreter export."""
+    _prepare()
+    with _SYMBOL_LOCK:
+        for symbol, address in (symbols or {}).items():
+            llvm.add_symbol(symbol, address)
+        # LLVM ends the process on a name that it cannot find: look first.
+        missing = [name for name in compiled.needs if not _found(name)]
+        if missing:
+            raise InternalError(f"machine code needs what nobody exports: {', '.join(missing)}")
+        context = llvm.create_context()
+        empty = llvm.parse_assembly("", context)
+        engine = llvm.create_mcjit_compiler(empty, _machine(0))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.data))
+        engine.finalize_object()
+    return NativeCode(_Loaded.keep(engine, empty, context), compiled.assembly)
+
+
+def _found(name: str) -> bool:
+    """Whether LLVM knows this name, told of it now if need be: it looks at the interpreter's own
+    names only once an engine exists."""
+    if llvm.address_of_symbol(name):
+        return True
+    address = torch_abi.symbol(name)
+    if address is not None:
+        llvm.add_symbol(name, address)
+    return address is not None
+
+
+def _machine(level: int) -> llvm.TargetMachine:
+    name, features = host()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=name, features=features, opt=level, jit=True
+    )
