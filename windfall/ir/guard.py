@@ -18,6 +18,9 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.source import Source
 
 
+Class = type  # `TensorIs` has a field of that name
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One kind of fact about the value at a source."""
@@ -29,7 +32,7 @@ class TensorIs(Check):
     then symbols are bound by this check and `Relation`s speak of them)."""
 
     type: TensorType
-    exact_class: type
+    exact_class: Class
     dispatch_keys: int  # raw bits of the tensor's own key set
 
     def __str__(self) -> str:
@@ -40,7 +43,7 @@ class TensorIs(Check):
 class TypeIs(Check):
     """The value's exact class."""
 
-    exact_class: type
+    exact_class: Class
 
     def __str__(self) -> str:
         return f"has type {self.exact_class.__qualname__}"
@@ -68,7 +71,7 @@ class Equals(Check):
 
 @dataclass(frozen=True, slots=True)
 class LengthIs(Check):
-    """The length of an exact list, tuple, dict, set, deque or range."""
+    """The length of an exact list, tuple, dict, OrderedDict, set, deque or range."""
 
     length: int
 
@@ -108,6 +111,24 @@ class SameObjects(Check):
     def __str__(self) -> str:
         names = ", ".join(map(str, self.others))
         return f"{'is' if self.same else 'is not any of'} {names}"
+
+
+# What a class answers for a name that neither it nor a base of it defines.
+ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "ABSENT", "__slots__": ()})()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resolves(Check):
+    """The source is a class; looking `name` up along its MRO (dicts only, no metaclass, no
+    descriptor called) still finds this very object, or ABSENT. Late patches of methods, class
+    attributes and bases are noticed by it."""
+
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        found = "nothing" if self.value is ABSENT else f"<{type(self.value).__name__}>"
+        return f"resolves {self.name!r} to {found}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,12 @@ through user code has the sources of what that code read instead.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+# Gives the name under which generated text finds an object: `name_of(object, hint)`.
+NameOf = Callable[[Any, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,14 @@ class Source:
         """The source that this one reads from; None for a root."""
         return None
 
+    def read(self, slots: Sequence[Any]) -> Any:
+        """Walk the path now, from these slots. Raises whatever a missing step raises."""
+        raise NotImplementedError(type(self).__name__)
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """Python text of this one step upon the text of the base."""
+        raise NotImplementedError(type(self).__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Slot(Source):
@@ -34,6 +46,14 @@ class Slot(Source):
 
     index: int
     name: str
+
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The slot's value."""
+        return slots[self.index]
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The name of the segment's parameter."""
+        return self.name
 
     def __str__(self) -> str:
         return f"L['{self.name}']"
@@ -53,8 +73,23 @@ class Known(Source):
     def __hash__(self) -> int:
         return hash(id(self.value))
 
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The object itself."""
+        return self.value
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The name that the object has in generated text."""
+        return name_of(self.value, self.name)
+
     def __str__(self) -> str:
         return self.name
+
+
+_PLAIN_KEYS = (int, str, bool, bytes, type(None))
+
+
+def _key_text(key: Any, name_of: NameOf) -> str:
+    return repr(key) if type(key) in _PLAIN_KEYS else name_of(key, "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +106,14 @@ class _Derived(Source):
 class DictOf(_Derived):
     """The instance dictionary of an object."""
 
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The dictionary."""
+        return self.of.read(slots).__dict__
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The dictionary."""
+        return f"{base}.__dict__"
+
     def __str__(self) -> str:
         return f"{self.of}.__dict__"
 
@@ -80,6 +123,14 @@ class Item(_Derived):
     """`base[key]` of an exact list, tuple or dict, with a key that is constant and hashable."""
 
     key: Any
+
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The item."""
+        return self.of.read(slots)[self.key]
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The item."""
+        return f"{base}[{_key_text(self.key, name_of)}]"
 
     def __str__(self) -> str:
         return f"{self.of}[{self.key!r}]"
@@ -91,6 +142,14 @@ class Attribute(_Derived):
 
     name: str
 
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The attribute."""
+        return getattr(self.of.read(slots), self.name)
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The attribute."""
+        return f"{base}.{self.name}"
+
     def __str__(self) -> str:
         return f"{self.of}.{self.name}"
 
@@ -98,6 +157,14 @@ class Attribute(_Derived):
 @dataclass(frozen=True, slots=True)
 class CellContents(_Derived):
     """What a closure cell holds."""
+
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The contents."""
+        return self.of.read(slots).cell_contents
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The contents."""
+        return f"{base}.cell_contents"
 
     def __str__(self) -> str:
         return f"{self.of}.cell_contents"
@@ -107,5 +174,43 @@ class CellContents(_Derived):
 class TypeOf(_Derived):
     """The exact class of a value."""
 
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The class."""
+        return type(self.of.read(slots))
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The class."""
+        return f"type({base})"
+
     def __str__(self) -> str:
         return f"type({self.of})"
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap(Source):
+    """Whether a tensor that the program writes (`written`) shares memory with another one of these
+    tensors. Byte ranges are compared: a view that only interleaves with another counts too."""
+
+    written: tuple[Source, ...]
+    others: tuple[Source, ...]
+
+    def read(self, slots: Sequence[Any]) -> bool:
+        """The answer now."""
+        written = [_bytes(one.read(slots)) for one in self.written]
+        others = [_bytes(one.read(slots)) for one in self.others]
+        pairs = [(a, b) for i, a in enumerate(written) for b in (*written[i + 1 :], *others)]
+        return any(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
+
+    def __str__(self) -> str:
+        everything = ", ".join(map(str, (*self.written, *self.others)))
+        return f"overlap({everything})"
+
+
+def _bytes(tensor: Any) -> tuple[int, int]:
+    """The addresses from the first to behind the last element."""
+    if tensor.numel() == 0:
+        return (0, 0)
+    start = tensor.data_ptr()
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in steps)
+    return (start, start + (last + 1) * tensor.element_size())

@@ -21,6 +21,7 @@ Invariant: records hold no user tensor (constants of the graph excepted) and pri
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -105,6 +106,20 @@ class Segment:
     namespace: Mapping[str, Any]
     capture: Capture
     direct: Direct | None = None
+    file: str = "<windfall>"  # the user's file, for tracebacks
+    lines: tuple[int, ...] = ()  # for each line of `source`, the user's line it belongs to
+
+    def load(self, graph: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """The function that `source` defines. Its frames show the user's file and lines."""
+        tree = ast.parse(self.source)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler | ast.arg) and self.lines:
+                node.lineno = self.lines[node.lineno - 1]
+                node.end_lineno = node.lineno
+        namespace = {**self.namespace, self.graph_name: graph}
+        exec(compile(tree, self.file, "exec"), namespace)
+        function: Callable[..., Any] = namespace[self.name]
+        return function
 
 
 # ---------------------------------------------------------------------------------- autograd
@@ -117,6 +132,8 @@ class InputFact:
     type: TensorType
     mutated: bool = False  # its data are written: `Signature.writes` says with what
     needs_grad: bool = False
+    versions: int = 0  # by how much eager raises its version counter
+    visible: bool = False  # autograd sees it being written: its history changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +142,9 @@ class OutputFact:
 
     fresh: a new tensor. input: the very object given at `base`. view_of_input: a view of input
     `base` with `type`'s sizes and strides at `offset`. view_of_output: likewise of the fresh result
-    `base`. constant: `value`, not a tensor of the graph."""
+    `base` (hidden ones count after those that are outputs). constant: `value`, not a tensor of the
+    graph. A view is made again by `views`, ATen view ops one upon the other as (overload, further
+    arguments, keywords). `same_as`: the very object that an earlier output is."""
 
     kind: Literal["fresh", "input", "view_of_input", "view_of_output", "constant"]
     type: TensorType | None = None
@@ -133,6 +152,8 @@ class OutputFact:
     offset: Size = 0
     value: Any = None
     needs_grad: bool = False
+    views: tuple[tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], ...] = ()
+    same_as: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +166,12 @@ class Signature:
     inputs: tuple[InputFact, ...]
     outputs: tuple[OutputFact, ...]
     writes: tuple[int, ...] = ()  # indices of mutated inputs, in order of the graph's results
+    hidden: int = 0  # fresh results after those of `outputs`: bases of views that are outputs
+
+    @property
+    def fresh(self) -> int:
+        """How many fresh results there are, hidden ones included."""
+        return sum(one.kind == "fresh" for one in self.outputs) + self.hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +180,23 @@ class Joint:
 
     Placeholders: the primals (as `Signature.inputs`), then the tangents. Results: writes, fresh
     results, then one gradient (or None) for each input of `gradients_for`. `tangents_for` numbers
-    the fresh results that have a tangent. A graph that needs no gradient has neither."""
+    the fresh results that have a tangent; before those come the tangents of the writes that
+    autograd sees, numbered in `write_tangents_for`. A graph that needs no gradient has neither."""
 
     graph: torch.fx.Graph
     signature: Signature
     tangents_for: tuple[int, ...] = ()
     gradients_for: tuple[int, ...] = ()
+    write_tangents_for: tuple[int, ...] = ()
+    captured: torch.fx.Graph | None = None  # what was differentiated: eager replays it if it must
+    grad_enabled: bool = True  # the grad mode that the graph is entered with
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """A joint graph cut in two. `forward` returns writes, fresh results, then the `saved` values;
-    `backward` takes the saved values and the tangents and returns the gradients."""
+    `backward` takes the saved values (primals, then results, then `saved`) and the tangents and
+    returns the gradients."""
 
     forward: torch.fx.Graph
     backward: torch.fx.Graph | None
@@ -173,6 +205,8 @@ class Split:
     saved_inputs: tuple[int, ...] = ()  # primals that backward takes as they are, before `saved`
     tangents_for: tuple[int, ...] = ()
     gradients_for: tuple[int, ...] = ()
+    write_tangents_for: tuple[int, ...] = ()
+    saved_results: tuple[int, ...] = ()  # of writes and fresh results, those that backward takes
 
 
 # ----------------------------------------------------------------------------------- codegen
@@ -191,6 +225,7 @@ class Module:
     arena_bytes: int
     inputs: tuple[TensorType, ...]
     results: tuple[ResultNote, ...]
+    errors: Mapping[int, tuple[type[Exception], str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

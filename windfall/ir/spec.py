@@ -1,0 +1,264 @@
+"""What is legal between stages: one verifier for each record, run under `verify=True` and in tests.
+
+Enters: a graph, `Loops` or a `Schedule`. Leaves: nothing, or an `InternalError` that names the rule
+and shows what breaks it. Invariant: verifying changes nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+import torch.fx
+
+from windfall.errors import InternalError
+from windfall.ir.dtype import TensorType
+from windfall.ir.loop import (
+    REDUCTIONS,
+    SCALAR_OPS,
+    Axis,
+    Buffer,
+    Call,
+    Definition,
+    Fold,
+    Kernel,
+    Loop,
+    Loops,
+    Scalar,
+    Schedule,
+    Statement,
+    Store,
+    View,
+    walk,
+)
+from windfall.ir.node import KEY, info
+from windfall.ir.symint import Atom, Size, bounds, symbols_of
+
+
+def _demand(holds: bool, rule: str, what: object) -> None:
+    if not holds:
+        raise InternalError(f"{rule}: {what}")
+
+
+# --------------------------------------------------------------------------------------- graphs
+
+
+def verify_graph(graph: torch.fx.Graph) -> None:
+    """An SSA graph of ATen overloads, as codegen takes it."""
+    seen: set[torch.fx.Node] = set()
+    last = None
+    for node in graph.nodes:
+        _demand(KEY in node.meta, "every node has a NodeInfo", node.format_node())
+        _demand(
+            all(each in seen for each in node.all_input_nodes),
+            "a node uses nodes before it",
+            node.format_node(),
+        )
+        _demand(node.op in _NODE_RULES, "a graph has nodes of known kinds", node.format_node())
+        _NODE_RULES[node.op](node)
+        seen.add(node)
+        last = node
+    _demand(last is not None and last.op == "output", "a graph ends with its output", last)
+
+
+def _placeholder(node: torch.fx.Node) -> None:
+    _demand(isinstance(info(node).type, TensorType), "inputs are tensors", node.format_node())
+
+
+def _call(node: torch.fx.Node) -> None:
+    if node.target is operator.getitem:
+        return
+    _demand(
+        isinstance(node.target, torch._ops.OpOverload),
+        "calls are ATen overloads",
+        node.format_node(),
+    )
+    schema = getattr(node.target, "_schema", None)
+    _demand(
+        schema is None or not schema.is_mutable, "nothing is written in place", node.format_node()
+    )
+
+
+def _output(node: torch.fx.Node) -> None:
+    values = node.args[0]
+    _demand(
+        isinstance(values, (list, tuple))
+        and all(value is None or isinstance(value, torch.fx.Node) for value in values),
+        "a graph returns a tuple of nodes or None",
+        node.format_node(),
+    )
+
+
+def _anything(node: torch.fx.Node) -> None:
+    pass
+
+
+_NODE_RULES = {
+    "placeholder": _placeholder,
+    "get_attr": _anything,
+    "call_function": _call,
+    "output": _output,
+}
+
+
+# -------------------------------------------------------------------------------------- scalars
+
+
+def _verify_scalar(
+    root: Scalar, buffers: Mapping[str, Buffer], axes: frozenset[Atom], finished: set[Scalar]
+) -> None:
+    """Known ops, right numbers of arguments, loads of known buffers, no unbound axis."""
+    unbound = root.free - axes
+    _demand(not unbound, "every axis has a loop", [atom.key for atom in unbound])
+    for node in walk(root):
+        if node.op == "load":
+            name, _ = node.attribute
+            _demand(name in buffers, "a load is of a known buffer", name)
+            _demand(
+                buffers[name].type.dtype is node.dtype,
+                "a load has its buffer's dtype",
+                f"{name}: {node.dtype}",
+            )
+        elif node.op in SCALAR_OPS:
+            count, rule = SCALAR_OPS[node.op]
+            _demand(len(node.arguments) == count, f"{node.op} takes {count} arguments", node)
+            wanted = torch.bool if rule == "bool" else node.arguments[-1].dtype
+            _demand(node.dtype is wanted, f"{node.op} gives {wanted}", node.dtype)
+        elif node.op == "reduce":
+            _demand(node.attribute[0] in REDUCTIONS, "a reduction is known", node.attribute[0])
+        else:
+            _demand(node.op in _LEAVES, "an op is known", node.op)
+
+
+_LEAVES = ("constant", "index", "cast", "masked", "checked")
+
+
+def _verify_offset(buffer: Buffer, offset: Size, axes: frozenset[Atom]) -> None:
+    _demand(not symbols_of(offset) - axes, "every axis has a loop", offset)
+    low, high = bounds(offset)
+    _demand(low is None or low >= 0, "a store is inside its buffer", f"{buffer.name}[{offset}]")
+    sizes, strides = buffer.type.sizes, buffer.type.strides
+    if high is None or not all(isinstance(part, int) for part in (*sizes, *strides)):
+        return
+    last = sum((int(str(n)) - 1) * int(str(s)) for n, s in zip(sizes, strides, strict=True))
+    _demand(high <= last, "a store is inside its buffer", f"{buffer.name}[{offset}]")
+
+
+# ---------------------------------------------------------------------------------------- loops
+
+
+def verify_loops(loops: Loops) -> None:
+    """Definitions and calls in an order in which they can be computed."""
+    ready = {name for name, each in loops.buffers.items() if each.place in ("input", "constant")}
+    for item in loops.items:
+        if isinstance(item, Call):
+            for view in _views(item.arguments):
+                _demand(view.buffer in ready, "a call reads what exists", view.buffer)
+            ready.update(item.results)
+        else:
+            _verify_definition(item, loops.buffers, ready)
+            ready.add(item.buffer)
+    _verify_results(loops.results, loops.buffers, ready)
+
+
+def _verify_definition(item: Definition, buffers: Mapping[str, Buffer], ready: set[str]) -> None:
+    axes = frozenset(each.atom for each in item.axes)
+    inner = [n for n in walk(item.value) if n.op == "reduce" and n is not item.value]
+    _demand(not inner, "a reduction stands at the root of a definition", item.buffer)
+    _verify_scalar(item.value, buffers, axes, set())
+    for node in walk(item.value):
+        if node.op == "load":
+            _demand(node.attribute[0] in ready, "a definition reads what exists", node.attribute)
+    _verify_offset(buffers[item.buffer], item.offset, axes)
+    _demand(
+        buffers[item.buffer].type.dtype is item.value.dtype,
+        "a definition has its buffer's dtype",
+        item.buffer,
+    )
+
+
+def _verify_results(
+    results: Sequence[View | None], buffers: Mapping[str, Buffer], ready: set[str]
+) -> None:
+    for view in results:
+        if view is not None and view.type.elements != 0:
+            _demand(view.buffer in ready, "a result exists", view.buffer)
+            _demand(buffers[view.buffer].place != "temporary", "a result is not in the arena", view)
+
+
+def _views(value: object) -> Iterator[View]:
+    if isinstance(value, View):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _views(each)
+
+
+# ------------------------------------------------------------------------------------- schedule
+
+
+def verify_schedule(schedule: Schedule) -> None:
+    """Kernels whose loops bind every axis and whose folds end before they are used."""
+    for item in schedule.items:
+        if isinstance(item, Kernel):
+            _Check(schedule.buffers).body(item.body, ())
+
+
+class _Check:
+    def __init__(self, buffers: Mapping[str, Buffer]) -> None:
+        self.buffers = buffers
+        self.finished: set[Scalar] = set()
+        self.open: set[Scalar] = set()
+
+    def body(self, body: Sequence[Statement], loops: tuple[Axis, ...]) -> None:
+        """Statements inside these loops."""
+        for statement in body:
+            if isinstance(statement, Loop):
+                self._loop(statement, loops)
+            else:
+                self._statement(statement, loops)
+
+    def _loop(self, loop: Loop, loops: tuple[Axis, ...]) -> None:
+        taken = {each.atom for each in loops}
+        _demand(loop.axis.atom not in taken, "an axis has one loop", loop.axis)
+        _demand(not loop.parallel or not loops, "only the outermost loop is parallel", loop.axis)
+        self.body(loop.body, (*loops, loop.axis))
+        ended = {
+            node for node in self.open if not any(each.atom in taken for each in node.attribute[1])
+        }
+        self.open -= ended
+        self.finished |= ended
+
+    def _statement(self, statement: Store | Fold, loops: tuple[Axis, ...]) -> None:
+        axes = frozenset(each.atom for each in loops)
+        root = statement.value
+        if isinstance(statement, Fold):
+            _demand(root.op == "reduce", "a fold is of a reduction", root.op)
+            _demand(
+                all(each.atom in axes for each in root.attribute[1]),
+                "a fold stands inside the loops of its axes",
+                root.attribute,
+            )
+            self.open.add(root)
+            root = root.arguments[0]
+        else:
+            _demand(statement.buffer in self.buffers, "a store is to a known buffer", statement)
+            _verify_offset(self.buffers[statement.buffer], statement.offset, axes)
+        _verify_scalar(root, self.buffers, axes, self.finished)
+        for node in _outside_folds(root):
+            _demand(node in self.finished, "a fold ends before it is used", node.attribute)
+
+
+def _outside_folds(root: Scalar) -> Iterator[Scalar]:
+    """The reductions that an expression uses, not looking into them."""
+    stack, seen = [root], set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op == "reduce":
+            yield node
+        else:
+            stack.extend(node.arguments)

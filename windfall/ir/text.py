@@ -1,0 +1,219 @@
+"""The loop IR as text, and back.
+
+Enters: kernels, definitions, scalar expressions. Leaves: text for people, goldens and reports, in
+one form that `ir/parse.py` reads again. Invariant: what was read prints the same.
+
+    kernel k0
+      parallel o<1000
+        for v<1024 lanes 32
+          fold %0 = max{v<1024} x[1024*o + v]
+        for v<1024 lanes 8
+          out[1024*o + v] = exp(sub(x[1024*o + v], %0))
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from windfall.ir.dtype import short_name
+from windfall.ir.loop import (
+    Buffer,
+    Call,
+    Definition,
+    Invocation,
+    Kernel,
+    Loop,
+    Loops,
+    Scalar,
+    Schedule,
+    Statement,
+    Store,
+    View,
+    children,
+)
+from windfall.ir.symint import Size, symbols_of
+
+_LEAVES = ("load", "constant", "index")
+
+
+# ------------------------------------------------------------------------------------- printing
+
+
+class Printer:
+    """Prints scalars; remembers the names of those that are used again."""
+
+    def __init__(self, renamed: Mapping[str, str] | None = None) -> None:
+        self.renamed = renamed or {}
+        self.names: dict[Scalar, str] = {}
+        self._count = 0
+
+    def buffer(self, name: str) -> str:
+        """The name under which a buffer is printed."""
+        return self.renamed.get(name, name)
+
+    def size(self, size: Size) -> str:
+        """An index expression; what is computed from data stands in braces."""
+        text = str(size)
+        for atom in symbols_of(size):
+            if atom.payload is not None:
+                text = text.replace(atom.key, "{" + self.scalar(atom.payload) + "}")
+        return text
+
+    def scalar(self, node: Scalar) -> str:
+        """One expression on one line."""
+        known = self.names.get(node)
+        if known is not None:
+            return known
+        if node.op == "load":
+            name, offset = node.attribute
+            return f"{self.buffer(name)}[{self.size(offset)}]:{short_name(node.dtype)}"
+        if node.op == "constant":
+            return f"{node.attribute!r}:{short_name(node.dtype)}"
+        if node.op == "index":
+            return f"index({self.size(node.attribute)}):{short_name(node.dtype)}"
+        arguments = ", ".join(self.scalar(argument) for argument in node.arguments)
+        if node.op == "reduce":
+            kind, axes = node.attribute
+            return f"{kind}{{{', '.join(map(str, axes))}}}({arguments})"
+        if node.op == "cast":
+            return f"cast({arguments}):{short_name(node.dtype)}"
+        if node.op == "checked":
+            size, wrap = node.attribute
+            return f"checked({arguments}, {size}, {'wrap' if wrap else 'plain'})"
+        return f"{node.op}({arguments})"
+
+    def shared(self, root: Scalar) -> Iterator[str]:
+        """Lines that name what `root` uses more than once."""
+        if root in self.names:
+            return
+        uses: Counter[Scalar] = Counter()
+        order: list[Scalar] = []
+        self._visit(root, uses, order)
+        for node in order:
+            if uses[node] > 1 and node.op not in _LEAVES and node is not root:
+                text = self.scalar(node)
+                yield f"{self.name(node)} = {text}"
+
+    def _visit(self, node: Scalar, uses: Counter[Scalar], order: list[Scalar]) -> None:
+        """Count uses; operands come first in `order`. What has a name is not looked into."""
+        uses[node] += 1
+        if uses[node] == 1 and node not in self.names:
+            for child in children(node):
+                self._visit(child, uses, order)
+            order.append(node)
+
+    def name(self, node: Scalar) -> str:
+        """Give a node a name."""
+        self._count += 1
+        self.names[node] = f"%{self._count - 1}"
+        return self.names[node]
+
+
+def _lines(body: Sequence[Statement], printer: Printer, indent: str) -> Iterator[str]:
+    for statement in body:
+        if isinstance(statement, Loop):
+            word = "parallel" if statement.parallel else "for"
+            lanes = f" lanes {statement.lanes}" if statement.lanes > 1 else ""
+            yield f"{indent}{word} {statement.axis}{lanes}"
+            before = dict(printer.names)
+            yield from _lines(statement.body, printer, indent + "  ")
+            # Values live as long as the loop, finished folds as long as the kernel.
+            folds = {n: t for n, t in printer.names.items() if n.op == "reduce"}
+            printer.names = {**before, **folds}
+        elif isinstance(statement, Store):
+            yield from (indent + line for line in printer.shared(statement.value))
+            place = f"{printer.buffer(statement.buffer)}[{printer.size(statement.offset)}]"
+            yield f"{indent}{place} = {printer.scalar(statement.value)}"
+        else:
+            yield from (indent + line for line in printer.shared(statement.value))
+            text = printer.scalar(statement.value)
+            yield f"{indent}fold {printer.name(statement.value)} = {text}"
+
+
+def kernel_text(
+    kernel: Kernel, buffers: Mapping[str, Buffer], renamed: Mapping[str, str] | None = None
+) -> str:
+    """The loops of a kernel."""
+    printer = Printer(renamed)
+    rows = [
+        f"  scratch {name}: {buffers[name].type}"
+        for name in mentioned(kernel.body)
+        if buffers[name].place == "scratch"
+    ]
+    name = kernel.name if not renamed else "kernel"
+    return "\n".join([f"kernel {name}", *rows, *_lines(kernel.body, printer, "  ")])
+
+
+def mentioned(body: Sequence[Statement]) -> list[str]:
+    """The buffers of some statements, in the order in which they are mentioned."""
+    found: dict[str, None] = {}
+
+    def visit(node: Scalar, seen: set[Scalar]) -> None:
+        if node in seen:
+            return
+        seen.add(node)
+        for child in children(node):
+            visit(child, seen)
+        if node.op == "load":
+            found.setdefault(node.attribute[0])
+
+    for statement in body:
+        if isinstance(statement, Loop):
+            found.update(dict.fromkeys(mentioned(statement.body)))
+        else:
+            visit(statement.value, set())
+            if isinstance(statement, Store):
+                found.setdefault(statement.buffer)
+    return list(found)
+
+
+def definition_text(item: Definition) -> str:
+    """One definition on one line, or some."""
+    printer = Printer()
+    axes = ", ".join(map(str, item.axes))
+    lines = [*printer.shared(item.value)]
+    lines.append(f"{item.buffer}[{printer.size(item.offset)}] = {printer.scalar(item.value)}")
+    return f"define over {axes or 'nothing'}\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def call_text(item: Call) -> str:
+    """One call on one line."""
+    arguments = ", ".join(_argument(argument) for argument in item.arguments)
+    attributes = ""
+    if isinstance(item.attributes, Invocation):
+        attributes = f" {item.attributes.target}{_argument(item.attributes.keywords)}"
+    elif item.attributes is not None:
+        attributes = f" {item.attributes}"
+    return f"call {item.entry}({arguments}) -> {', '.join(item.results)}{attributes}"
+
+
+def _argument(value: object) -> str:
+    if isinstance(value, View):
+        return f"{value.buffer}: {value.type}" + (f" at {value.offset}" if value.offset else "")
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_argument, value))})"
+    return repr(value)
+
+
+def _buffer_rows(buffers: Mapping[str, Buffer]) -> list[str]:
+    return [f"{each.place} {each.name}: {each.type}" for each in buffers.values()]
+
+
+def loops_text(loops: Loops) -> str:
+    """All of `Loops`."""
+    rows = _buffer_rows(loops.buffers)
+    for item in loops.items:
+        rows.append(call_text(item) if isinstance(item, Call) else definition_text(item))
+    rows.append("return " + ", ".join(_argument(view) for view in loops.results))
+    return "\n".join(rows)
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """All of a `Schedule`."""
+    rows = _buffer_rows(schedule.buffers)
+    for item in schedule.items:
+        text = call_text(item) if isinstance(item, Call) else kernel_text(item, schedule.buffers)
+        rows.append(text)
+    rows.append("return " + ", ".join(_argument(view) for view in schedule.results))
+    return "\n".join(rows)
