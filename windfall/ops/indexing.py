@@ -1,0 +1,389 @@
+"""Reading and writing by computed positions: gather, index, embedding, scatter.
+
+Enters: nothing. Leaves: records in the registry. Invariant: an index that comes from data goes
+through `Builder.as_index`, which checks bounds.
+
+Ops that write by computed positions (scatter, index_put, the backward of embedding) cannot be told
+as one definition for each element: they have a shape rule only and are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from windfall.ir.dtype import TensorType, contiguous_strides
+from windfall.ir.loop import Builder, Index, Lazy
+from windfall.ir.symint import Size
+from windfall.ops.folding import can_lower, fresh, listed, op, type_of
+from windfall.ops.layout import (
+    Sizes,
+    broadcast_sizes,
+    broadcast_strides,
+    normalise_dim,
+    preserved_strides,
+    sorted_strides,
+)
+from windfall.ops.reshape import reshaped_strides
+from windfall.ops.samples import Sample, make
+from windfall.ops.term import Term
+
+INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def place_of(builder: Builder, positions: Lazy, index: Index, size: Size, *, wrap: bool) -> Size:
+    """An element of a tensor of positions, as an index into a dimension of `size`."""
+    value = Term(builder, positions.at(index)).to(torch.int64)
+    return builder.as_index(value.scalar, size, wrap=wrap)
+
+
+# ---------------------------------------------------------------------------------------- embedding
+
+
+def _embedding_shape(
+    weight: TensorType,
+    indices: TensorType,
+    padding: Any = -1,
+    scale_by_frequency: bool = False,
+    sparse: bool = False,
+) -> TensorType:
+    if weight.rank != 2:
+        raise RuntimeError("'weight' must be 2-D")
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar "
+            "types: Long, "
+            "Int; but got "
+            + str(indices.dtype)
+            + " instead (while checking arguments for embedding)"
+        )
+    return fresh(weight.dtype, (*indices.sizes, weight.sizes[1]))
+
+
+def _embedding(builder: Builder, weight: Lazy, indices: Lazy, *rest: Any) -> Any:
+    if not can_lower(weight):
+        return NotImplemented
+    result = _embedding_shape(weight.type, indices.type)
+    rows = weight.type.sizes[0]
+
+    def at(index: Index) -> Any:
+        row = place_of(builder, indices, index[:-1], rows, wrap=False)
+        return weight.at((row, index[-1]))
+
+    return builder.tensor(result, at)
+
+
+def _embedding_backward_shape(
+    grad: TensorType, indices: TensorType, rows: Size, padding: Size, scale_by_frequency: bool
+) -> TensorType:
+    return fresh(grad.dtype, (rows, grad.sizes[-1]))
+
+
+op(
+    "embedding.default",
+    _embedding_shape,
+    _embedding,
+    listed(
+        lambda: ((make((5, 4)), torch.tensor([[1, 4], [0, 1]])), {}),
+        lambda: ((make((4, 5)).t(), torch.tensor([1, 4], dtype=torch.int32), 1), {}),
+        lambda: ((make((5, 4)), torch.tensor(3)), {}),
+        lambda: ((make((5, 4), torch.bfloat16), torch.zeros((0, 2), dtype=torch.int64)), {}),
+    ),
+)
+op(
+    "embedding_dense_backward.default",
+    _embedding_backward_shape,
+    None,
+    listed(lambda: ((make((2, 3, 4)), torch.tensor([[1, 4, 0], [0, 1, 2]]), 5, 1, False), {})),
+)
+
+# ------------------------------------------------------------------------------------- gather, take
+
+
+def _gather_shape(
+    x: TensorType, dim: int, positions: TensorType, *, sparse_grad: bool = False
+) -> TensorType:
+    normalise_dim(dim, x.rank)
+    if x.rank and positions.rank and x.rank != positions.rank and positions.elements != 0:
+        raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
+    return fresh(x.dtype, positions.sizes)
+
+
+def _gather(
+    builder: Builder, x: Lazy, dim: int, positions: Lazy, *, sparse_grad: bool = False
+) -> Any:
+    if not can_lower(x) or x.type.rank != positions.type.rank:
+        return NotImplemented
+    result = _gather_shape(x.type, dim, positions.type)
+    if not x.type.rank:
+        return builder.tensor(result, x.at)
+    place = normalise_dim(dim, x.type.rank)
+
+    def at(index: Index) -> Any:
+        chosen = place_of(builder, positions, index, x.type.sizes[place], wrap=False)
+        return x.at((*index[:place], chosen, *index[place + 1 :]))
+
+    return builder.tensor(result, at)
+
+
+def _index_select_shape(x: TensorType, dim: int, positions: TensorType) -> TensorType:
+    place = normalise_dim(dim, x.rank)
+    if positions.rank > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    if not x.rank:
+        return fresh(x.dtype, ())
+    count = positions.sizes[0] if positions.rank else 1
+    return fresh(x.dtype, (*x.sizes[:place], count, *x.sizes[place + 1 :]))
+
+
+def _index_select(builder: Builder, x: Lazy, dim: int, positions: Lazy) -> Any:
+    if not can_lower(x) or not x.type.rank:
+        return NotImplemented
+    place = normalise_dim(dim, x.type.rank)
+
+    def at(index: Index) -> Any:
+        own = (index[place],) if positions.type.rank else ()
+        chosen = place_of(builder, positions, own, x.type.sizes[place], wrap=False)
+        return x.at((*index[:place], chosen, *index[place + 1 :]))
+
+    return builder.tensor(_index_select_shape(x.type, dim, positions.type), at)
+
+
+def _take_shape(x: TensorType, positions: TensorType) -> TensorType:
+    return fresh(x.dtype, positions.sizes)
+
+
+def _take(builder: Builder, x: Lazy, positions: Lazy) -> Any:
+    if not can_lower(x) or x.type.elements == 0:
+        return NotImplemented
+
+    def at(index: Index) -> Any:
+        flat = place_of(builder, positions, index, x.type.elements, wrap=True)
+        return x.at(_unflattened(flat, x.type.sizes))
+
+    return builder.tensor(_take_shape(x.type, positions.type), at)
+
+
+def _unflattened(flat: Size, sizes: Sizes) -> Index:
+    places: list[Size] = []
+    for size in reversed(sizes[1:]):
+        places.append(flat % size)
+        flat = flat // size
+    return tuple([flat, *reversed(places)]) if sizes else ()
+
+
+op(
+    "gather.default",
+    _gather_shape,
+    _gather,
+    listed(
+        lambda: ((make((3, 4)), 1, torch.tensor([[0, 3], [1, 1], [2, 0]])), {}),
+        lambda: ((make((4, 3)).t(), 0, torch.tensor([[0, 2, 1, 1]])), {}),
+        lambda: ((make(()), 0, torch.tensor(0)), {}),
+        lambda: ((make((3, 4)), 1, torch.zeros((0, 4), dtype=torch.int64)), {}),
+    ),
+)
+op(
+    "index_select.default",
+    _index_select_shape,
+    _index_select,
+    listed(
+        lambda: ((make((3, 4)), 1, torch.tensor([0, 3, 3])), {}),
+        lambda: ((make((4, 3)).t(), -2, torch.tensor([2, 0], dtype=torch.int32)), {}),
+        lambda: ((make((3, 4, 2)), 0, torch.tensor(1)), {}),
+    ),
+)
+op(
+    "take.default",
+    _take_shape,
+    _take,
+    listed(
+        lambda: ((make((3, 4)), torch.tensor([[0, 11], [-1, 5]])), {}),
+        lambda: ((make((4, 3)).t(), torch.tensor([[0, 11], [-1, 5]]).t()), {}),
+    ),
+)
+
+# ---------------------------------------------------------------------------------- x[tensors, ...]
+
+Positions = Sequence[Any]
+
+
+class _Advanced:
+    """`x[positions]` with tensors of positions: which dimensions they index, and where their
+    common shape goes in the result (in front, unless the indexed dimensions are neighbours)."""
+
+    def __init__(self, x: TensorType, positions: Positions) -> None:
+        self.x = x
+        self.dims = [dim for dim, each in enumerate(positions) if each is not None]
+        self.types = [positions[dim] for dim in self.dims]
+        self.shape: Sizes = ()
+        for type in self.types:
+            try:
+                self.shape = broadcast_sizes(self.shape, type.sizes)
+            except RuntimeError:
+                shapes = ", ".join(str(list(each.sizes)) for each in self.types)
+                raise IndexError(
+                    "shape mismatch: indexing tensors could not be broadcast together with shapes "
+                    + shapes
+                ) from None
+        neighbours = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
+        self.start = self.dims[0] if neighbours else 0
+        self.rest = [dim for dim in range(x.rank) if dim not in self.dims]
+
+    def supported(self) -> bool:
+        """Masks would make the result's size depend on data."""
+        return all(type.dtype in INDEX_DTYPES[:2] for type in self.types)
+
+    def result(self) -> TensorType:
+        """Eager's sizes, and strides that follow those of x, then those of the positions."""
+        before, after = self.rest[: self.start], self.rest[self.start :]
+        sizes = (
+            *(self.x.sizes[dim] for dim in before),
+            *self.shape,
+            *(self.x.sizes[dim] for dim in after),
+        )
+        middle = (0,) * len(self.shape)
+        own = (
+            *(self.x.strides[dim] for dim in before),
+            *middle,
+            *(self.x.strides[dim] for dim in after),
+        )
+        operands = [own]
+        for type in self.types:
+            expanded = broadcast_strides(self.shape, type.sizes, type.strides)
+            # Eager reshapes the positions here, which makes strides of single rows regular.
+            strides = reshaped_strides(self.shape, expanded, self.shape) or expanded
+            operands.append((0,) * len(before) + strides + (0,) * len(after))
+        return TensorType(self.x.dtype, sizes, sorted_strides(sizes, operands))
+
+
+def _index_shape(x: TensorType, positions: Positions) -> Any:
+    if len(positions) > x.rank:
+        raise IndexError(
+            f"too many indices for tensor of dimension {x.rank} (got {len(positions)})"
+        )
+    advanced = _Advanced(x, positions)
+    return advanced.result() if advanced.supported() else NotImplemented
+
+
+def _index(builder: Builder, x: Lazy, positions: Positions) -> Any:
+    advanced = _Advanced(x.type, type_of(list(positions)))
+    if not advanced.supported() or not can_lower(x):
+        return NotImplemented
+    start, width = advanced.start, len(advanced.shape)
+
+    def at(index: Index) -> Any:
+        common = index[start : start + width]
+        whole = dict(zip(advanced.rest, index[:start] + index[start + width :], strict=True))
+        for dim in advanced.dims:
+            type = positions[dim].type
+            missing = width - type.rank
+            own = tuple(
+                0 if size == 1 else common[missing + place] for place, size in enumerate(type.sizes)
+            )
+            whole[dim] = place_of(builder, positions[dim], own, x.type.sizes[dim], wrap=True)
+        return x.at(tuple(whole[dim] for dim in range(x.type.rank)))
+
+    return builder.tensor(advanced.result(), at)
+
+
+def _index_samples() -> Iterator[Sample]:
+    first, second = torch.tensor([0, 2, -1]), torch.tensor([[1], [0]])
+    for x in (make((3, 4, 5)), make((5, 4, 3)).permute(2, 1, 0), make((3, 4, 10))[..., ::2]):
+        yield (x, [first]), {}
+        yield (x, [None, first]), {}
+        yield (x, [first, second]), {}
+        yield (x, [None, first, second]), {}
+        yield (x, [first, None, second]), {}
+        yield (x, [first, first, first]), {}
+    yield (make((4,)), [second.t()]), {}
+    yield (make((4, 3)), [torch.zeros((0,), dtype=torch.int64)]), {}
+    yield (make((4, 3), torch.int32), [torch.tensor(1), None]), {}
+
+
+op("index.Tensor", _index_shape, _index, _index_samples)
+op("_unsafe_index.Tensor", _index_shape, _index, _index_samples)
+
+
+def _like_preserved(x: TensorType, *rest: Any, **keywords: Any) -> TensorType:
+    return TensorType(x.dtype, x.sizes, preserved_strides(x.sizes, x.strides))
+
+
+def _like_row_major(x: TensorType, *rest: Any, **keywords: Any) -> TensorType:
+    return TensorType(x.dtype, x.sizes, contiguous_strides(x.sizes))
+
+
+def _masked_scatter_shape(x: TensorType, mask: TensorType, source: TensorType) -> TensorType:
+    return fresh(x.dtype, broadcast_sizes(x.sizes, mask.sizes))
+
+
+_put = listed(
+    lambda: ((make((3, 4)), [torch.tensor([0, 2])], make((2, 4))), {}),
+    lambda: ((make((4, 3)).t(), [None, torch.tensor([0, 2])], make(()), True), {}),
+    lambda: ((make((3, 8))[:, ::2], [torch.tensor([0, 2])], make((4,))), {}),
+)
+op("index_put.default", _like_preserved, None, _put)
+op("_unsafe_index_put.default", _like_preserved, None, _put)
+op(
+    "index_fill.int_Scalar",
+    _like_preserved,
+    None,
+    listed(lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 2]), 1.5), {})),
+)
+
+
+def _scatters(*source: Any, keywords: Any = None) -> Any:
+    return listed(
+        *(
+            lambda x=x: (
+                (x(), 1, torch.tensor([[0, 3], [1, 1]]), *(each() for each in source)),
+                dict(keywords or {}),
+            )
+            for x in (lambda: make((3, 4)), lambda: make((4, 3)).t(), lambda: make((3, 8))[:, ::2])
+        )
+    )
+
+
+op("scatter.src", _like_row_major, None, _scatters(lambda: make((2, 2))))
+op("scatter.value", _like_row_major, None, _scatters(lambda: 1.5))
+op(
+    "scatter.reduce",
+    _like_row_major,
+    None,
+    _scatters(lambda: make((2, 2)), keywords={"reduce": "add"}),
+)
+op(
+    "scatter.value_reduce",
+    _like_row_major,
+    None,
+    _scatters(lambda: 1.5, keywords={"reduce": "add"}),
+)
+op("scatter_add.default", _like_row_major, None, _scatters(lambda: make((2, 2))))
+op("scatter_reduce.two", _like_row_major, None, _scatters(lambda: make((2, 2)), lambda: "amax"))
+_vectors = listed(
+    lambda: ((make((3, 4)), 1, torch.tensor([0, 3]), make((3, 2))), {}),
+    lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 3]), make((3, 2))), {}),
+)
+op("index_add.default", _like_row_major, None, _vectors)
+op("index_copy.default", _like_row_major, None, _vectors)
+op("index_reduce.default", _like_preserved, None)
+op(
+    "masked_scatter.default",
+    _masked_scatter_shape,
+    None,
+    listed(lambda: ((make((4, 3)).t(), make((3, 4)) > 0, make((12,))), {})),
+)
+op(
+    "put.default",
+    _like_preserved,
+    None,
+    listed(lambda: ((make((4, 3)).t(), torch.tensor([1, 5]), make((2,))), {})),
+)
+op(
+    "index_fill.int_Tensor",
+    _like_preserved,
+    None,
+    listed(lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 2]), torch.tensor(1.5)), {})),
+)

@@ -1,0 +1,454 @@
+"""Losses: negative log likelihood and the losses that are a pointwise function, then a reduction.
+
+Enters: nothing. Leaves: records in the registry. Invariant: `reduction` is torch's number: 0 none,
+1 mean, 2 sum. A class index that equals `ignore_index` is never used as an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from windfall.ir.dtype import TensorType, contiguous_strides
+from windfall.ir.loop import Builder, Index, Lazy
+from windfall.ir.symint import Size
+from windfall.ops.copying import broadcast_reading
+from windfall.ops.folding import (
+    At,
+    can_lower,
+    count,
+    fold,
+    fresh,
+    number,
+    op,
+    reading,
+    stored,
+    type_of,
+)
+from windfall.ops.layout import differ, preserved_strides
+from windfall.ops.pointwise_rule import layout_of
+from windfall.ops.promotion import REDUCED, common_dtype, compute_dtype
+from windfall.ops.samples import Sample, make
+from windfall.ops.term import Term
+
+NONE, MEAN, SUM = 0, 1, 2
+
+# -------------------------------------------------------------------------- negative log likelihood
+
+
+def _check_classes(x: TensorType, target: TensorType) -> None:
+    if target.rank > 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if x.rank not in (1, 2):
+        raise RuntimeError("input tensor should be 1D or 2D")
+    if x.rank == 2 and differ(target.sizes, x.sizes[:1]):
+        raise RuntimeError(
+            f"size mismatch (got input: {list(x.sizes)}, target: {list(target.sizes)})"
+        )
+
+
+def _nll_shape(
+    x: TensorType, target: TensorType, weight: TensorType | None, reduction: int, ignore: int
+) -> tuple[TensorType, TensorType]:
+    _check_classes(x, target)
+    rows = x.sizes[:1] if reduction == NONE and x.rank == 2 else ()
+    return fresh(x.dtype, rows), fresh(x.dtype, ())
+
+
+class _Classes:
+    """The class of each row, and what follows from it."""
+
+    def __init__(
+        self, builder: Builder, x: TensorType, target: Lazy, weight: Lazy | None, ignore: int
+    ) -> None:
+        self.builder, self.ignore = builder, ignore
+        self.count = x.sizes[-1]
+        self.dtype = compute_dtype(x.dtype)
+        self.target = reading(builder, target, torch.int64)
+        self.scalar = not target.type.sizes
+        self._weights = None if weight is None else reading(builder, weight, self.dtype)
+
+    def label(self, row: Index) -> Term:
+        """The class as a number."""
+        if self.scalar:
+            return self.target(())
+        return self.target((0,) if len(row) == 0 else row)
+
+    def place(self, row: Index) -> Size:
+        """The class as an index: 0 for a row that is ignored."""
+        label = self.label(row)
+        safe = label.eq(self.ignore).where(0, label)
+        return self.builder.as_index(safe.scalar, self.count, wrap=False)
+
+    def weight(self, row: Index) -> Term:
+        """How much a row counts: nothing if it is ignored."""
+        kept = self.label(row).ne(self.ignore)
+        if self._weights is None:
+            return kept.to(self.dtype)
+        return kept.where(self._weights((self.place(row),)), 0)
+
+
+def _nll(
+    builder: Builder, x: Lazy, target: Lazy, weight: Lazy | None, reduction: int, ignore: int
+) -> Any:
+    if not can_lower(x, weight):
+        return NotImplemented
+    result, total_type = _nll_shape(x.type, target.type, type_of(weight), reduction, ignore)
+    classes = _Classes(builder, x.type, target, weight, ignore)
+    read = reading(builder, x, classes.dtype)
+
+    def loss(row: Index) -> Term:
+        chosen = -read((*row, classes.place(row))) * classes.weight(row)
+        return classes.label(row).eq(ignore).where(0, chosen)
+
+    rows = x.type.sizes[:-1]
+    dims = tuple(range(len(rows)))
+    weights = fold(builder, "sum", rows, dims, classes.weight)
+    total = stored(builder, total_type, lambda index: weights((0,) * len(rows)))
+    if reduction == NONE and rows:
+        nothing = stored(builder, total_type, lambda index: total_zero(builder, classes.dtype))
+        return stored(builder, result, loss), nothing
+    if reduction == NONE:
+        return stored(builder, result, loss), total
+    losses = fold(builder, "sum", rows, dims, loss)
+
+    def at(index: Index) -> Term:
+        start = (0,) * len(rows)
+        return losses(start) / weights(start) if reduction == MEAN else losses(start)
+
+    return stored(builder, result, at), total
+
+
+def total_zero(builder: Builder, dtype: torch.dtype) -> Term:
+    """The number 0."""
+    return Term(builder, builder.constant(0, dtype))
+
+
+def _nll_backward_shape(
+    grad: TensorType,
+    x: TensorType,
+    target: TensorType,
+    weight: TensorType | None,
+    reduction: int,
+    ignore: int,
+    total: TensorType,
+) -> TensorType:
+    return fresh(x.dtype, x.sizes)
+
+
+def _nll_backward(
+    builder: Builder,
+    grad: Lazy,
+    x: Lazy,
+    target: Lazy,
+    weight: Lazy | None,
+    reduction: int,
+    ignore: int,
+    total: Lazy,
+) -> Any:
+    if not can_lower(grad, x, weight, total):
+        return NotImplemented
+    classes = _Classes(builder, x.type, target, weight, ignore)
+    slope = reading(builder, grad, classes.dtype)
+
+    def at(index: Index) -> Term:
+        row = index[:-1]
+        label = classes.label(row)
+        here = label.eq(Term(builder, builder.index(index[-1]))) & label.ne(ignore)
+        pulled = slope(row if grad.type.sizes else ())
+        if reduction == MEAN:
+            pulled = pulled / Term(builder, total.at(())).to(classes.dtype)
+        return here.where(-pulled * classes.weight(row), 0)
+
+    return stored(builder, fresh(x.type.dtype, x.type.sizes), at)
+
+
+def _nll_samples() -> Iterator[Sample]:
+    target = torch.tensor([1, 0, 3])
+    weight = make((4,)).abs()
+    for reduction in (NONE, MEAN, SUM):
+        for x in (make((3, 4)), make((4, 3)).t(), make((3, 4), torch.float64)):
+            yield (x, target, None, reduction, -100), {}
+            yield (x, target, weight.to(x.dtype), reduction, 3), {}
+        yield (make((4,)), torch.tensor(2), None, reduction, -100), {}
+        yield (make((3, 4)), torch.tensor([1, -100, 3]), weight, reduction, -100), {}
+        yield (make((3, 4), torch.bfloat16), target, None, reduction, -100), {}
+
+
+def _nll_backward_samples() -> Iterator[Sample]:
+    for (x, target, weight, reduction, ignore), _ in _nll_samples():
+        loss, total = torch.ops.aten.nll_loss_forward(x, target, weight, reduction, ignore)
+        yield (make(loss.shape, x.dtype), x, target, weight, reduction, ignore, total), {}
+
+
+op("nll_loss_forward.default", _nll_shape, _nll, _nll_samples)
+op("nll_loss_backward.default", _nll_backward_shape, _nll_backward, _nll_backward_samples)
+
+
+def _nll2d_shape(
+    x: TensorType, target: TensorType, weight: Any, reduction: int, ignore: int
+) -> tuple[TensorType, TensorType]:
+    rows = target.sizes if reduction == NONE else ()
+    return fresh(x.dtype, rows), fresh(x.dtype, ())
+
+
+op("nll_loss2d_forward.default", _nll2d_shape, None)
+op("nll_loss2d_backward.default", _nll_backward_shape, None)
+
+# ---------------------------------------------------------------------- pointwise, then a reduction
+
+Body = Callable[..., Term]
+
+
+def _loss_shape(tensors: int, *, target_first: bool = False) -> Callable[..., TensorType]:
+    """(x, target, ..., reduction, parameter), the first `tensors` being tensors or None."""
+
+    def shape(*arguments: Any) -> TensorType:
+        operands = list(arguments[:2])
+        sizes, strides = layout_of(operands[::-1] if target_first else operands)
+        dtype = common_dtype(operands)
+        if (*arguments[tensors:], MEAN)[0] == NONE:
+            return TensorType(dtype, sizes, strides)
+        return fresh(dtype, ())
+
+    return shape
+
+
+def _loss(
+    body: Body, tensors: int, shape: Callable[..., TensorType], stepwise: bool = False
+) -> Callable[..., Any]:
+    """Lower a loss whose first `tensors` arguments are tensors (or None). `stepwise`: eager "
+    "makes it
+    of several ops, so that half precision is rounded, and overflows, at each."""
+
+    def lower(builder: Builder, *arguments: Any) -> Any:
+        operands, reduction = arguments[:tensors], (*arguments[tensors:], MEAN)[0]
+        if not can_lower(*operands):
+            return NotImplemented
+        types = [type_of(each) for each in operands]
+        result = shape(*types, reduction)
+        if stepwise and result.dtype in REDUCED:
+            return NotImplemented
+        sizes, _ = layout_of(types[:2])
+        dtype = compute_dtype(result.dtype)
+        reads = [
+            None if each is None else broadcast_reading(builder, each, sizes) for each in operands
+        ]
+        extra = arguments[tensors + 1 :]
+
+        def at(index: Index) -> Term:
+            terms = [None if read is None else read(index).to(dtype) for read in reads]
+            return body(*terms, *extra)
+
+        return _summarised(builder, result, sizes, reduction, dtype, at)
+
+    return lower
+
+
+def _summarised(
+    builder: Builder, result: TensorType, sizes: Any, reduction: int, dtype: torch.dtype, at: At
+) -> Lazy:
+    if reduction == NONE:
+        return stored(builder, result, at)
+    dims = tuple(range(len(sizes)))
+    total = fold(builder, "sum", sizes, dims, at)
+    size = number(builder, count(sizes, dims), dtype)
+    start = (0,) * len(sizes)
+    return stored(
+        builder,
+        result,
+        lambda index: total(start) / size if reduction == MEAN else total(start),
+    )
+
+
+def _loss_backward(
+    body: Body, tensors: int, shape: Callable[..., TensorType], stepwise: bool = False
+) -> Callable[..., Any]:
+    """Lower the gradient of such a loss: `body(x, target, ...)` times the gradient of the result,
+    which for the mean is divided by the number of elements."""
+
+    def lower(builder: Builder, grad: Lazy, *arguments: Any) -> Any:
+        operands, reduction = arguments[:tensors], (*arguments[tensors:], MEAN)[0]
+        if not can_lower(grad, *operands):
+            return NotImplemented
+        result = shape(*type_of((grad, *arguments)))
+        if stepwise and result.dtype in REDUCED:
+            return NotImplemented
+        dtype = compute_dtype(result.dtype)
+        slope = broadcast_reading(builder, grad, result.sizes)
+        reads = [
+            None if each is None else broadcast_reading(builder, each, result.sizes)
+            for each in operands
+        ]
+        size = number(builder, count(result.sizes, range(result.rank)), dtype)
+
+        def at(index: Index) -> Term:
+            terms = [None if read is None else read(index).to(dtype) for read in reads]
+            value = body(*terms, *arguments[tensors + 1 :]) * slope(index).to(dtype)
+            return value / size if reduction == MEAN else value
+
+        return stored(builder, result, at)
+
+    return lower
+
+
+def _backward_row_major(grad: TensorType, x: TensorType, *rest: Any) -> TensorType:
+    return TensorType(x.dtype, x.sizes, contiguous_strides(x.sizes))
+
+
+def _backward_like(grad: TensorType, x: TensorType, *rest: Any) -> TensorType:
+    return TensorType(x.dtype, x.sizes, preserved_strides(x.sizes, x.strides))
+
+
+def _smooth(x: Term, target: Term, beta: float = 1.0) -> Term:
+    distance = abs(x - target)
+    if beta == 0:
+        return distance
+    return (distance < beta).where(distance * distance * 0.5 / beta, distance - 0.5 * beta)
+
+
+def _smooth_slope(x: Term, target: Term, beta: float = 1.0) -> Term:
+    difference = x - target
+    ends = (difference <= -beta).where(-1.0, (difference >= beta).where(1.0, difference / beta))
+    return difference.sign() if beta == 0 else ends
+
+
+def _huber(x: Term, target: Term, delta: float = 1.0) -> Term:
+    distance = abs(x - target)
+    return (distance < delta).where(distance * distance * 0.5, (distance - 0.5 * delta) * delta)
+
+
+def _huber_slope(x: Term, target: Term, delta: float = 1.0) -> Term:
+    difference = x - target
+    inside = (difference > delta).where(delta, difference)
+    return (difference < -delta).where(-delta, inside)
+
+
+def _entropy(x: Term, target: Term, weight: Term | None = None) -> Term:
+    yes, no = x.log().maximum(-100), (-x).log1p().maximum(-100)
+    value = (target - 1) * no - target * yes
+    return value if weight is None else value * weight
+
+
+def _entropy_slope(x: Term, target: Term, weight: Term | None = None) -> Term:
+    value = (x - target) / ((1 - x) * x).maximum(1e-12)
+    return value if weight is None else value * weight
+
+
+def _logit_entropy(
+    x: Term, target: Term, weight: Term | None = None, positive: Term | None = None
+) -> Term:
+    soft = (-abs(x)).exp().log1p() + (-x).maximum(0)
+    if positive is not None:
+        soft = soft * ((positive - 1) * target + 1)
+    value = (1 - target) * x + soft
+    return value if weight is None else value * weight
+
+
+def _soft_margin(x: Term, target: Term) -> Term:
+    return (-target * x).exp().log1p()
+
+
+def _soft_margin_slope(x: Term, target: Term) -> Term:
+    power = (-target * x).exp()
+    return -target * power / (power + 1)
+
+
+def _pairs(*extra: Any, dtypes: bool = True, unit: bool = False) -> Callable[[], Iterator[Sample]]:
+    """(x, target, *extra, reduction), optionally with values inside (0, 1)."""
+
+    def made() -> Iterator[Sample]:
+        tensors = [
+            (make((3, 4)), make((3, 4), seed=1)),
+            (make((4, 3)).t(), make((3, 4), seed=1)),
+            (make((3, 4)), make((4, 3), seed=1).t()),
+            (make((4, 3)).t(), make((4, 3), seed=1).t()),
+        ]
+        if dtypes:
+            tensors += [
+                (make((3, 4), dtype), make((3, 4), dtype, seed=1))
+                for dtype in (torch.float64, torch.bfloat16)
+            ]
+        for pair in tensors:
+            both = [each.sigmoid() for each in pair] if unit else pair
+            for reduction in (NONE, MEAN, SUM):
+                yield (*both, *extra, reduction), {}
+
+    return made
+
+
+def _with_grad(samples: Any, *extra: Any) -> Callable[[], Iterator[Sample]]:
+    def made() -> Iterator[Sample]:
+        for arguments, _ in samples():
+            x, reduction = arguments[0], arguments[-1]
+            grad = make(x.shape if reduction == NONE else (), x.dtype, seed=9)
+            yield (grad, *arguments, *extra), {}
+
+    return made
+
+
+def _with(samples: Any, *extra: Any) -> Callable[[], Iterator[Sample]]:
+    return lambda: (((*arguments, *extra), {}) for arguments, _ in samples())
+
+
+def _square(x: Term, target: Term) -> Term:
+    difference = x - target
+    return difference * difference
+
+
+def _backward_target_first(
+    grad: TensorType, x: TensorType, target: TensorType, *rest: Any
+) -> TensorType:
+    sizes, strides = layout_of([target, x])
+    return TensorType(x.dtype, sizes, strides)
+
+
+def _declare(
+    name: str,
+    tensors: int,
+    body: Body,
+    samples: Any,
+    *extra: Any,
+    target_first: bool = False,
+    stepwise: bool = False,
+) -> None:
+    shape = _loss_shape(tensors, target_first=target_first)
+    op(f"{name}.default", shape, _loss(body, tensors, shape, stepwise), _with(samples, *extra))
+
+
+def _declare_backward(
+    name: str,
+    tensors: int,
+    body: Body,
+    samples: Any,
+    *extra: Any,
+    shape: Callable[..., TensorType] = _backward_row_major,
+    stepwise: bool = False,
+) -> None:
+    lower = _loss_backward(body, tensors, shape, stepwise)
+    op(f"{name}_backward.default", shape, lower, _with_grad(samples, *extra))
+
+
+_unit = _pairs(None, unit=True)
+_declare("mse_loss", 2, _square, _pairs())
+_declare_backward("mse_loss", 2, lambda x, target: (x - target) * 2, _pairs())
+_declare("smooth_l1_loss", 2, _smooth, _pairs(), 0.7)
+_declare_backward("smooth_l1_loss", 2, _smooth_slope, _pairs(), 0.7)
+_declare("huber_loss", 2, _huber, _pairs(), 0.7)
+_declare_backward("huber_loss", 2, _huber_slope, _pairs(), 0.7)
+_declare("binary_cross_entropy", 3, _entropy, _unit)
+_declare_backward("binary_cross_entropy", 3, _entropy_slope, _unit, shape=_backward_like)
+_declare(
+    "binary_cross_entropy_with_logits", 4, _logit_entropy, _pairs(None, None), target_first=True
+)
+_declare("soft_margin_loss", 2, _soft_margin, _pairs(), stepwise=True)
+_declare_backward(
+    "soft_margin_loss",
+    2,
+    _soft_margin_slope,
+    _pairs(),
+    shape=_backward_target_first,
+    stepwise=True,
+)

@@ -1,0 +1,482 @@
+"""Ops that are called, not generated: convolution, pooling, attention, resampling.
+
+Enters: nothing. Leaves: records in the registry. Invariant: there are shape rules only;
+sizes and strides are those of the CPU kernels: channels-last inputs give channels-last results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from windfall.ir.dtype import TensorType
+from windfall.ir.symint import Size
+from windfall.ops.folding import fresh, listed, op
+from windfall.ops.layout import (
+    channels_last_strides,
+    differ,
+    looks_channels_last,
+    preserved_strides,
+    suggested_strides,
+)
+from windfall.ops.registry import Samples
+from windfall.ops.samples import Sample, make
+
+Sizes = Sequence[Size]
+
+
+def _spread(values: Sizes, count: int) -> list[Size]:
+    """One value for each spatial dimension; a single one stands for all."""
+    return list(values) * count if len(values) == 1 else list(values)
+
+
+# -------------------------------------------------------------------------------------- convolution
+
+
+def _formatted(dtype: torch.dtype, sizes: Sizes, channels_last: bool) -> TensorType:
+    own = tuple(sizes)
+    if channels_last and len(own) in (4, 5):
+        return TensorType(dtype, own, channels_last_strides(own))
+    return fresh(dtype, own)
+
+
+def _either_channels_last(x: TensorType, weight: TensorType) -> bool:
+    return any(looks_channels_last(each.sizes, each.strides) for each in (x, weight))
+
+
+def convolution_sizes(
+    x: Sizes,
+    weight: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> list[Size]:
+    """The sizes of a convolution's result."""
+    count = len(x) - 2
+    steps, pads, gaps = (_spread(each, count) for each in (stride, padding, dilation))
+    extra = _spread(output_padding, count)
+    result: list[Size] = [x[0], weight[1] * groups if transposed else weight[0]]
+    for place in range(count):
+        size, reach = x[place + 2], gaps[place] * (weight[place + 2] - 1)
+        if transposed:
+            grown = (size - 1) * steps[place] - 2 * pads[place] + reach + extra[place] + 1
+            result.append(grown)
+        else:
+            result.append((size + 2 * pads[place] - reach - 1) // steps[place] + 1)
+    return result
+
+
+def _convolution_shape(
+    x: TensorType,
+    weight: TensorType,
+    bias: TensorType | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> Any:
+    if x.rank != weight.rank or x.rank < 3:
+        return NotImplemented  # a missing batch dimension, or an error that eager words
+    channels = weight.sizes[0] if transposed else weight.sizes[1] * groups
+    if differ(x.sizes[1], channels):
+        if transposed:
+            return NotImplemented
+        raise RuntimeError(
+            f"Given groups={groups}, weight of size {list(weight.sizes)}, expected input"
+            f"{list(x.sizes)} to have {channels} channels, but got {x.sizes[1]} channels instead"
+        )
+    sizes = convolution_sizes(
+        x.sizes, weight.sizes, stride, padding, dilation, transposed, output_padding, groups
+    )
+    if any(isinstance(size, int) and size <= 0 for size in sizes):
+        return NotImplemented  # eager words the error, or answers something empty
+    return _formatted(x.dtype, sizes, _either_channels_last(x, weight))
+
+
+def _convolution_backward_shape(
+    grad: TensorType,
+    x: TensorType,
+    weight: TensorType,
+    bias_sizes: Sizes | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+    mask: Sequence[bool],
+) -> Any:
+    if x.rank != weight.rank or x.rank < 3 or 0 in x.sizes:
+        return NotImplemented
+    last = _either_channels_last(x, weight)
+    channels = weight.sizes[1] * groups if transposed else weight.sizes[0]
+    return (
+        _formatted(x.dtype, x.sizes, last) if mask[0] else None,
+        _formatted(weight.dtype, weight.sizes, last) if mask[1] else None,
+        fresh(weight.dtype, (channels,)) if mask[2] else None,
+    )
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def _convolutions() -> Iterator[Sample]:
+    two = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    x, weight = make((2, 3, 6, 7)), make((4, 3, 3, 3))
+    for one in (x, _channels_last(x), x.permute(0, 1, 3, 2)):
+        for other in (weight, _channels_last(weight)):
+            yield (one, other, None, *two), {}
+    yield (x, weight, make((4,)), [2, 2], [0, 1], [1, 2], False, [0, 0], 1), {}
+    yield (make((2, 3, 6)), make((4, 3, 3)), None, [2], [1], [1], False, [0], 1), {}
+    yield (make((2, 4, 5, 5)), make((4, 1, 3, 3)), None, *two[:-1], 4), {}
+    yield (
+        (make((2, 4, 5, 5)), make((4, 3, 3, 3)), None, [2, 2], [1, 1], [1, 1], True, [1, 1], 1),
+        {},
+    )
+    yield (
+        (make((2, 1, 5, 5)), make((4, 1, 1, 1)), None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
+        {},
+    )
+    yield (make((1, 2, 4, 5, 6)), make((3, 2, 2, 2, 2)), None, [1], [0], [1], False, [0], 1), {}
+
+
+def _convolution_gradients() -> Iterator[Sample]:
+    for (x, weight, bias, *rest), _ in _convolutions():
+        forward = torch.ops.aten.convolution(x, weight, bias, *rest)
+        transposed, groups = rest[3], rest[5]
+        channels = weight.shape[1] * groups if transposed else weight.shape[0]
+        for grad in (make(forward.shape), torch.empty_like(forward).fill_(0.5)):
+            yield (grad, x, weight, [channels], *rest, [True, True, True]), {}
+        yield (grad, x, weight, None, *rest, [True, False, False]), {}
+
+
+op("convolution.default", _convolution_shape, None, _convolutions)
+op("convolution_backward.default", _convolution_backward_shape, None, _convolution_gradients)
+
+# ------------------------------------------------------------------------------------------ pooling
+
+
+def pooled_size(
+    size: Size, kernel: Size, stride: Size, pad: Size, dilation: Size, ceil_mode: bool
+) -> Size:
+    """How many windows fit into one dimension."""
+    free = size + 2 * pad - dilation * (kernel - 1) - 1
+    count = (free + (stride - 1 if ceil_mode else 0)) // stride + 1
+    known = all(isinstance(each, int) for each in (size, stride, pad, count))
+    if ceil_mode and known and (count - 1) * stride >= size + pad:  # type: ignore[operator]
+        count = count - 1  # the last window would lie wholly in the padding
+    return count
+
+
+def _pooled(
+    x: TensorType,
+    kernel: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+    count: int,
+) -> Any:
+    if x.rank not in (count + 1, count + 2) or 0 in x.sizes:
+        return NotImplemented
+    windows = _spread(kernel, count)
+    steps = _spread(stride, count) if stride else windows
+    pads, gaps = _spread(padding, count), _spread(dilation, count)
+    outer = x.sizes[: x.rank - count]
+    inner = [
+        pooled_size(size, windows[place], steps[place], pads[place], gaps[place], ceil_mode)
+        for place, size in enumerate(x.sizes[x.rank - count :])
+    ]
+    if any(isinstance(size, int) and size <= 0 for size in inner):
+        return NotImplemented
+    sizes = (*outer, *inner)
+    return TensorType(x.dtype, sizes, suggested_strides(x, sizes))
+
+
+def _max_pool_shape(count: int) -> Any:
+    def shape(
+        x: TensorType,
+        kernel: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = (0,),
+        dilation: Sizes = (1,),
+        ceil_mode: bool = False,
+    ) -> Any:
+        result = _pooled(x, kernel, stride, padding, dilation, ceil_mode, count)
+        if result is NotImplemented:
+            return NotImplemented
+        return result, TensorType(torch.int64, result.sizes, result.strides)
+
+    return shape
+
+
+def _average_pool_shape(count: int) -> Any:
+    def shape(
+        x: TensorType,
+        kernel: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor: int | None = None,
+    ) -> Any:
+        return _pooled(x, kernel, stride, padding, (1,), ceil_mode, count)
+
+    return shape
+
+
+def _like_input(grad: TensorType, x: TensorType, *rest: Any) -> TensorType:
+    return TensorType(x.dtype, x.sizes, suggested_strides(x, x.sizes))
+
+
+def _adaptive_shape(x: TensorType, sizes: Sizes) -> TensorType:
+    own = (*x.sizes[: x.rank - len(sizes)], *sizes)
+    return TensorType(x.dtype, own, suggested_strides(x, own))
+
+
+def _resized_shape(x: TensorType, sizes: Sizes, *rest: Any) -> TensorType:
+    own = (*x.sizes[:2], *sizes)
+    return TensorType(x.dtype, own, suggested_strides(x, own))
+
+
+_image: tuple[Callable[[], torch.Tensor], ...] = (
+    lambda: make((2, 3, 6, 7)),
+    lambda: _channels_last(make((2, 3, 6, 7))),
+)
+_pictures: tuple[Callable[[], torch.Tensor], ...] = (*_image, lambda: make((3, 6, 7)))
+
+
+def _images(*rest: Any) -> Any:
+    return listed(*(lambda x=x: ((x(), *rest), {}) for x in _pictures))
+
+
+def _pool_gradients(name: str, *rest: Any, indices: bool = False) -> Samples:
+    def made() -> Iterator[Sample]:
+        forward = getattr(torch.ops.aten, name)
+        for x in _pictures:
+            result = forward(x(), *rest)
+            first = result[0] if indices else result
+            extra = ([1, 1], False, result[1]) if indices else ()
+            yield (make(first.shape), x(), *rest, *extra), {}
+
+    return made
+
+
+_window = ([3, 3], [2, 2], [1, 1])
+op("max_pool2d_with_indices.default", _max_pool_shape(2), None, _images(*_window))
+op("max_pool3d_with_indices.default", _max_pool_shape(3), None)
+op(
+    "max_pool2d_with_indices_backward.default",
+    _like_input,
+    None,
+    _pool_gradients("max_pool2d_with_indices", *_window, indices=True),
+)
+op("avg_pool2d.default", _average_pool_shape(2), None, _images(*_window, True))
+op("avg_pool3d.default", _average_pool_shape(3), None)
+op(
+    "avg_pool2d_backward.default",
+    _like_input,
+    None,
+    _pool_gradients("avg_pool2d", *_window, False, True, None),
+)
+op("_adaptive_avg_pool2d.default", _adaptive_shape, None, _images([2, 3]))
+op(
+    "_adaptive_avg_pool2d_backward.default",
+    _like_input,
+    None,
+    lambda: (
+        ((arguments[0], arguments[1]), {})
+        for arguments, _ in _pool_gradients("_adaptive_avg_pool2d", [2, 3])()
+    ),
+)
+op(
+    "upsample_nearest2d.default",
+    _resized_shape,
+    None,
+    listed(*(lambda x=x: ((x(), [9, 8]), {}) for x in _image)),
+)
+op(
+    "upsample_bilinear2d.default",
+    _resized_shape,
+    None,
+    listed(*(lambda x=x: ((x(), [9, 8], False), {}) for x in _image)),
+)
+op(
+    "upsample_bicubic2d.default",
+    _resized_shape,
+    None,
+    listed(*(lambda x=x: ((x(), [9, 8], False), {}) for x in _image)),
+)
+
+
+def _resized_backward_shape(grad: TensorType, out: Sizes, sizes: Sizes, *rest: Any) -> TensorType:
+    own = tuple(sizes)
+    return TensorType(grad.dtype, own, suggested_strides(grad, own))
+
+
+for _name, _extra in (("nearest2d", []), ("bilinear2d", [False])):
+    op(
+        f"upsample_{_name}_backward.default",
+        _resized_backward_shape,
+        None,
+        listed(
+            *(lambda x=x, extra=_extra: ((x(), [6, 7], [2, 3, 4, 5], *extra), {}) for x in _image)
+        ),
+    )
+op(
+    "upsample_bicubic2d_backward.default",
+    lambda grad, out, sizes, *rest: fresh(grad.dtype, sizes),
+    None,
+    listed(*(lambda x=x: ((x(), [6, 7], [2, 3, 4, 5], False), {}) for x in _image)),
+)
+
+
+def _adaptive_max_shape(x: TensorType, sizes: Sizes) -> tuple[TensorType, TensorType]:
+    result = _adaptive_shape(x, sizes)
+    return result, TensorType(torch.int64, result.sizes, result.strides)
+
+
+op("adaptive_max_pool2d.default", _adaptive_max_shape, None, _images([2, 3]))
+op("_adaptive_avg_pool3d.default", _adaptive_shape, None)
+op("adaptive_max_pool2d_backward.default", _like_input, None)
+op("max_pool3d_with_indices_backward.default", _like_input, None)
+op("avg_pool3d_backward.default", _like_input, None)
+
+
+def _padded_shape(x: TensorType, padding: Sizes) -> TensorType:
+    sizes = list(x.sizes)
+    for number in range(len(padding) // 2):
+        dim = x.rank - 1 - number
+        sizes[dim] = sizes[dim] + padding[2 * number] + padding[2 * number + 1]
+    own = tuple(sizes)
+    return TensorType(x.dtype, own, suggested_strides(x, own))
+
+
+for _name in ("reflection_pad", "replication_pad"):
+    op(f"{_name}1d.default", _padded_shape, None, listed(lambda: ((make((2, 3, 5)), [1, 2]), {})))
+    op(f"{_name}2d.default", _padded_shape, None, _images([1, 2, 0, 1]))
+
+
+def _columns_shape(
+    x: TensorType, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+) -> TensorType:
+    *outer, channels, height, width = x.sizes
+    settings = zip(kernel, stride, padding, dilation, strict=True)
+    rows, columns = (
+        pooled_size(size, *setting, False)
+        for size, setting in zip((height, width), settings, strict=True)
+    )
+    return fresh(x.dtype, (*outer, channels * kernel[0] * kernel[1], rows * columns))
+
+
+op("im2col.default", _columns_shape, None, _images([2, 3], [1, 2], [1, 0], [1, 1]))
+
+
+def _shuffle_shape(x: TensorType, factor: int) -> TensorType:
+    *outer, channels, height, width = x.sizes
+    sizes = (*outer, channels // (factor * factor), height * factor, width * factor)
+    return TensorType(x.dtype, sizes, suggested_strides(x, sizes))
+
+
+op(
+    "pixel_shuffle.default",
+    _shuffle_shape,
+    None,
+    listed(
+        lambda: ((make((2, 8, 3, 4)), 2), {}),
+        lambda: ((_channels_last(make((2, 8, 3, 4))), 2), {}),
+    ),
+)
+
+
+def _sampled_shape(x: TensorType, grid: TensorType, *rest: Any) -> TensorType:
+    return fresh(x.dtype, (*x.sizes[:2], *grid.sizes[1:-1]))
+
+
+op(
+    "grid_sampler_2d.default",
+    _sampled_shape,
+    None,
+    listed(*(lambda x=x: ((x(), make((2, 4, 3, 2)), 0, 0, False), {}) for x in _image)),
+)
+
+# ---------------------------------------------------------------------------------------- attention
+
+
+def _attention_shape(
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    attn_mask: TensorType | None = None,
+    scale: float | None = None,
+) -> Any:
+    batch, heads, length, width = query.sizes
+    sizes = (batch, heads, length, value.sizes[3])
+    if value.sizes[3] != width:
+        return NotImplemented
+    dtype = query.dtype if query.dtype is torch.float64 else torch.float32
+    # The sums are kept by position, then by head.
+    sums = TensorType(dtype, (batch, heads, length), (length * heads, 1, heads))
+    return TensorType(query.dtype, sizes, preserved_strides(sizes, query.strides)), sums
+
+
+def _by_position(x: TensorType) -> TensorType:
+    """(batch, heads, length, width), stored by position before head."""
+    _, heads, length, width = x.sizes
+    strides = (length * heads * width, width, heads * width, 1)
+    return TensorType(x.dtype, x.sizes, strides)
+
+
+def _attention_backward_shape(
+    grad: TensorType, query: TensorType, key: TensorType, value: TensorType, *rest: Any, **more: Any
+) -> tuple[TensorType, ...]:
+    return _by_position(query), _by_position(key), _by_position(value)
+
+
+def _heads(transposed: bool, dtype: torch.dtype, length: int = 6, seed: int = 0) -> torch.Tensor:
+    if transposed:
+        return make((2, length, 4, 8), dtype, seed=seed).transpose(1, 2)
+    return make((2, 4, length, 8), dtype, seed=seed)
+
+
+def _attentions() -> Iterator[Sample]:
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for transposed in (False, True):
+            query = _heads(transposed, dtype)
+            key, value = (_heads(transposed, dtype, 5, seed) for seed in (1, 2))
+            yield (query, key, value), {}
+    fused = make((2, 6, 4, 24)).transpose(1, 2)
+    query, key, value = (fused[..., start : start + 8] for start in (0, 8, 16))
+    yield (query, key, value, 0.0, True), {}
+    yield (query, key, value), {"attn_mask": make((6, 6)), "scale": 0.3}
+
+
+def _attention_gradients() -> Iterator[Sample]:
+    for arguments, keywords in _attentions():
+        out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            *arguments, **keywords
+        )
+        query, key, value, *rest = arguments
+        causal = bool(rest[1]) if rest else False
+        for grad in (make(out.shape, out.dtype), torch.ones_like(out)):
+            yield (grad, query, key, value, out, sums, 0.0, causal), keywords
+
+
+op("_scaled_dot_product_flash_attention_for_cpu.default", _attention_shape, None, _attentions)
+op(
+    "_scaled_dot_product_flash_attention_for_cpu_backward.default",
+    _attention_backward_shape,
+    None,
+    _attention_gradients,
+)
