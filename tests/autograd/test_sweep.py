@@ -1,0 +1,28 @@
+"""A part of torch's own list of ops; `make conformance` runs the whole of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.autograd.sweep import sweep
+
+NAMES = (
+    "add", "addmm", "argmax", "baddbmm", "bmm", "cat", "chunk", "clamp", "cumsum", "diagonal",
+    "div", "einsum", "expand", "gather", "index_add", "index_put", "index_select", "linalg.norm",
+    "log_softmax", "masked_fill", "matmul", "max", "mean", "nn.functional.batch_norm",
+    "nn.functional.conv2d", "nn.functional.cross_entropy", "nn.functional.dropout",
+    "nn.functional.embedding", "nn.functional.gelu", "nn.functional.group_norm",
+    "nn.functional.layer_norm", "nn.functional.max_pool2d", "nn.functional.mse_loss",
+    "nn.functional.scaled_dot_product_attention", "norm", "pow", "prod", "roll", "scatter",
+    "select_scatter", "slice_scatter", "softmax", "split", "squeeze", "stack", "std", "sum",
+    "take_along_dim", "tril", "unbind", "unfold", "var_mean", "where",
+)  # fmt: skip
+
+
+def test_ops_agree_with_eager() -> None:
+    outcomes = list(sweep(NAMES))
+    assert len(outcomes) >= len(NAMES)
+    odd = [one for one in outcomes if one.kind != "equal"]
+    if any("expecttest" in one.detail for one in odd):
+        pytest.skip("torch's list of ops needs expecttest")
+    assert not odd, "\n".join(f"{one.kind} {one.name}: {one.detail}" for one in odd)

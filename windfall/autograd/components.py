@@ -1,0 +1,116 @@
+"""Which results of a graph can be back-propagated independently of each other.
+
+Enters: a `Split`. Leaves: its `Component`s: groups of tangents whose gradients share no computation
+but the last sums into the inputs' gradients. Each becomes an autograd node of its own, so that one
+can be run, and its saved tensors freed, without the others: as in eager, where their histories
+never meet.
+
+    f(x, y) = x.exp(), y.exp()      two components
+    f(x)    = x.exp() * 2, x.exp() * 3      one: both go through exp
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall.ir.stages import Split
+
+Node = torch.fx.Node
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """Positions among the tangents, among what is saved, and among the graph's inputs, of those
+    that belong together."""
+
+    tangents: tuple[int, ...]
+    saved: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+def components(split: Split) -> tuple[Component, ...]:
+    """The components of a split graph that has gradients."""
+    assert split.backward is not None
+    nodes = list(split.backward.nodes)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    first = len(placeholders) - len(split.write_tangents_for) - len(split.tangents_for)
+    tangents = placeholders[first:]
+    groups = _groups(nodes, tangents)
+    results: Any = nodes[-1].args[0]
+    if len(groups) == 1:
+        everything = tuple(range(len(split.signature.inputs)))
+        return (Component(tuple(range(len(tangents))), tuple(range(first)), everything),)
+    return tuple(
+        _component(group, placeholders[:first], tangents, results, split) for group in groups
+    )
+
+
+def _groups(nodes: list[Node], tangents: list[Node]) -> list[set[Node]]:
+    """Tangents that meet in some node, together."""
+    reached: dict[Node, frozenset[Node]] = {one: frozenset((one,)) for one in tangents}
+    groups = [{one} for one in tangents]
+    sums = _last_sums(nodes)
+    for node in nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        found = frozenset().union(*(reached.get(one, ()) for one in node.all_input_nodes))
+        reached[node] = found
+        if len(found) > 1 and node not in sums:
+            meeting = [group for group in groups if not group.isdisjoint(found)]
+            if len(meeting) > 1:
+                groups = [group for group in groups if group not in meeting]
+                groups.append(set().union(*meeting))
+    return sorted(groups, key=lambda group: min(tangents.index(one) for one in group))
+
+
+def _last_sums(nodes: list[Node]) -> set[Node]:
+    """Sums that nobody reads but the output and other such sums: the engine makes them itself."""
+    sums: set[Node] = set()
+    for node in reversed(nodes):
+        if (
+            node.target is torch.ops.aten.add.Tensor
+            and not node.kwargs
+            and all(user.op == "output" or user in sums for user in node.users)
+        ):
+            sums.add(node)
+    return sums
+
+
+def _component(
+    group: set[Node],
+    saved: list[Node],
+    tangents: list[Node],
+    results: tuple[Node | None, ...],
+    split: Split,
+) -> Component:
+    after = _after(group)
+    before = _before(after)
+    pairs = zip(split.gradients_for, results, strict=True)
+    inputs = tuple(index for index, one in pairs if one in after)
+    return Component(
+        tuple(index for index, one in enumerate(tangents) if one in group),
+        tuple(index for index, one in enumerate(saved) if one in before),
+        inputs or split.gradients_for,  # a result whose gradient is zero still has a history
+    )
+
+
+def _after(group: set[Node]) -> set[Node]:
+    found, waiting = set(group), list(group)
+    while waiting:
+        new = [user for user in waiting.pop().users if user not in found and user.op != "output"]
+        found.update(new)
+        waiting += new
+    return found
+
+
+def _before(nodes: set[Node]) -> set[Node]:
+    found, waiting = set(nodes), list(nodes)
+    while waiting:
+        new = [one for one in waiting.pop().all_input_nodes if one not in found]
+        found.update(new)
+        waiting += new
+    return found

@@ -1,0 +1,256 @@
+"""The bridge to autograd: `loss.backward()` finds a compiled graph's gradients.
+
+Enters: a `Joint` and its `Split`, the forward graph as a callable, and a function that compiles a
+backward graph. Leaves: a callable in place of the captured graph, whose results carry one autograd
+node for each component of the graph (`components.py`).
+
+Backward is compiled when it is first asked for, once for each way of asking (`variant.py`). What a
+compiled backward cannot do is done by eager, on a replay of the forward pass (`replay.py`): double
+backward (`create_graph`), a backward pass under autocast, tangents of a tensor subclass.
+
+Invariants: what is saved is saved by autograd itself, so that versions are checked, hooks run and
+memory is freed as in eager; gradients that eager leaves None are None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall.autograd.components import Component, components
+from windfall.autograd.conventions import compose, conventions
+from windfall.autograd.interpret import replayer
+from windfall.autograd.replay import Replay
+from windfall.autograd.variant import Strides, variant
+from windfall.errors import Unsupported
+from windfall.ir.stages import Joint, Split
+
+Callee = Callable[..., tuple[Any, ...]]
+CompileBackward = Callable[[torch.fx.Graph], Callee]
+
+
+def bridge(
+    joint: Joint, split: Split, forward: Callee, compile_backward: CompileBackward
+) -> Callee:
+    """A callable that takes what the captured graph took and answers what it answered.
+
+    `forward(*primals)` answers all results of `split.forward`; `compile_backward(graph)` answers
+    a callable for the graph of a backward variant (`Variant.graph`)."""
+    callee = differentiable(split, forward, compile_backward, replayer(joint.captured))
+    if split.backward is not None and not joint.grad_enabled:
+        callee = _with_grad(callee)
+    return compose(callee, conventions(split.signature))
+
+
+def _with_grad(callee: Callee) -> Callee:
+    """A graph that is entered without grad mode and switches it on inside."""
+
+    def call(*primals: Any) -> tuple[Any, ...]:
+        with torch.enable_grad():
+            return callee(*primals)
+
+    return call
+
+
+def differentiable(
+    split: Split, forward: Callee, compile_backward: CompileBackward, replay: Callee
+) -> Callee:
+    """A differentiable callable on the primals that answers writes and fresh results;
+    `replay(*primals)` runs the captured graph by eager."""
+    if split.backward is None:
+        return forward
+    replaying = Replay(split, replay)
+    functions = [_Function(split, one, replaying, compile_backward) for one in components(split)]
+    if len(functions) == 1:
+        return functions[0].around(forward)
+    return _several(functions, split, forward)
+
+
+def _several(functions: Sequence[_Function], split: Split, forward: Callee) -> Callee:
+    """One forward pass whose results belong to different autograd nodes."""
+    attached = [(one.attach(), one.inputs, one.results) for one in functions]
+    visible = len(split.signature.writes) + split.signature.fresh
+
+    def call(*primals: Any) -> tuple[Any, ...]:
+        with torch.no_grad():
+            results = forward(*primals)
+        shown = list(results[:visible])
+        for apply, inputs, positions in attached:
+            found = apply(primals, results, *[primals[index] for index in inputs])
+            for position, result in zip(positions, found, strict=True):
+                shown[position] = result
+        return tuple(shown)
+
+    return call
+
+
+class _Function:
+    """The autograd node of one component: what it saves, and its variants of backward."""
+
+    def __init__(
+        self,
+        split: Split,
+        component: Component,
+        replay: Replay,
+        compile_backward: CompileBackward,
+    ) -> None:
+        self._split = split
+        self._component = component
+        self._replay = replay
+        self._compile = compile_backward
+        self._variants: dict[tuple[Strides, ...], _Built | None] = {}
+        writes = len(split.signature.writes)
+        positions = (*split.write_tangents_for, *(writes + one for one in split.tangents_for))
+        self._visible = writes + split.signature.fresh
+        self.inputs = component.inputs
+        # The component's results, as positions among writes and fresh results.
+        self.results = tuple(positions[index] for index in component.tangents)
+        self._tangents = len(positions)
+        self._saves = _Saves.of(split, component)
+        self._complex = any(
+            one.type is not None and one.type.dtype.is_complex for one in split.signature.outputs
+        )
+
+    def around(self, forward: Callee) -> Callee:
+        """The function that runs `forward` itself: the only component."""
+        visible, saves, remember = self._visible, self._saves, self._replay.remember
+        backward, results = self._backward, self.results
+        constant = tuple(one for one in range(visible) if one not in results)
+
+        class Compiled(torch.autograd.Function):
+            @staticmethod
+            def forward(context: Any, *primals: Any) -> Any:
+                remember(context, primals)
+                found = forward(*primals)
+                shown = tuple(found[:visible])
+                context.save_for_backward(*saves.pick(primals, found))
+                context.set_materialize_grads(False)
+                if constant:
+                    context.mark_non_differentiable(*[shown[index] for index in constant])
+                return shown
+
+            @staticmethod
+            def backward(context: Any, *given: Any) -> Any:
+                return backward(context, [given[index] for index in results] if constant else given)
+
+        return _apply(Compiled)
+
+    def attach(self) -> Callee:
+        """The function that takes results made elsewhere and answers its own of them."""
+        saves, remember = self._saves, self._replay.remember
+        backward, results = self._backward, self.results
+
+        class Attached(torch.autograd.Function):
+            @staticmethod
+            def forward(context: Any, primals: Any, found: Any, *own: Any) -> Any:
+                remember(context, primals)
+                context.save_for_backward(*saves.pick(primals, found))
+                context.set_materialize_grads(False)
+                return tuple([found[index] for index in results])
+
+            @staticmethod
+            def backward(context: Any, *given: Any) -> Any:
+                return (None, None, *backward(context, given))
+
+        return _apply(Attached)
+
+    def _backward(self, context: Any, tangents: Sequence[Any]) -> Any:
+        """Gradients for the component's inputs."""
+        strides = tuple([None if one is None else one.stride() for one in tangents])
+        found = self._variants.get(strides)
+        if (
+            found is None
+            or torch.is_grad_enabled()
+            or torch.is_autocast_enabled("cpu")
+            or not all([one is None or one.__class__ is torch.Tensor for one in tangents])
+        ):
+            found = self._unusual(tangents, strides)
+            if found is None:
+                return self._by_eager(context, tangents)
+        present = [one for one in tangents if one is not None]
+        if self._complex:
+            present = [one.resolve_conj().resolve_neg() for one in present]
+        values = found.call(*context.saved_tensors, *present)
+        self._replay.forget(context)
+        return found.gradients(values, tangents)
+
+    def _unusual(self, tangents: Sequence[Any], strides: tuple[Strides, ...]) -> _Built | None:
+        """A variant to be built, or None where eager must do it."""
+        if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+            return None
+        if not all(one is None or type(one) is torch.Tensor for one in tangents):
+            return None
+        if strides not in self._variants:
+            self._variants[strides] = self._build(strides)
+        return self._variants[strides]
+
+    def _build(self, strides: tuple[Strides, ...]) -> _Built | None:
+        everywhere: list[Strides] = [None] * self._tangents
+        for index, one in zip(self._component.tangents, strides, strict=True):
+            everywhere[index] = one
+        made = variant(self._split, everywhere, self._component.saved)
+        slots = tuple(made.gradients[index] for index in self.inputs)
+        places = {index: place for place, index in enumerate(self._component.tangents)}
+        slots = tuple(~places[~one] if one is not None and one < 0 else one for one in slots)
+        try:
+            return _Built(self._compile(made.graph), slots)
+        except Unsupported:
+            return None  # counted by whoever compiles; eager answers
+
+    def _by_eager(self, context: Any, tangents: Sequence[Any]) -> Any:
+        everywhere: list[Any] = [None] * self._tangents
+        for index, one in zip(self._component.tangents, tangents, strict=True):
+            everywhere[index] = one
+        found = self._replay.gradients(context, everywhere)
+        return tuple(found[index] for index in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A compiled variant. A slot is None, a result, or `~k`: the tangent `k` itself."""
+
+    call: Callee
+    slots: tuple[int | None, ...]
+
+    def gradients(self, values: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        """The gradients, in the order of the component's inputs."""
+        return tuple(
+            [
+                None if slot is None else values[slot] if slot >= 0 else tangents[~slot]
+                for slot in self.slots
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Saves:
+    """What a component saves: primals, then results, then what forward returns for it alone."""
+
+    inputs: tuple[int, ...]
+    results: tuple[int, ...]  # positions among all that forward returns
+
+    @classmethod
+    def of(cls, split: Split, component: Component) -> _Saves:
+        """Taken from the split's list of what backward takes."""
+        visible = len(split.signature.writes) + split.signature.fresh
+        inputs = len(split.saved_inputs)
+        behind = (*split.saved_results, *range(visible, visible + len(split.saved)))
+        return cls(
+            tuple(split.saved_inputs[index] for index in component.saved if index < inputs),
+            tuple(behind[index - inputs] for index in component.saved if index >= inputs),
+        )
+
+    def pick(self, primals: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+        """The tensors to save."""
+        return [primals[index] for index in self.inputs] + [found[index] for index in self.results]
+
+
+def _apply(function: type[torch.autograd.Function]) -> Callee:
+    """`function.apply` without its look for functorch and `setup_context`: the guards of an entry
+    see to the first, and we have none of the second."""
+    apply: Callee = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return apply

@@ -1,0 +1,70 @@
+"""Graphs run by eager, op by op: the oracle of this room, and what replays a forward pass.
+
+Enters: a graph of ATen overloads (`interpreter`) or a captured one (`replayer`). Leaves: a callable
+on real tensors that answers the tuple of the graph's results. Invariant: values are dropped after
+their last use, so that peak memory is that of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall import torch_abi
+from windfall.autograd.record import attribute, call, substitute
+
+Callee = Callable[..., tuple[Any, ...]]
+
+
+def interpreter(graph: torch.fx.Graph) -> Callee:
+    """A callable that runs an ATen graph below autograd: no history, no view tracking."""
+    run = replayer(graph)
+
+    def interpret(*args: Any) -> tuple[Any, ...]:
+        with torch_abi.below_autograd():
+            return run(*args)
+
+    return interpret
+
+
+def replayer(graph: torch.fx.Graph | None) -> Callee:
+    """A callable that runs a graph as it stands, in the thread's present modes."""
+    assert graph is not None, "this joint graph does not know what it was made from"
+    nodes = list(graph.nodes)
+    last_uses = _last_uses(nodes)
+
+    def replay(*args: Any) -> tuple[Any, ...]:
+        values: dict[torch.fx.Node, Any] = {}
+        given = iter(args)
+        for node in nodes:
+            if node.op == "placeholder":
+                values[node] = next(given)
+            elif node.op == "get_attr":
+                values[node] = attribute(node)
+            elif node.op == "output":
+                return _as_tuple(substitute(node.args[0], values))
+            else:
+                values[node] = call(node, values)
+            for dead in last_uses.get(node, ()):
+                values.pop(dead, None)
+        raise AssertionError("the graph has no output node")
+
+    return replay
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, list | tuple) else (result,)
+
+
+def _last_uses(nodes: list[torch.fx.Node]) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+    seen: set[torch.fx.Node] = set()
+    dying: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    for node in reversed(nodes):
+        for used in node.all_input_nodes:
+            if used not in seen:
+                seen.add(used)
+                dying.setdefault(node, []).append(used)
+    return dying

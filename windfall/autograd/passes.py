@@ -1,0 +1,327 @@
+"""Clean-up of a joint graph: one function a pass, one row a pass, order checked at import.
+
+Enters and leaves: a `Joint`. Invariant: each pass keeps the graph SSA, its results and their types;
+random ops keep their number and order (the generator's stream is visible); two results never share
+memory, nor does a result share memory with an input, unless the signature says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall import torch_abi
+from windfall.errors import InternalError
+from windfall.ir.dtype import TensorType
+from windfall.ir.node import NodeInfo, info, set_info
+from windfall.ir.stages import Joint
+from windfall.ops import fake as fakes
+from windfall.ops import registry
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A step of the clean-up; `after` names passes that must have run, for `reason`."""
+
+    name: str
+    run: Callable[[torch.fx.Graph, Joint], None]
+    after: tuple[str, ...] = ()
+    reason: str = ""
+
+
+# ------------------------------------------------------------------------------- facts of nodes
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    """Whether a node draws from a generator."""
+    target: Any = node.target
+    if not torch_abi.is_overload(target):
+        return node.op == "call_function" and _functionalized_random(target)
+    op = registry.lookup(target)
+    return torch.Tag.nondeterministic_seeded in target.tags or (op is not None and op.random)
+
+
+def _functionalized_random(target: Any) -> bool:
+    func = getattr(target, "func", None)
+    return func is not None and torch.Tag.nondeterministic_seeded in func.tags
+
+
+def is_effect(node: torch.fx.Node) -> bool:
+    """Whether a node must stay although nobody reads it."""
+    if node.op in ("placeholder", "output"):
+        return True
+    target: Any = node.target
+    if torch_abi.is_overload(target) and not target._schema.returns:
+        return True
+    return is_random(node)
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Whether a node's value shares the memory of its first argument."""
+    target: Any = node.target
+    if not torch_abi.is_overload(target):
+        return False
+    return any(one.view for one in fakes.returns_of(target))
+
+
+def memory_root(node: torch.fx.Node) -> torch.fx.Node:
+    """The node whose memory a node's value lives in."""
+    while is_view(node) and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+    return node
+
+
+# --------------------------------------------------------------------------------------- passes
+
+
+def remove_dead(graph: torch.fx.Graph, joint: Joint) -> None:
+    """Drop what nobody reads."""
+    for node in reversed(list(graph.nodes)):
+        if not node.users and not is_effect(node):
+            graph.erase_node(node)
+
+
+def remove_no_ops(graph: torch.fx.Graph, joint: Joint) -> None:
+    """Drop ops that answer their first argument again: same elements in the same layout."""
+    for node in graph.nodes:
+        if str(node.target) in _NO_OPS and isinstance(node.args[0], torch.fx.Node):
+            source = node.args[0]
+            if info(source).type == info(node).type:
+                node.replace_all_uses_with(source)
+
+
+# Value semantics make copies of the same layout no-ops; `keep_results_distinct` adds back the
+# copies that can be seen.
+_NO_OPS = frozenset(
+    {
+        "aten._reshape_alias.default",
+        "aten._to_copy.default",
+        "aten._unsafe_view.default",
+        "aten.alias.default",
+        "aten.clone.default",
+        "aten.contiguous.default",
+        "aten.detach.default",
+        "aten.expand.default",
+        "aten.lift_fresh_copy.default",
+        "aten.permute.default",
+        "aten.squeeze.default",
+        "aten.squeeze.dim",
+        "aten.squeeze.dims",
+        "aten.view.default",
+    }
+)
+
+
+def merge_views(graph: torch.fx.Graph, joint: Joint) -> None:
+    """A view of a view is one view, and what turns a tensor back is nothing at all."""
+    for node in graph.nodes:
+        inner = node.args[0] if node.args else None
+        merge = _MERGES.get(node.target)
+        if merge is not None and isinstance(inner, torch.fx.Node):
+            merged = merge(graph, node, inner)
+            if merged is not None:
+                node.replace_all_uses_with(merged)
+
+
+def _undone(graph: torch.fx.Graph, node: torch.fx.Node, inner: torch.fx.Node) -> Any:
+    """The same swap of dimensions twice."""
+    source = inner.args[0] if inner.args else None
+    if inner.target is not node.target or inner.args[1:] != node.args[1:]:
+        return None
+    return source if _same_value(node, source) else None
+
+
+def _viewed_directly(graph: torch.fx.Graph, node: torch.fx.Node, inner: torch.fx.Node) -> Any:
+    source = inner.args[0] if inner.args else None
+    if inner.target is not node.target or not isinstance(source, torch.fx.Node):
+        return None
+    if _same_value(node, source):
+        return source
+    type = info(source).type
+    if not isinstance(type, TensorType) or not type.is_contiguous:
+        return None
+    node.args = (source, *node.args[1:])
+    return None
+
+
+def _permuted_once(graph: torch.fx.Graph, node: torch.fx.Node, inner: torch.fx.Node) -> Any:
+    if inner.target is not node.target:
+        return None
+    source: Any = inner.args[0]
+    first, second = _dims(inner), _dims(node)
+    node.args = (source, [first[dim] for dim in second])
+    return source if _same_value(node, source) and _dims(node) == sorted(first) else None
+
+
+def _dims(node: torch.fx.Node) -> list[int]:
+    dims: Any = node.args[1]
+    return [dim % len(dims) for dim in dims]
+
+
+_MERGES: dict[Any, Callable[[torch.fx.Graph, torch.fx.Node, torch.fx.Node], Any]] = {
+    aten.t.default: _undone,
+    aten.transpose.int: _undone,
+    aten.view.default: _viewed_directly,
+    aten.permute.default: _permuted_once,
+}
+
+
+def remove_ones(graph: torch.fx.Graph, joint: Joint) -> None:
+    """`x * 1` and `x / 1` are `x`, where the one is a number or a uniform tensor."""
+    for node in graph.nodes:
+        if str(node.target) in _SCALES and len(node.args) == 2 and not node.kwargs:
+            left, right = node.args
+            if _uniform(right) == 1 and _same_value(node, left):
+                node.replace_all_uses_with(left)
+            elif str(node.target) in _COMMUTES and _uniform(left) == 1 and _same_value(node, right):
+                node.replace_all_uses_with(right)
+
+
+_COMMUTES = frozenset({"aten.mul.Tensor"})
+_SCALES = _COMMUTES | {"aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"}
+
+
+def _same_value(node: torch.fx.Node, other: Any) -> bool:
+    return isinstance(other, torch.fx.Node) and info(other).type == info(node).type
+
+
+def _uniform(value: Any) -> Any:
+    """The number that every element of `value` is, if that is known; else None."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, torch.fx.Node):
+        return None
+    name = str(value.target)
+    if name in _SAME_ELEMENTS:
+        return _uniform(value.args[0])
+    if name == "aten.full.default":
+        return _uniform(value.args[1])
+    return {"aten.ones.default": 1, "aten.ones_like.default": 1}.get(name)
+
+
+_SAME_ELEMENTS = frozenset(
+    {
+        "aten.clone.default",
+        "aten.expand.default",
+        "aten.permute.default",
+        "aten.select.int",
+        "aten.slice.Tensor",
+        "aten.squeeze.dim",
+        "aten.t.default",
+        "aten.transpose.int",
+        "aten.unsqueeze.default",
+        "aten.view.default",
+    }
+)
+
+
+def share_equal(graph: torch.fx.Graph, joint: Joint) -> None:
+    """Compute equal expressions once; random ops are never equal."""
+    known: dict[Any, torch.fx.Node] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or is_effect(node):
+            continue
+        key = (node.target, _frozen(node.args), _frozen(node.kwargs))
+        first = known.setdefault(key, node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+
+
+def _frozen(value: Any) -> Any:
+    """A hashable stand-in for arguments that tells 1, 1.0, True and -0.0 apart."""
+    if isinstance(value, torch.fx.Node):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(one) for one in value)
+    if isinstance(value, Mapping):
+        return tuple((name, _frozen(one)) for name, one in sorted(value.items()))
+    return type(value), repr(value)
+
+
+def keep_results_distinct(graph: torch.fx.Graph, joint: Joint) -> None:
+    """Copy results that would share memory with an input, a constant or another result. Gradients
+    are looked at later, when it is known which are asked for."""
+    output = next(iter(reversed(graph.nodes)))
+    results: Any = output.args[0]
+    visible = len(joint.signature.writes) + joint.signature.fresh
+    output.args = ((*distinct(graph, output, results[:visible]), *results[visible:]),)
+
+
+def distinct(
+    graph: torch.fx.Graph, output: torch.fx.Node, results: tuple[Any, ...]
+) -> Iterator[Any]:
+    """`results`, copied (before `output`) where they share memory with what is not theirs."""
+    taken: set[torch.fx.Node] = set()
+    for result in results:
+        if not isinstance(result, torch.fx.Node):
+            yield result
+            continue
+        root = memory_root(result)
+        if root.op in ("placeholder", "get_attr") or root in taken:
+            yield copied(graph, output, result)
+        else:
+            taken.add(root)
+            yield result
+
+
+def copied(graph: torch.fx.Graph, before: torch.fx.Node, node: torch.fx.Node) -> torch.fx.Node:
+    """A copy of a node's value in new memory; of a view, the same view of a copy of its base, so
+    that it lies in memory as it did."""
+    if is_view(node) and isinstance(node.args[0], torch.fx.Node):
+        base = copied(graph, before, node.args[0])
+        arguments, keywords = (base, *node.args[1:]), node.kwargs
+        func: Any = node.target
+    else:
+        func, arguments, keywords = aten.clone.default, (node,), {}
+    with graph.inserting_before(before):
+        copy = graph.call_function(func, arguments, dict(keywords))
+    types = [info(one).type if isinstance(one, torch.fx.Node) else one for one in arguments]
+    known = info(node)
+    type = fakes.infer(func, types, keywords)
+    return set_info(copy, NodeInfo(type, known.origin, known.region))
+
+
+PASSES = (
+    Pass("remove_no_ops", remove_no_ops),
+    Pass("merge_views", merge_views, ("remove_no_ops",), "no-ops stand between views"),
+    Pass("remove_ones", remove_ones, ("remove_no_ops",), "casts hide uniform tensors"),
+    Pass(
+        "share_equal",
+        share_equal,
+        ("remove_no_ops", "merge_views"),
+        "equal through different no-ops and views",
+    ),
+    Pass("remove_dead", remove_dead, ("share_equal",), "sharing leaves duplicates unread"),
+    Pass(
+        "keep_results_distinct",
+        keep_results_distinct,
+        ("share_equal", "remove_no_ops"),
+        "both take away copies that can be seen",
+    ),
+)
+
+
+def check_order(table: tuple[Pass, ...]) -> None:
+    """Every pass stands after those it names."""
+    seen: set[str] = set()
+    for row in table:
+        missing = [name for name in row.after if name not in seen]
+        if missing:
+            raise InternalError(f"pass {row.name} must run after {missing}: {row.reason}")
+        seen.add(row.name)
+
+
+check_order(PASSES)
+
+
+def run(joint: Joint) -> Joint:
+    """All passes, in order, on the joint's graph (which is changed in place)."""
+    for row in PASSES:
+        row.run(joint.graph, joint)
+    return joint

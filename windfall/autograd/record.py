@@ -1,0 +1,250 @@
+"""One run of a captured graph on fake tensors, under the real autograd engine.
+
+Enters: a graph of torch functions and the types of its inputs. Leaves: a `Recording`: every ATen op
+that was dispatched, in order, mutations included; first those of the forward pass, then those that
+the engine ran for the gradients.
+
+Invariant: torch's own rules decided everything (promotion, decomposition, views, grad mode,
+derivative formulas); nothing was computed, no random number was drawn.
+
+Inputs that need a gradient reach the graph as results of one `_Enter` node, so that in-place ops on
+them are legal here; where the user's tensor is a leaf, the write-back raises as eager does.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall import torch_abi
+from windfall.errors import Unsupported
+from windfall.ir import node as node_info
+from windfall.ir.dtype import TensorType
+from windfall.ir.node import NodeInfo
+from windfall.ops import fake as fakes
+from windfall.ops.layout import preserved_strides
+
+# The numbered reasons of this room (see `frontend/breaks.py` for the table's shape).
+REASONS = {
+    200: "an op that writes through this view cannot be made functional",
+    201: "the sizes or strides of an input are changed in place",
+    202: "autograd refuses the gradient of this graph",
+    203: "memory of an input is addressed from outside of that input",
+    204: "inputs that share memory are written",
+    205: "a tensor that needs a gradient is a constant of the graph",
+    206: "whether an input needs a gradient is changed inside the graph",
+    207: "an input is written while gradients are computed",
+    208: "a detached view is written such that it has a history of its own",
+}
+
+_NO_ORIGIN = NodeInfo(None)
+_READS_DATA = "its data is not allocated yet"
+
+
+@dataclass(slots=True)
+class Step:
+    """One dispatched op. `types` describes its results when it had just run: a fake may change
+    its sizes later. `origin` is the captured node it belongs to, if known."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    result: Any
+    types: Any
+    origin: NodeInfo
+
+
+@dataclass(slots=True)
+class Recording:
+    """What a run of a graph did. Tensors in it are fakes (or constants)."""
+
+    inputs: tuple[torch.Tensor, ...]
+    entered: tuple[torch.Tensor, ...]  # the leaves behind `inputs`
+    outputs: tuple[Any, ...] = ()
+    steps: list[Step] = field(default_factory=list)
+    forward_steps: int = 0
+    versions: tuple[int, ...] = ()  # how often the version of each input was bumped
+    visible: tuple[bool, ...] = ()  # autograd saw the input being written
+    tangents: tuple[torch.Tensor, ...] = ()
+    gradients: tuple[torch.Tensor | None, ...] = ()
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+
+
+class _Enter(torch.autograd.Function):
+    """The door through which inputs come in: its results are no leaves and no views."""
+
+    @staticmethod
+    def forward(context: Any, *leaves: torch.Tensor) -> Any:
+        context.set_materialize_grads(False)
+        return tuple(fakes.fake(fakes.type_of(one), requires_grad=False) for one in leaves)
+
+    @staticmethod
+    def backward(context: Any, *grads: Any) -> Any:
+        return grads
+
+
+class Recorder:
+    """Runs a graph and notes what is dispatched. One recorder makes one `Recording`."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self._graph = graph
+        self._origin: NodeInfo = _NO_ORIGIN
+        self._backward = False
+        self._first_sequences: list[int] = []  # sequence number at each captured node's start
+        self._origins: list[NodeInfo] = []
+        self.mode = fakes.FakeMode(self._observe)
+        self.recording = Recording((), ())
+
+    def run(self, types: Sequence[TensorType], *, grad_enabled: bool) -> Recording:
+        """The forward pass."""
+        leaves = tuple(fakes.fake(one) for one in types)
+        recording = self.recording
+        recording.entered = leaves
+        recording.inputs = _enter(leaves)
+        functions = [one.grad_fn for one in recording.inputs]
+        before = [one._version for one in recording.inputs]
+        try:
+            with torch.set_grad_enabled(grad_enabled), self.mode:
+                recording.outputs = self._interpret(recording.inputs)
+        except RuntimeError as error:
+            if _READS_DATA in str(error):  # a composite op in C++, past any dispatch
+                raise fakes.DataDependent(str(error).splitlines()[0]) from error
+            raise
+        after = zip(recording.inputs, before, strict=True)
+        recording.versions = tuple(one._version - version for one, version in after)
+        recording.visible = tuple(
+            _visible(one, function)
+            for one, function in zip(recording.inputs, functions, strict=True)
+        )
+        recording.forward_steps = len(recording.steps)
+        recording.fallbacks = self.mode.fallbacks
+        return recording
+
+    def differentiate(self, results: Sequence[torch.Tensor]) -> None:
+        """The gradients of `results` with respect to the inputs that need one."""
+        recording = self.recording
+        wanted = [one for one in recording.entered if one.requires_grad]
+        recording.tangents = tuple(_tangent(one) for one in results)
+        self._backward = True
+        try:
+            with self.mode:
+                found = torch.autograd.grad(
+                    results, wanted, recording.tangents, allow_unused=True, retain_graph=False
+                )
+        except RuntimeError as error:
+            # Eager would raise at backward(), if that is ever called: then let eager do it.
+            raise Unsupported(202, str(error).splitlines()[0]) from error
+        finally:
+            self._backward = False
+        recording.gradients = tuple(found)
+
+    # ---------------------------------------------------------------------------- internals
+
+    def _observe(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        origin = self._backward_origin() if self._backward else self._origin
+        self.recording.steps.append(Step(func, args, kwargs, result, _types(result), origin))
+
+    def _backward_origin(self) -> NodeInfo:
+        """The captured node that made the autograd node which the engine runs now."""
+        sequence = torch_abi.running_autograd_sequence()
+        position = bisect.bisect_right(self._first_sequences, sequence) - 1 if sequence >= 0 else -1
+        return self._origins[position] if position >= 0 else _NO_ORIGIN
+
+    def _interpret(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        values: dict[torch.fx.Node, Any] = {}
+        given = iter(inputs)
+        for node in self._graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(given)
+            elif node.op == "output":
+                result = substitute(node.args[0], values)
+                return tuple(result) if isinstance(result, list | tuple) else (result,)
+            elif node.op == "get_attr":
+                values[node] = attribute(node)
+            else:
+                found = node.meta.get(node_info.KEY, _NO_ORIGIN)
+                self._origin = NodeInfo(None, found.origin, found.region)
+                self._first_sequences.append(torch_abi.next_autograd_sequence())
+                self._origins.append(self._origin)
+                values[node] = call(node, values)
+        raise AssertionError("the graph has no output node")
+
+
+def attribute(node: torch.fx.Node) -> Any:
+    """What a `get_attr` node names: a part of the graph's owning module."""
+    owner: Any = node.graph.owning_module
+    for part in str(node.target).split("."):
+        owner = getattr(owner, part)
+    return owner
+
+
+def substitute(value: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """`value` with what nodes stand for in place of nodes."""
+    if isinstance(value, torch.fx.Node):
+        return values[value]
+    if isinstance(value, tuple):
+        made = [substitute(one, values) for one in value]
+        return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+    if isinstance(value, list):
+        return [substitute(one, values) for one in value]
+    if isinstance(value, dict):
+        return {key: substitute(one, values) for key, one in value.items()}
+    if isinstance(value, slice):
+        return slice(*(substitute(one, values) for one in (value.start, value.stop, value.step)))
+    return value
+
+
+def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """What a function or method node answers."""
+    args = [substitute(one, values) for one in node.args]
+    kwargs = {key: substitute(one, values) for key, one in node.kwargs.items()}
+    if node.op == "call_method":
+        receiver, *rest = args
+        return getattr(receiver, str(node.target))(*rest, **kwargs)
+    target: Callable[..., Any] = node.target  # type: ignore[assignment]
+    return target(*args, **kwargs)
+
+
+def _enter(leaves: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    needing = [one for one in leaves if one.requires_grad]
+    if not needing:
+        return leaves
+    with torch.enable_grad():
+        entered = iter(_Enter.apply(*needing))  # type: ignore[no-untyped-call]
+    return tuple(next(entered) if one.requires_grad else one for one in leaves)
+
+
+def _visible(entered: torch.Tensor, function: Any) -> bool:
+    """Whether autograd's history of an input changed: it was written where autograd sees it."""
+    if entered.grad_fn is function:
+        if function is None and entered.requires_grad and not fakes.type_of(entered).requires_grad:
+            raise Unsupported(206, "requires_grad_() of an input")
+        return False
+    if entered.grad_fn is None:
+        raise Unsupported(206, "detach_() of an input")
+    return True
+
+
+def _tangent(result: torch.Tensor) -> torch.Tensor:
+    return fakes.fake(dense_like(fakes.type_of(result)), requires_grad=False)
+
+
+def dense_like(type: TensorType) -> TensorType:
+    """The type that a tangent is expected to have: dense, in the same order of dimensions."""
+    strides = preserved_strides(type.sizes, type.strides)
+    return TensorType(type.dtype, type.sizes, strides, type.device)
+
+
+def _types(result: Any) -> Any:
+    if fakes.is_fake(result):
+        return result._fake_type
+    if isinstance(result, tuple | list):
+        return tuple(_types(one) for one in result)
+    return None

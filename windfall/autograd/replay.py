@@ -1,0 +1,173 @@
+"""Gradients by eager: the captured graph is run again, on the inputs of the forward pass.
+
+Enters: what `remember` kept of a forward pass, and tangents. Leaves: gradients, differentiable
+again if grad mode is on. It serves whatever a compiled backward cannot do.
+
+Invariants: a replay draws the random numbers that the forward pass drew and leaves the generator as
+it was; it writes no input of the user's; an input that was written since raises, as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall import torch_abi
+from windfall.autograd.passes import is_random
+from windfall.ir.stages import Signature, Split
+
+Callee = Callable[..., tuple[Any, ...]]
+
+_TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+
+
+class Replay:
+    """Gradients by eager, from the inputs of the forward pass."""
+
+    def __init__(self, split: Split, run: Callee) -> None:
+        self._split = split
+        self._run = run
+        signature = split.signature
+        self._random = any(is_random(node) for node in split.forward.nodes)
+        self._outputs = _fresh_outputs(signature)
+        # Inputs that the graph writes are kept as they were, if that matters to the results, and
+        # never as the object: its history will lead here, and nothing would ever be freed.
+        self._copied = {index: _matters(split, index) for index in signature.writes}
+
+    def remember(self, context: Any, primals: tuple[Any, ...]) -> None:
+        """Keep what a replay would need."""
+        if self._copied:
+            primals = tuple(
+                self._old(index, one) if index in self._copied else one
+                for index, one in enumerate(primals)
+            )
+        context.primals = primals
+        context.versions = [one._version for one in primals]
+        context.generator_state = torch.get_rng_state() if self._random else None
+
+    def _old(self, index: int, primal: torch.Tensor) -> torch.Tensor:
+        return primal.detach().clone() if self._copied[index] else primal.detach()
+
+    def forget(self, context: Any) -> None:
+        """Free it, unless the graph is retained."""
+        if not torch_abi.backward_keeps_graph():
+            context.primals = None
+
+    def gradients(self, context: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
+        """Gradients for all primals, differentiable again if grad mode is on."""
+        primals = context.primals
+        if primals is None:
+            raise RuntimeError(_TWICE)
+        self._check(primals, context.versions)
+        again = torch.is_grad_enabled()
+        with torch.enable_grad():
+            handles = [self._handle(i, one, again) for i, one in enumerate(primals)]
+            inputs = [
+                one.clone() if index in self._copied else one for index, one in enumerate(handles)
+            ]
+            with _generator_state(context.generator_state):
+                outputs = self._run(*inputs)
+        results = self._results(inputs, outputs)
+        wanted = self._split.gradients_for
+        pairs = [
+            (result, tangent)
+            for result, tangent in zip(results, tangents, strict=True)
+            if tangent is not None
+        ]
+        found = torch.autograd.grad(
+            [result for result, _ in pairs],
+            [handles[index] for index in wanted],
+            [tangent for _, tangent in pairs],
+            create_graph=again,
+            allow_unused=True,
+        )
+        self.forget(context)
+        slots: list[Any] = [None] * len(handles)
+        for index, gradient in zip(wanted, found, strict=True):
+            slots[index] = gradient
+        return tuple(slots)
+
+    def _handle(self, index: int, primal: Any, again: bool) -> Any:
+        """A tensor of the replay's own for each primal that needs a gradient; connected to the
+        primal's history only if the gradients are to be differentiated."""
+        fact = self._split.signature.inputs[index]
+        if not fact.needs_grad:
+            return primal
+        if not again:
+            return primal.detach().requires_grad_()
+        if fact.visible:
+            raise RuntimeError(
+                "windfall: create_graph=True through a compiled graph that writes an input which "
+                f"needs a gradient (input {index}) is not supported; clone that input first"
+            )
+        if not primal.requires_grad:
+            return primal.detach().requires_grad_()
+        return primal.view_as(primal)
+
+    def _check(self, primals: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
+        written = self._split.signature.writes
+        for index, (one, version) in enumerate(zip(primals, versions, strict=True)):
+            if index not in written and one._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: input {index} of a compiled graph, {one.dtype} "
+                    f"{list(one.shape)}, is at version {one._version}; expected version {version} "
+                    "instead."
+                )
+
+    def _results(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[torch.Tensor]:
+        """The replayed tensors that the tangents belong to."""
+        split = self._split
+        found = [inputs[split.signature.writes[position]] for position in split.write_tangents_for]
+        for position in split.tangents_for:
+            index, base = self._outputs[position]
+            output = outputs[index]
+            found.append(output._base if base else output)
+        return found
+
+
+def _fresh_outputs(signature: Signature) -> list[tuple[int, bool]]:
+    """For each fresh result: an output to find it by, and whether it is that output's base."""
+    found: list[tuple[int, bool]] = [(-1, True)] * signature.fresh
+    for index, fact in enumerate(signature.outputs):
+        if fact.kind == "fresh":
+            found[fact.base] = (index, False)
+        elif fact.kind == "view_of_output" and fact.needs_grad and found[fact.base][0] < 0:
+            found[fact.base] = (index, True)
+    return found
+
+
+def _matters(split: Split, index: int) -> bool:
+    """Whether the old contents of a written input reach anything but what is written.
+
+    Batch norm in training takes running statistics and only updates them."""
+    placeholder = [node for node in split.forward.nodes if node.op == "placeholder"][index]
+    return any(
+        str(user.target) != "aten._native_batch_norm_legit_functional.default"
+        or user.args[5] is not True
+        or user.args[3:5].count(placeholder) != 1
+        for user in placeholder.users
+    )
+
+
+@contextmanager
+def _with_state(state: torch.Tensor) -> Iterator[None]:
+    now = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(now)
+
+
+def _generator_state(state: torch.Tensor | None) -> AbstractContextManager[None]:
+    return nullcontext() if state is None else _with_state(state)

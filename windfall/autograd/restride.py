@@ -1,0 +1,57 @@
+"""A value laid out in memory as a given type says: functional ops that change strides alone.
+
+Enters: a node, a type of the same sizes and dtype. Leaves: a node of that type. Invariant: nothing
+is emitted where the layout is already right (sizes of 1 have no layout).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall.ir.dtype import TensorType
+from windfall.ir.node import tensor_type
+from windfall.ops.layout import is_dense, is_non_overlapping_and_dense
+
+aten = torch.ops.aten
+Emit = Callable[..., torch.fx.Node]
+
+
+def same_layout(one: TensorType, other: TensorType) -> bool:
+    """Whether two types describe the same elements at the same places."""
+    if one.sizes != other.sizes or one.dtype != other.dtype:
+        return False
+    return 0 in one.sizes or is_dense(one.sizes, one.strides, other.strides)
+
+
+def restride(
+    emit: Emit, node: torch.fx.Node, type: TensorType, old: torch.fx.Node | None = None
+) -> torch.fx.Node:
+    """`node` with the strides of `type`; `old` is some value of that very type, if there is one."""
+    if same_layout(tensor_type(node), type):
+        return node
+    if is_non_overlapping_and_dense(type.sizes, type.strides):
+        return _dense(emit, node, type)
+    if old is None:
+        old = emit(
+            aten.empty_strided.default,
+            list(type.sizes),
+            list(type.strides),
+            dtype=type.dtype,
+            device=type.device,
+        )
+    return emit(aten.copy.default, old, node)
+
+
+def _dense(emit: Emit, node: torch.fx.Node, type: TensorType) -> torch.fx.Node:
+    """A row-major copy, seen with its dimensions in the wanted order."""
+    layout: Any = list(zip(type.strides, type.sizes, strict=True))
+    order = sorted(range(type.rank), key=layout.__getitem__, reverse=True)
+    if order == list(range(type.rank)):
+        return emit(aten.clone.default, node, memory_format=torch.contiguous_format)
+    node = emit(aten.permute.default, node, order)
+    node = emit(aten.clone.default, node, memory_format=torch.contiguous_format)
+    return emit(aten.permute.default, node, [order.index(dim) for dim in range(type.rank)])
