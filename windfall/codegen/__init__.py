@@ -1,1 +1,9 @@
-"""See README.md of this room."""
+"""Graph → native code. See README.md of this room."""
+
+from windfall.codegen.build import build
+from windfall.codegen.emit import emit
+from windfall.codegen.lower import lower
+from windfall.codegen.plan import plan
+from windfall.codegen.schedule import schedule
+
+__all__ = ["build", "emit", "lower", "plan", "schedule"]

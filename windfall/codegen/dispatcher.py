@@ -1,0 +1,271 @@
+"""Calls of any ATen op through torch's dispatcher, from generated code, without Python.
+
+Enters: a `Call` of the entry "dispatcher": an op, its arguments with `View`s for tensors. Leaves:
+LLVM text in the driver: handles are made for the operands, the arguments are put on a stack of
+64-bit words, the op is called, and its results are used where they are or copied to where they
+were planned.
+
+Invariant: every handle is deleted, also when a call fails; a failed call ends the step with the
+number of an error. What the C interface cannot carry (numbers of unknown kind, generators, results
+that are lists) is left to Python: `supports` says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from windfall import torch_abi
+from windfall.codegen.assembler import Value
+from windfall.ir.dtype import TensorType
+from windfall.ir.loop import Call, Lazy, View
+
+if TYPE_CHECKING:
+    from windfall.codegen.emit import Driver
+
+ZERO = Value("0", "i64")
+
+
+# ----------------------------------------------------------------------------- what it can carry
+
+
+def supports(target: Any, arguments: Sequence[Any], keywords: dict[str, Any], results: Any) -> bool:
+    """Whether the op can be called with these arguments (`Lazy` or `View` for tensors)."""
+    found = torch_abi.op_schema(target)
+    if found is None or torch_abi.dispatcher_version() is None:
+        return False
+    _, _, parameters, returned = found
+    if any(each != "Tensor" for each in returned) or len(returned) != len(results):
+        return False
+    if any(not (each is None or isinstance(each, TensorType)) for each in results):
+        return False
+    return all(
+        _carries(parameter.type, value)
+        for parameter, value in complete(parameters, arguments, keywords)
+    )
+
+
+def complete(
+    parameters: Sequence[torch_abi.Parameter], arguments: Sequence[Any], keywords: dict[str, Any]
+) -> list[tuple[torch_abi.Parameter, Any]]:
+    """Every parameter of an op with its value: given, by name, or the default."""
+    values = []
+    for place, parameter in enumerate(parameters):
+        if place < len(arguments):
+            values.append((parameter, arguments[place]))
+        else:
+            values.append((parameter, keywords.get(parameter.name, parameter.default)))
+    return values
+
+
+def _part(kind: str, outer: str) -> str | None:
+    return kind[len(outer) + 1 : -1] if kind.startswith(f"{outer}[") else None
+
+
+def _carries(kind: str, value: Any) -> bool:
+    inner = _part(kind, "Optional")
+    if inner is not None:
+        return value is None or _carries(inner, value)
+    inner = _part(kind, "List")
+    if inner is not None:
+        return isinstance(value, (list, tuple)) and all(_carries(inner, each) for each in value)
+    accepted = ACCEPTED.get(kind)
+    return accepted is not None and accepted(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_tensor(value: Any) -> bool:
+    if isinstance(value, (Lazy, View)):
+        return (
+            torch_abi.dtype_code(value.type.dtype) is not None and value.type.device.type == "cpu"
+        )
+    return False
+
+
+ACCEPTED: dict[str, Callable[[Any], bool]] = {
+    "Tensor": _is_tensor,
+    "int": lambda value: isinstance(value, int),
+    "float": _is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "ScalarType": lambda value: (
+        isinstance(value, torch.dtype) and torch_abi.dtype_code(value) is not None
+    ),
+    "Device": lambda value: str(value) == "cpu",
+    "Layout": lambda value: value is torch.strided,
+}
+
+
+# -------------------------------------------------------------------------------------- writing
+
+
+def write(driver: Driver, call: Call) -> None:
+    """Write the call and what becomes of its results."""
+    invocation = call.attributes
+    found = torch_abi.op_schema(invocation.target)
+    assert found is not None
+    name, overload, parameters, returned = found
+    (arguments,) = call.arguments
+    given = complete(parameters, arguments, dict(invocation.keywords))
+    words = [_encode(driver, parameter.type, value) for parameter, value in given]
+    stack = driver.reserve(f"[{max(len(words), len(returned))} x i64]", 8)
+    for place, word in enumerate(words):
+        driver.code.line(f"store {word}, ptr {_at(driver, stack, place).text}, align 8")
+    driver.checked(
+        "torch_call_dispatcher",
+        [
+            driver.string(name),
+            driver.string(overload),
+            stack,
+            Value(str(torch_abi.dispatcher_version()), "i64"),
+        ],
+        str(invocation.target),
+    )
+    names = iter(call.results)
+    for place in range(len(returned)):
+        handle = driver.code.write(
+            f"load ptr, ptr {_at(driver, stack, place).text}, align 8", "ptr"
+        )
+        if invocation.results[place]:
+            _settle(driver, handle, next(names))
+        else:
+            delete(driver, handle)
+
+
+def _at(driver: Driver, base: Value, place: int) -> Value:
+    return driver.code.write(f"getelementptr i64, ptr {base.text}, i64 {place}", "ptr")
+
+
+def delete(driver: Driver, handle: Value) -> None:
+    """Drop one reference to a tensor."""
+    driver.call("aoti_torch_delete_tensor_object", [handle])
+
+
+def _made(driver: Driver, symbol: str, arguments: Sequence[Value]) -> Value:
+    """A function that answers through its last argument, a pointer: what it answered."""
+    slot = driver.slot()
+    driver.call(symbol, [*arguments, slot])
+    return driver.code.write(f"load ptr, ptr {slot.text}, align 8", "ptr")
+
+
+def _word(driver: Driver, pointer: Value) -> Value:
+    return driver.code.convert("ptrtoint", pointer, "i64")
+
+
+def _encode(driver: Driver, kind: str, value: Any) -> Value:
+    """A value as the word that stands for it."""
+    inner = _part(kind, "Optional")
+    if inner is not None:
+        if value is None:
+            return ZERO
+        word = _encode(driver, inner, value)
+        box = _made(driver, "torch_new_stable_ivalue", [])
+        driver.code.line(f"store {word}, ptr {box.text}, align 8")
+        return _word(driver, box)
+    inner = _part(kind, "List")
+    if inner is not None:
+        words = [_encode(driver, inner, each) for each in value]
+        made = _made(driver, "torch_new_list_reserve_size", [Value(str(len(words)), "i64")])
+        for word in words:
+            driver.call("torch_list_push_back", [made, word])
+        return _word(driver, made)
+    return ENCODERS[kind](driver, value)
+
+
+def _tensor(driver: Driver, value: View) -> Value:
+    return _word(driver, tensor_handle(driver, driver.pointer(value), value.type))
+
+
+def tensor_handle(driver: Driver, pointer: Value, type: TensorType) -> Value:
+    """A tensor over memory that it does not own."""
+    code = torch_abi.dtype_code(type.dtype)
+    return _made(
+        driver,
+        "aoti_torch_create_tensor_from_blob",
+        [
+            pointer,
+            Value(str(type.rank), "i64"),
+            driver.numbers(type.sizes),
+            driver.numbers(type.strides),
+            ZERO,
+            Value(str(code), "i32"),
+            Value("0", "i32"),
+            Value("0", "i32"),
+        ],
+    )
+
+
+def _string(driver: Driver, value: str) -> Value:
+    length = Value(str(len(value.encode())), "i64")
+    return _word(driver, _made(driver, "torch_new_string_handle", [driver.string(value), length]))
+
+
+def _bits(value: float) -> int:
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits
+
+
+ENCODERS: dict[str, Callable[[Driver, Any], Value]] = {
+    "Tensor": _tensor,
+    "int": lambda driver, value: Value(str(int(value)), "i64"),
+    "float": lambda driver, value: Value(str(_bits(float(value))), "i64"),
+    "bool": lambda driver, value: Value(str(int(value)), "i64"),
+    "str": _string,
+    "ScalarType": lambda driver, value: Value(str(torch_abi.dtype_code(value)), "i64"),
+    "Device": lambda driver, value: Value(str(0xFFFFFFFF), "i64"),  # kind 0, index -1
+    "Layout": lambda driver, value: ZERO,
+}
+
+
+# -------------------------------------------------------------------------------------- results
+
+
+def _settle(driver: Driver, handle: Value, name: str) -> None:
+    """Use a result where it is, if it lies there as planned and this step alone needs it; else copy
+    it to its planned place."""
+    code = driver.code
+    type = driver.emission.schedule.buffers[name].type
+    if type.elements == 0:
+        delete(driver, handle)
+        return
+    same = _laid_out(driver, handle, type)
+    here, copy, done = code.label("here"), code.label("copy"), code.label("settled")
+    data = _made(driver, "aoti_torch_get_data_ptr", [handle])
+    planned = driver.buffer(name)
+    local = driver.is_local(name)
+    code.line(f"br {same}, label %{here}, label %{copy}")
+    code.start(here)
+    if not local:
+        driver.copy_bytes(planned, data, type)
+    code.line(f"br label %{done}")
+    code.start(copy)
+    target = tensor_handle(driver, planned, type)
+    driver.call("aoti_torch_copy_", [target, handle, Value("0", "i32")])
+    delete(driver, target)
+    code.line(f"br label %{done}")
+    code.start(done)
+    if local:
+        used = code.write(f"phi ptr [{data.text}, %{here}], [{planned.text}, %{copy}]", "ptr")
+        driver.adopt(name, used, handle)
+    else:
+        delete(driver, handle)
+
+
+def _laid_out(driver: Driver, handle: Value, type: TensorType) -> Value:
+    """Whether a tensor has the strides that were planned."""
+    code = driver.code
+    strides = _made(driver, "aoti_torch_get_strides", [handle])
+    same = Value("true", "i1")
+    for place, (size, wanted) in enumerate(zip(type.sizes, type.strides, strict=True)):
+        if size != 1:
+            slot = code.write(f"getelementptr i64, ptr {strides.text}, i64 {place}", "ptr")
+            found = code.write(f"load i64, ptr {slot.text}, align 8", "i64")
+            equal = code.compare("icmp eq", found, Value(str(wanted), "i64"))
+            same = code.binary("and", same, equal)
+    return same

@@ -1,0 +1,500 @@
+"""`Schedule` + `MemoryPlan` → `Module`: LLVM text of all kernels and of the driver that calls them.
+
+Enters: what runs, and where intermediates live. Leaves: one text, the table of buffers, the steps.
+A step is a function `i32 (ptr buffers, ptr sizes)` that runs every kernel and native call up to the
+next op that only Python can call; mostly there is one, called `run`. It answers 0, or the number
+of an error (see `Module.errors`).
+
+Invariant: equal kernels are one function; the arguments of `run` are all that it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from windfall.codegen import extern
+from windfall.codegen.assembler import Code, Declarations, Value, literal
+from windfall.codegen.emit_loops import KernelText
+from windfall.codegen.plan import bytes_of, touched
+from windfall.ir.dtype import TensorType
+from windfall.ir.loop import (
+    Call,
+    Invocation,
+    Kernel,
+    Loop,
+    MemoryPlan,
+    Schedule,
+    View,
+)
+from windfall.ir.stages import (
+    BufferNote,
+    KernelNote,
+    Module,
+    NativeStep,
+    PythonStep,
+    Ref,
+    ResultNote,
+    Step,
+)
+from windfall.ir.text import kernel_text, mentioned
+
+PARALLEL_FROM = 1 << 19  # work below which one thread is faster
+WORK_PER_THREAD = 1 << 18
+
+
+def emit(schedule: Schedule, plan: MemoryPlan) -> Module:
+    """The module of a schedule."""
+    return _Emission(schedule, plan).run()
+
+
+class _Emission:
+    def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
+        self.schedule = schedule
+        self.plan = plan
+        self.declarations = Declarations()
+        self.functions: list[str] = []
+        self.known: dict[str, str] = {}  # text of a kernel's loops -> its function
+        self.constants: dict[str, str] = {}  # text of a constant -> its name
+        self.errors: dict[tuple[object, ...], int] = {}
+        self.notes: list[KernelNote] = []
+        self.names = self._table()
+        self.places = {name: place for place, name in enumerate(self.names)}
+
+    def run(self) -> Module:
+        steps: list[Step] = []
+        batch: list[Kernel | Call] = []
+        for item in self.schedule.items:
+            if isinstance(item, Call) and item.entry == "python":
+                self._flush(batch, steps)
+                steps.append(self._python_step(item))
+            else:
+                batch.append(item)
+        self._flush(batch, steps)
+        constants = [f"{name} = internal constant {text}" for text, name in self.constants.items()]
+        text = "\n".join(
+            [*constants, *self.functions, *self.declarations.lines.values(), ATTRIBUTES]
+        )
+        return Module(
+            text=text,
+            symbols=tuple(name for name in self.declarations.lines if not name.startswith("llvm.")),
+            kernels=tuple(self.notes),
+            steps=tuple(steps),
+            buffers=tuple(self._note(name) for name in self.names),
+            arena_bytes=self.plan.arena_bytes,
+            inputs=tuple(self.schedule.buffers[name].type for name in self.schedule.inputs),
+            results=tuple(self._result(view) for view in self.schedule.results),
+            errors=_error_table(self.errors),
+        )
+
+    # --------------------------------------------------------------------------------- buffers
+
+    def _table(self) -> list[str]:
+        inputs = list(self.schedule.inputs)
+        others = [
+            name
+            for name, buffer in self.schedule.buffers.items()
+            if name not in inputs and buffer.place != "scratch"
+        ]
+        return inputs + others
+
+    def _note(self, name: str) -> BufferNote:
+        buffer = self.schedule.buffers[name]
+        if buffer.place == "constant":
+            return BufferNote(name, buffer.type, "constant", constant=buffer.constant)
+        if self._made_by_python(name):
+            return BufferNote(name, buffer.type, "tensor")
+        if buffer.place == "temporary":
+            return BufferNote(name, buffer.type, "arena", self.plan.offsets.get(name, 0))
+        return BufferNote(name, buffer.type, "input" if buffer.place == "input" else "result")
+
+    def _made_by_python(self, name: str) -> bool:
+        return any(
+            isinstance(item, Call) and item.entry == "python" and name in item.results
+            for item in self.schedule.items
+        )
+
+    def _result(self, view: View | None) -> ResultNote:
+        if view is None:
+            return ResultNote(None, None)
+        return ResultNote(self.places[view.buffer], view.type, view.offset)
+
+    # ----------------------------------------------------------------------------------- steps
+
+    def _python_step(self, call: Call) -> PythonStep:
+        invocation = call.attributes
+        assert isinstance(invocation, Invocation)
+
+        def place(value: Any) -> Any:
+            if isinstance(value, View):
+                return Ref(self.places[value.buffer])
+            if isinstance(value, tuple):
+                return tuple(place(each) for each in value)
+            return value
+
+        (arguments,) = call.arguments
+        self.notes.append(
+            KernelNote(
+                str(invocation.target),
+                "python call",
+                str(invocation.target),
+                () if call.origin is None else (call.origin,),
+            )
+        )
+        return PythonStep(
+            invocation.target,
+            place(arguments),
+            {name: place(value) for name, value in invocation.keywords},
+            tuple(self.places[name] for name in call.results),
+            call.origin,
+        )
+
+    def _flush(self, batch: list[Kernel | Call], steps: list[Step]) -> None:
+        if not batch:
+            return
+        name = f"run{len(steps)}" if steps else "run"
+        self.functions.append(Driver(self, name, batch).text())
+        steps.append(NativeStep(name))
+        batch.clear()
+
+    def kernel(self, kernel: Kernel) -> tuple[str, list[str]]:
+        """The function of a kernel and the buffers that it is called with."""
+        order = [
+            name
+            for name in mentioned(kernel.body)
+            if self.schedule.buffers[name].place != "scratch"
+        ]
+        renamed = {name: f"b{place}" for place, name in enumerate(order)}
+        text = kernel_text(kernel, self.schedule.buffers, renamed)
+        function = self.known.get(text)
+        if function is None:
+            function = self.known[text] = f"kernel{len(self.known)}"
+            writer = KernelText(
+                function, self.schedule.buffers, order, self.declarations, self.errors
+            )
+            self.functions.append(writer.text(kernel.body))
+        note = kernel_text(kernel, self.schedule.buffers, {})
+        self.notes.append(KernelNote(function, "generated", note, kernel.origins))
+        return function, order
+
+
+def _error_table(errors: dict[tuple[object, ...], int]) -> dict[int, tuple[type[Exception], str]]:
+    table: dict[int, tuple[type[Exception], str]] = {1: (RuntimeError, "ZeroDivisionError")}
+    for (kind, what), number in errors.items():
+        table[number] = _ERRORS[str(kind)](what)
+    return table
+
+
+_ERRORS: dict[str, Callable[[object], tuple[type[Exception], str]]] = {
+    "index": lambda size: (IndexError, f"index out of range for a dimension of size {size}"),
+    "call": lambda name: (RuntimeError, f"{name} failed"),
+}
+
+
+class Driver:
+    """The text of one step."""
+
+    def __init__(self, emission: _Emission, name: str, items: Sequence[Kernel | Call]) -> None:
+        self.emission = emission
+        self.name = name
+        self.code = Code(emission.declarations)
+        self._items = list(items)
+        self._pointers: dict[str, Value] = {}
+        self._constants: dict[tuple[str, str], Value] = {}
+        self._slots: list[str] = []
+        self._spare: Value | None = None
+        self._adopted: dict[str, Value] = {}  # buffer -> where the handle that owns it is kept
+        self._handles: list[Value] = []  # all such places; null where nothing is owned any more
+
+    def text(self) -> str:
+        """The whole function."""
+        for place, item in enumerate(self._items):
+            if isinstance(item, Kernel):
+                self.kernel(item, *self.emission.kernel(item))
+            else:
+                self.external(item)
+            self._release(place)
+        code = self.code
+        code.line("br label %leave")
+        code.start("leave")
+        for slot in self._handles:
+            self._delete_if_any(slot)
+        flag = code.write("load i32, ptr %error, align 4", "i32")
+        code.line(f"ret {flag}")
+        head = f"define i32 @{self.name}(ptr %buffers, ptr %sizes) #1 {{\nentry:\n"
+        slots = ["  %error = alloca i32, align 4", "  store i32 0, ptr %error, align 4"]
+        return head + "\n".join([*slots, *self._slots, *code.blocks[0].lines]) + "\n}\n"
+
+    # ----------------------------------------------------------------------- what is owned here
+
+    def is_local(self, name: str) -> bool:
+        """Whether only the items of this step touch a buffer."""
+        if self.emission.schedule.buffers[name].place != "temporary":
+            return False
+        everywhere = sum(name in touched(item) for item in self.emission.schedule.items)
+        return everywhere == sum(name in touched(item) for item in self._items)
+
+    def adopt(self, name: str, pointer: Value, handle: Value) -> None:
+        """A buffer stands where a tensor has it; the tensor is deleted after its last use."""
+        slot = self.reserve("ptr", 8)
+        self._slots.append(f"  store ptr null, ptr {slot.text}, align 8")
+        self.code.line(f"store {handle}, ptr {slot.text}, align 8")
+        self._pointers[name] = pointer
+        self._adopted[name] = slot
+        self._handles.append(slot)
+
+    def _release(self, place: int) -> None:
+        later = set[str]().union(*(touched(item) for item in self._items[place + 1 :]))
+        for name in [name for name in self._adopted if name not in later]:
+            slot = self._adopted.pop(name)
+            self._delete_if_any(slot)
+            self.code.line(f"store ptr null, ptr {slot.text}, align 8")
+
+    def _delete_if_any(self, slot: Value) -> None:
+        code = self.code
+        handle = code.write(f"load ptr, ptr {slot.text}, align 8", "ptr")
+        some = code.write(f"icmp ne ptr {handle.text}, null", "i1")
+        free, after = code.label("free"), code.label("after")
+        code.line(f"br {some}, label %{free}, label %{after}")
+        code.start(free)
+        self.call("aoti_torch_delete_tensor_object", [handle])
+        code.line(f"br label %{after}")
+        code.start(after)
+
+    # --------------------------------------------------------------------------------- operands
+
+    def buffer(self, name: str) -> Value:
+        """The address of a buffer, from the table."""
+        found = self._pointers.get(name)
+        if found is None:
+            place = self.emission.places[name]
+            slot, value = self.code.fresh(), self.code.fresh()
+            self._slots.append(f"  {slot} = getelementptr ptr, ptr %buffers, i64 {place}")
+            self._slots.append(f"  {value} = load ptr, ptr {slot}, align 8")
+            found = self._pointers[name] = Value(value, "ptr")
+        return found
+
+    def pointer(self, view: View) -> Value:
+        """The address of a view's first element."""
+        base = self.buffer(view.buffer)
+        if view.offset == 0:
+            return base
+        count = view.offset * view.type.dtype.itemsize
+        return self.code.write(f"getelementptr i8, ptr {base.text}, i64 {count}", "ptr")
+
+    def result(self, call: Call, place: int) -> View:
+        """A result of a call as a view of its buffer."""
+        name = call.results[place]
+        return View(name, self.emission.schedule.buffers[name].type)
+
+    def _slot(self, type: str, text: str) -> Value:
+        """A constant in memory, for functions that take addresses."""
+        found = self._constants.get((type, text))
+        if found is None:
+            name = self.code.fresh()
+            size = {"i8": 1, "i32": 4, "float": 4}.get(type, 8)
+            self._slots.append(f"  {name} = alloca {type}, align {size}")
+            self._slots.append(f"  store {type} {text}, ptr {name}, align {size}")
+            found = self._constants[type, text] = Value(name, "ptr")
+        return found
+
+    def word(self, number: int) -> Value:
+        """The address of a 32-bit integer."""
+        return self._slot("i32", str(number))
+
+    def number(self, number: float, type: str) -> Value:
+        """The address of a floating number."""
+        return self._slot(type, literal(number, type))
+
+    def letter(self, letter: str) -> Value:
+        """The address of a character."""
+        return self._slot("i8", str(ord(letter)))
+
+    # ------------------------------------------------------------------------------------ calls
+
+    def reserve(self, type: str, align: int) -> Value:
+        """Memory on the stack."""
+        name = self.code.fresh()
+        self._slots.append(f"  {name} = alloca {type}, align {align}")
+        return Value(name, "ptr")
+
+    def slot(self) -> Value:
+        """Memory for one pointer, which the next user may overwrite."""
+        if self._spare is None:
+            self._spare = self.reserve("ptr", 8)
+        return self._spare
+
+    def string(self, text: str) -> Value:
+        """The address of a text that ends with a zero."""
+        data = text.encode() + b"\0"
+        quoted = "".join(f"\\{byte:02X}" for byte in data)
+        return self._global(f'[{len(data)} x i8] c"{quoted}"')
+
+    def numbers(self, numbers: Sequence[Any]) -> Value:
+        """The address of 64-bit integers."""
+        rows = ", ".join(f"i64 {number}" for number in numbers) or "i64 0"
+        return self._global(f"[{max(len(numbers), 1)} x i64] [{rows}]")
+
+    def _global(self, text: str) -> Value:
+        names = self.emission.constants
+        name = names.setdefault(text, f"@constant{len(names)}")
+        return Value(name, "ptr")
+
+    def call(self, symbol: str, arguments: Sequence[Value]) -> Value:
+        """Call a C function that answers 0 if all is well."""
+        self.code.declarations.intrinsic(symbol, "i32", [value.full for value in arguments])
+        return self.code.write(f"call i32 @{symbol}({', '.join(map(str, arguments))})", "i32")
+
+    def checked(self, symbol: str, arguments: Sequence[Value], what: str) -> None:
+        """Call a C function; if it fails, the step ends with an error."""
+        code = self.code
+        number = self.emission.errors.setdefault(("call", what), len(self.emission.errors) + 2)
+        answer = self.call(symbol, arguments)
+        bad = code.compare("icmp ne", answer, Value("0", "i32"))
+        failed, fine = code.label("failed"), code.label("fine")
+        code.line(f"br {bad}, label %{failed}, label %{fine}")
+        code.start(failed)
+        code.line(f"store i32 {number}, ptr %error, align 4")
+        code.line("br label %leave")
+        code.start(fine)
+
+    def copy_bytes(self, target: Value, source: Value, type: TensorType) -> None:
+        """Copy the memory that a dense tensor covers."""
+        self.code.declarations.intrinsic("memcpy", "ptr", ["ptr", "ptr", "i64"])
+        self.code.line(f"call ptr @memcpy({target}, {source}, i64 {bytes_of(type)})")
+
+    def call_void(self, symbol: str, arguments: Sequence[Value]) -> None:
+        """Call a C function that answers nothing."""
+        self.code.declarations.intrinsic(symbol, "void", [value.full for value in arguments])
+        self.code.line(f"call void @{symbol}({', '.join(map(str, arguments))})")
+
+    def batches(
+        self,
+        count: int,
+        operands: Sequence[tuple[View, Any]],
+        write: Callable[..., None],
+    ) -> None:
+        """Do something for each matrix of a batch."""
+        code = self.code
+        if count == 0:
+            return
+        bases = [self.pointer(view) for view, _ in operands]
+        before = code.blocks[0].label
+        head, leave = code.label("batch"), code.label("done")
+        index, following = code.fresh(), code.fresh()
+        code.line(f"br label %{head}")
+        code.start(head)
+        code.line(f"{index} = phi i64 [0, %{before}], [{following}, %{head}]")
+        pointers = []
+        for base, (view, stride) in zip(bases, operands, strict=True):
+            step = stride * view.type.dtype.itemsize
+            place = code.write(f"mul i64 {index}, {step}", "i64")
+            pointers.append(code.write(f"getelementptr i8, ptr {base.text}, {place}", "ptr"))
+        write(*pointers)
+        code.line(f"{following} = add i64 {index}, 1")
+        again = code.write(f"icmp ult i64 {following}, {count}", "i1")
+        code.line(f"br {again}, label %{head}, label %{leave}")
+        code.start(leave)
+
+    def external(self, call: Call) -> None:
+        """A row of the table of native entries."""
+        extern.ENTRIES[call.entry].write(self, call)
+        origins = () if call.origin is None else (call.origin,)
+        op = isinstance(call.attributes, Invocation)
+        name = str(call.attributes) if op else call.entry
+        self.emission.notes.append(KernelNote(name, "native call", name, origins))
+
+    # ---------------------------------------------------------------------------------- kernels
+
+    def kernel(self, kernel: Kernel, function: str, order: list[str]) -> None:
+        """Call a kernel, on several threads where its work is worth them."""
+        pointers = [self.buffer(name) for name in order]
+        first = kernel.body[0]
+        loop = first if isinstance(first, Loop) and first.parallel else None
+        extent = loop.axis.extent if loop is not None else 0
+        assert isinstance(extent, int)
+        given = ", ".join([*(str(value) for value in pointers), "ptr %error"])
+        if loop is None or kernel.work < PARALLEL_FROM or extent < 2:
+            self.code.line(f"call void @{function}({given}, i64 0, i64 {extent})")
+            return
+        body = self._thread_body(function, len(pointers), loop)
+        threads = max(kernel.work // WORK_PER_THREAD, 2)
+        self._start_threads(function, body, pointers, given, extent, threads)
+
+    def _thread_body(self, function: str, count: int, loop: Loop) -> str:
+        """What each thread runs: its part of the iterations, in whole vectors."""
+        name = f"{function}.thread"
+        if name in self.emission.known:
+            return name
+        self.emission.known[name] = name
+        declarations = self.code.declarations
+        for symbol in ("omp_get_thread_num", "omp_get_num_threads"):
+            declarations.intrinsic(symbol, "i32", [])
+        extent, unit = loop.axis.extent, loop.lanes
+        lines = [f"define internal void @{name}(ptr %given) #1 {{", "entry:"]
+        values = []
+        for place in range(count + 1):
+            lines.append(f"  %s{place} = getelementptr ptr, ptr %given, i64 {place}")
+            lines.append(f"  %p{place} = load ptr, ptr %s{place}, align 8")
+            values.append(f"ptr %p{place}")
+        assert isinstance(extent, int)
+        units = -(-extent // unit)
+        lines += [
+            "  %thread = call i32 @omp_get_thread_num()",
+            "  %threads = call i32 @omp_get_num_threads()",
+            "  %me = zext i32 %thread to i64",
+            "  %all = zext i32 %threads to i64",
+            "  %next = add i64 %me, 1",
+            f"  %a0 = mul i64 %me, {units}",
+            f"  %a1 = mul i64 %next, {units}",
+            "  %u0 = udiv i64 %a0, %all",
+            "  %u1 = udiv i64 %a1, %all",
+            f"  %begin = mul i64 %u0, {unit}",
+            f"  %stop = mul i64 %u1, {unit}",
+            f"  %over = icmp ugt i64 %stop, {extent}",
+            f"  %end = select i1 %over, i64 {extent}, i64 %stop",
+            f"  call void @{function}({', '.join(values)}, i64 %begin, i64 %end)",
+            "  ret void",
+            "}\n",
+        ]
+        self.emission.functions.append("\n".join(lines))
+        return name
+
+    def _start_threads(
+        self,
+        function: str,
+        body: str,
+        pointers: list[Value],
+        given: str,
+        extent: int,
+        most: int,
+    ) -> None:
+        code = self.code
+        code.declarations.intrinsic("omp_get_max_threads", "i32", [])
+        code.declarations.intrinsic("omp_in_parallel", "i32", [])
+        code.declarations.intrinsic("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
+        block = code.fresh()
+        self._slots.append(f"  {block} = alloca [{len(pointers) + 1} x ptr], align 8")
+        for place, value in enumerate([*pointers, Value("%error", "ptr")]):
+            slot = code.write(f"getelementptr ptr, ptr {block}, i64 {place}", "ptr")
+            code.line(f"store {value}, ptr {slot.text}, align 8")
+        allowed = code.write("call i32 @omp_get_max_threads()", "i32")
+        inside = code.write("call i32 @omp_in_parallel()", "i32")
+        several = code.compare("icmp sgt", allowed, Value("1", "i32"))
+        outside = code.compare("icmp eq", inside, Value("0", "i32"))
+        both = code.binary("and", several, outside)
+        split, alone, leave = code.label("split"), code.label("alone"), code.label("joined")
+        code.line(f"br {both}, label %{split}, label %{alone}")
+        code.start(split)
+        limit = Value(str(min(most, 1 << 20)), "i32")
+        less = code.compare("icmp slt", allowed, limit)
+        count = code.select(less, allowed, limit)
+        code.line(f"call void @GOMP_parallel(ptr @{body}, ptr {block}, {count}, i32 0)")
+        code.line(f"br label %{leave}")
+        code.start(alone)
+        code.line(f"call void @{function}({given}, i64 0, i64 {extent})")
+        code.line(f"br label %{leave}")
+        code.start(leave)
+
+
+ATTRIBUTES = "attributes #0 = { nounwind }\nattributes #1 = { nounwind }\n"

@@ -1,0 +1,439 @@
+"""Scalar expressions, addresses and index expressions at one point of a kernel, as LLVM values.
+
+Enters: `Scalar`s and `Size`s. Leaves: `Value`s. Invariant: every value is computed in the outermost
+open loop that it can be computed in, once; a load that may be out of bounds is done under the mask
+that guards it.
+
+Each loop's body is a block of lines of its own while it is written; what does not depend on the
+loop's axis goes to a block further out, which is still open and stands before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from windfall.codegen import operators
+from windfall.codegen.assembler import BITS, TYPES, Code, Declarations, Value, mangled, vector
+from windfall.ir.loop import Axis, Buffer, Scalar, children
+from windfall.ir.symint import (
+    Atom,
+    Expression,
+    Size,
+    coefficient_of,
+    known_at_least,
+    symbols_of,
+)
+
+
+@dataclass(slots=True)
+class Scope:
+    """One open loop: its axis, the value of it, what has been computed in it."""
+
+    atom: Atom | None
+    index: Value
+    lanes: int = 1
+    values: dict[object, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What decides where a value may be computed."""
+
+    pinned: bool  # it reads what the kernel itself writes
+    loads: bool
+    folds: frozenset[Scalar]  # the finished folds that it uses
+
+
+class ValueText:
+    """The open loops of a kernel, and the values that are known in each of them."""
+
+    def __init__(
+        self,
+        buffers: Mapping[str, Buffer],
+        order: Sequence[str],
+        declarations: Declarations,
+        errors: dict[tuple[object, ...], int],
+    ) -> None:
+        self.buffers = buffers
+        self.errors = errors
+        self.code = Code(declarations)
+        self.scopes = [Scope(None, Value("0", "i64"))]
+        self.pointers = {name: Value(f"%b{place}", "ptr") for place, name in enumerate(order)}
+        self.written: set[str] = set()
+        self.tail: Value | None = None  # lanes inside the extent, in a tail
+        self.condition: Value | None = None  # lanes whose loads are allowed, in `masked`
+        self.folded_at: dict[Scalar, int] = {}  # finished fold -> the level of its value
+        self._facts: dict[Scalar, _Facts] = {}
+        self._safe: Value | None = None
+
+    def safe_address(self) -> Value:
+        """Somewhere to read or write where nothing real may be touched."""
+        if self._safe is None:
+            name = self.code.fresh()
+            self.code.blocks[0].lines.insert(0, f"  {name} = alloca [64 x i8], align 64")
+            self._safe = Value(name, "ptr")
+        return self._safe
+
+    # --------------------------------------------------------------------------------- scopes
+
+    def lane_scope(self) -> Scope | None:
+        """The open vector loop, if there is one."""
+        return next((scope for scope in reversed(self.scopes) if scope.lanes > 1), None)
+
+    def _level(self, free: frozenset[Atom]) -> int:
+        """The outermost loop in which everything in `free` has a value."""
+        for level in range(len(self.scopes) - 1, 0, -1):
+            if self.scopes[level].atom in free:
+                return level
+        return 0
+
+    @contextmanager
+    def inside_level(self, level: int) -> Iterator[None]:
+        """Write into the block of an open loop further out."""
+        before, hidden = self.code.at, self.scopes[level + 1 :]
+        tail, active = self.tail, self.code.active
+        self.code.at = level
+        del self.scopes[level + 1 :]
+        if self.lane_scope() is None:
+            self.tail = self.code.active = None
+        yield
+        self.scopes.extend(hidden)
+        self.code.at = before
+        self.tail, self.code.active = tail, active
+
+    # --------------------------------------------------------------------------------- values
+
+    def value(self, node: Scalar) -> Value:
+        """The value of a scalar expression at this point."""
+        facts = self._facts_of(node)
+        guarded = self.condition is not None and facts.loads
+        key: object = (node, self.condition) if guarded else node
+        for scope in reversed(self.scopes):
+            found = scope.values.get(key)
+            if found is not None:
+                return found
+        level = len(self.scopes) - 1
+        if not facts.pinned and not guarded:
+            level = max([self._level(node.free), *(self.folded_at[r] for r in facts.folds)])
+        if level == len(self.scopes) - 1:
+            result = self._compute(node)
+        else:
+            with self.inside_level(level):
+                result = self._compute(node)
+        self.scopes[level].values[key] = result
+        return result
+
+    def _facts_of(self, node: Scalar) -> _Facts:
+        found = self._facts.get(node)
+        if found is None:
+            if node.op == "reduce":
+                found = _Facts(False, False, frozenset((node,)))
+            else:
+                parts = [self._facts_of(child) for child in children(node)]
+                own = node.op == "load" and node.attribute[0] in self.written
+                found = _Facts(
+                    own or any(part.pinned for part in parts),
+                    node.op in ("load", "checked") or any(part.loads for part in parts),
+                    frozenset[Scalar]().union(*(part.folds for part in parts)),
+                )
+            self._facts[node] = found
+        return found
+
+    def _compute(self, node: Scalar) -> Value:
+        special = _SPECIAL.get(node.op)
+        if special is not None:
+            return special(self, node)
+        values = tuple(self.value(argument) for argument in node.arguments)
+        dtype = node.arguments[-1].dtype
+        return operators.apply(self.code, node.op, dtype, values)
+
+    def _constant(self, node: Scalar) -> Value:
+        return self.code.constant(node.attribute, TYPES[node.dtype][0])
+
+    def _cast(self, node: Scalar) -> Value:
+        (argument,) = node.arguments
+        return operators.cast(self.code, self.value(argument), argument.dtype, node.dtype)
+
+    def _index(self, node: Scalar) -> Value:
+        value = self.size(node.attribute)
+        return operators.cast(self.code, value, torch.int64, node.dtype)
+
+    def _masked(self, node: Scalar) -> Value:
+        condition, body, otherwise = node.arguments
+        allowed = self.value(condition)
+        before = self.condition
+        active = self.code.active
+        self.condition = allowed if before is None else self.code.binary("and", before, allowed)
+        self.code.active = allowed if active is None else self.code.binary("and", active, allowed)
+        inner = self.value(body)
+        self.condition, self.code.active = before, active
+        return self.code.select(allowed, inner, self.value(otherwise))
+
+    def _checked(self, node: Scalar) -> Value:
+        code = self.code
+        size, wrap = node.attribute
+        value = self.value(node.arguments[0])
+        limit = code.splat(self.size(size), value.lanes)
+        if wrap:
+            negative = code.compare("icmp slt", value, code.like(0, value))
+            value = code.select(negative, code.binary("add", value, limit), value)
+        bad = code.compare("icmp uge", value, limit)
+        number = self.errors.setdefault(("index", str(size)), len(self.errors) + 2)
+        operators.raise_error(code, bad, number)
+        return code.select(bad, code.like(0, value), value)
+
+    def _reduce(self, node: Scalar) -> Value:
+        raise AssertionError(f"a reduction is used before it is folded: {node.attribute}")
+
+    # ---------------------------------------------------------------------------------- loads
+
+    def _load(self, node: Scalar) -> Value:
+        buffer, offset = node.attribute
+        stored = TYPES[node.dtype][1]
+        if self.buffers[buffer].type.elements == 0:
+            return self.code.constant(0, TYPES[node.dtype][0])
+        scope = self.lane_scope()
+        step = 0 if scope is None else self._step(offset, scope)
+        if step == 0 and not (self.condition is not None and self.condition.lanes > 1):
+            raw = self._load_scalar(buffer, offset, stored)
+        elif step == 1:
+            assert scope is not None
+            raw = self._load_vector(buffer, offset, stored, scope.lanes)
+        else:
+            assert scope is not None
+            raw = self._gather(buffer, offset, stored, scope)
+        return operators.from_memory(self.code, raw, node.dtype)
+
+    def _step(self, offset: Size, scope: Scope) -> int | None:
+        """How an offset grows along the lanes; None: not evenly."""
+        atom = lane_atom(scope)
+        for each in symbols_of(offset):
+            if each.payload is not None and atom in each.payload.free:
+                return None
+        return coefficient_of(offset, atom)
+
+    def _load_scalar(self, buffer: str, offset: Size, type: str) -> Value:
+        address = self.address(buffer, offset)
+        if self.condition is not None:
+            address = self.code.select(self.condition, address, self.safe_address())
+        return self.code.write(f"load {type}, ptr {address.text}, align {align_of(type)}", type)
+
+    def _load_vector(self, buffer: str, offset: Size, type: str, lanes: int) -> Value:
+        address = self.address(buffer, offset)
+        align = align_of(type)
+        mask = self._allowed(lanes)
+        full = vector(type, lanes)
+        if mask is None:
+            return self.code.write(f"load {full}, ptr {address.text}, align {align}", type, lanes)
+        name = f"llvm.masked.load.{mangled(type, lanes)}.p0"
+        self.code.declarations.intrinsic(name, full, ["ptr", mask.full, full])
+        place = f"ptr align {align} {address.text}"
+        text = f"call {full} @{name}({place}, {mask}, {full} zeroinitializer)"
+        return self.code.write(text, type, lanes)
+
+    def _allowed(self, lanes: int) -> Value | None:
+        """The lanes that may be loaded; None: all."""
+        masks = [mask for mask in (self.tail, self.condition) if mask is not None]
+        if not masks:
+            return None
+        masks = [self.code.splat(mask, lanes) for mask in masks]
+        return masks[0] if len(masks) == 1 else self.code.binary("and", *masks)
+
+    def _gather(self, buffer: str, offset: Size, type: str, scope: Scope) -> Value:
+        mask = self._allowed(scope.lanes)
+        parts = []
+        for lane, address in enumerate(self.addresses(buffer, offset, scope)):
+            if mask is not None:
+                inside = self.code.part(mask, lane, 1)
+                address = self.code.select(inside, address, self.safe_address())
+            parts.append(
+                self.code.write(f"load {type}, ptr {address.text}, align {align_of(type)}", type)
+            )
+        return self.code.join(parts)
+
+    # ------------------------------------------------------------------------------ addresses
+
+    def address(self, buffer: str, offset: Size) -> Value:
+        """Where an element stands; for a vector, its first lane."""
+        type = TYPES[self.buffers[buffer].type.dtype][1]
+        return self._pointer(buffer, type, offset)
+
+    def _pointer(self, buffer: str, type: str, offset: Size) -> Value:
+        key = (buffer, offset)
+        for scope in reversed(self.scopes):
+            found = scope.values.get(key)
+            if found is not None:
+                return found
+        level = self._size_level(offset)
+        with self.inside_level(level):
+            inner, rest = self._parted(offset, level)
+            base = self.pointers[buffer] if rest == 0 else self._pointer(buffer, type, rest)
+            result = base
+            if inner != 0:
+                place = self.size(inner, first_lane=True)
+                result = self.code.write(f"getelementptr {type}, ptr {base.text}, {place}", "ptr")
+            self.scopes[level].values[key] = result
+        return result
+
+    def _parted(self, offset: Size, level: int) -> tuple[Size, Size]:
+        """The part of an offset that belongs to this loop, and what is known outside it."""
+        if isinstance(offset, int) or level == 0:
+            return offset, 0
+        inner: Size = 0
+        rest: Size = offset.constant
+        for term in offset.parts:
+            if self._size_level(term) == level:
+                inner = inner + term
+            else:
+                rest = rest + term
+        return inner, rest
+
+    def _size_level(self, size: Size) -> int:
+        free: set[Atom] = set()
+        for atom in symbols_of(size):
+            if atom.payload is None:
+                free.add(atom)
+            elif self._facts_of(atom.payload).pinned or self.condition is not None:
+                return len(self.scopes) - 1
+            else:
+                free |= atom.payload.free
+        return self._level(frozenset(free))
+
+    def addresses(self, buffer: str, offset: Size, scope: Scope) -> list[Value]:
+        """The address of each lane."""
+        type = TYPES[self.buffers[buffer].type.dtype][1]
+        step = self._step(offset, scope)
+        if step is not None:
+            base = self.address(buffer, offset)
+            places = [Value(str(step * lane), "i64") for lane in range(scope.lanes)]
+        else:
+            base = self.pointers[buffer]
+            whole = self.size(offset)
+            whole = self.code.splat(whole, scope.lanes)
+            places = [self.code.part(whole, lane, 1) for lane in range(scope.lanes)]
+        return [
+            self.code.write(f"getelementptr {type}, ptr {base.text}, {place}", "ptr")
+            for place in places
+        ]
+
+    # ---------------------------------------------------------------------------------- sizes
+
+    def size(self, size: Size, first_lane: bool = False) -> Value:
+        """An integer expression; a vector where it depends on the lanes, unless only the first
+        lane is asked for."""
+        if isinstance(size, int):
+            return Value(str(size), "i64")
+        key = ("size", size, first_lane)
+        for scope in reversed(self.scopes):
+            found = scope.values.get(key)
+            if found is not None:
+                return found
+        level = self._size_level(size)
+        with self.inside_level(level):
+            result = self._size_here(size, first_lane)
+            self.scopes[level].values[key] = result
+        return result
+
+    def _size_here(self, size: Expression, first_lane: bool) -> Value:
+        code = self.code
+        total: Value | None = None
+        for monomial, coefficient in size.terms:
+            term: Value | None = None
+            for atom in monomial.atoms:
+                factor = self._atom_value(atom, first_lane)
+                term = factor if term is None else code.binary("mul", term, factor)
+            assert term is not None
+            if coefficient != 1:
+                term = code.binary("mul", term, code.like(coefficient, term))
+            total = term if total is None else code.binary("add", total, term)
+        assert total is not None
+        if size.constant:
+            total = code.binary("add", total, code.like(size.constant, total))
+        return total
+
+    def _atom_value(self, atom: Atom, first_lane: bool) -> Value:
+        if atom.payload is not None:
+            return self.value(atom.payload)
+        if not atom.operation:
+            for scope in reversed(self.scopes):
+                if scope.atom is atom:
+                    if scope.lanes == 1 or first_lane:
+                        return scope.index
+                    spread = self.code.splat(scope.index, scope.lanes)
+                    return self.code.binary("add", spread, self.code.iota("i64", scope.lanes))
+            raise AssertionError(f"axis {atom} has no loop")
+        values = [self.size(argument, first_lane) for argument in atom.arguments]
+        return _SIZE_OPERATIONS[atom.operation](self.code, atom, *values)
+
+
+# ------------------------------------------------------------------------------------- tables
+
+
+SizeOperation = Callable[..., Value]
+
+
+def _division(signed: str, unsigned: str) -> SizeOperation:
+    def divide(code: Code, atom: Atom, value: Value, divisor: Value) -> Value:
+        value, divisor = code.same_lanes(value, divisor)
+        if known_at_least(atom.arguments[0], 0):
+            return code.binary(unsigned, value, divisor)
+        quotient = code.binary("sdiv", value, divisor)
+        rest = code.binary("srem", value, divisor)
+        negative = code.compare("icmp slt", rest, code.like(0, rest))
+        if signed == "sdiv":
+            less = code.binary("sub", quotient, code.like(1, quotient))
+            return code.select(negative, less, quotient)
+        return code.select(negative, code.binary("add", rest, divisor), rest)
+
+    return divide
+
+
+def _extreme(name: str) -> SizeOperation:
+    def choose(code: Code, atom: Atom, *values: Value) -> Value:
+        result = values[0]
+        for value in values[1:]:
+            result, value = code.same_lanes(result, value)
+            result = code.select(code.compare(f"icmp {name}", result, value), result, value)
+        return result
+
+    return choose
+
+
+_SIZE_OPERATIONS: dict[str, SizeOperation] = {
+    "//": _division("sdiv", "udiv"),
+    "%": _division("srem", "urem"),
+    "min": _extreme("slt"),
+    "max": _extreme("sgt"),
+}
+_SPECIAL: dict[str, Callable[[ValueText, Scalar], Value]] = {
+    "constant": ValueText._constant,
+    "cast": ValueText._cast,
+    "index": ValueText._index,
+    "masked": ValueText._masked,
+    "checked": ValueText._checked,
+    "reduce": ValueText._reduce,
+    "load": ValueText._load,
+}
+
+
+def lane_atom(scope: Scope) -> Atom:
+    """The axis along which a vector runs."""
+    assert scope.atom is not None
+    return scope.atom
+
+
+def align_of(type: str) -> int:
+    """The alignment of an element in memory."""
+    return max(BITS[type] // 8, 1)
+
+
+def full_extent(each: Axis) -> Size:
+    """How far an axis reaches where its extent depends on others: the size of a whole block."""
+    if isinstance(each.extent, int):
+        return each.extent
+    high = each.atom.high
+    return each.extent if high is None else high + 1

@@ -1,0 +1,127 @@
+"""The native entries: functions of other libraries that a program may call.
+
+Enters: a `Call` of the loop IR. Leaves: LLVM text in the driver that makes the call. One row of
+`ENTRIES` for each entry; `lower` rules name them in `Builder.native_call`.
+
+Invariant: an entry fills its result buffers and touches nothing else; an operand that it does not
+accept as it lies in memory is packed first (`accepts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from windfall.codegen import dispatcher
+from windfall.codegen.assembler import Value
+from windfall.ir.dtype import TensorType
+from windfall.ir.loop import Buffer, Call, Invocation, View
+from windfall.ir.symint import Size
+
+if TYPE_CHECKING:
+    from windfall.codegen.emit import Driver
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row: how the call is written, and which operands it takes as they are."""
+
+    write: Callable[[Driver, Call], None]
+    accepts: Callable[[TensorType], bool] = lambda type: True
+
+
+def route(target: Any, arguments: Any, keywords: Any, types: tuple[Any, ...]) -> str:
+    """How an op without a lowering is called."""
+    return "dispatcher" if dispatcher.supports(target, arguments, keywords, types) else "python"
+
+
+def has_effect(call: Call) -> bool:
+    """Whether a call must be made though nobody reads its results (random numbers are drawn)."""
+    from windfall.ops.registry import lookup
+
+    if not isinstance(call.attributes, Invocation):
+        return False
+    record = lookup(call.attributes.target)
+    return record is not None and record.random
+
+
+# ----------------------------------------------------------------------------------------- gemm
+
+
+def _matrix(type: TensorType) -> tuple[str, int] | None:
+    """How BLAS reads the last two dims of a row-major operand: plain or transposed, with which
+    leading dimension."""
+    rows, columns = type.sizes[-2:]
+    down, across = type.strides[-2:]
+    if across == 1 or columns == 1:
+        lead = down if rows != 1 else columns
+        if _at_least(lead, columns):
+            return "N", max(int(str(lead)), 1)
+    if down == 1 or rows == 1:
+        lead = across if columns != 1 else rows
+        if _at_least(lead, rows):
+            return "T", max(int(str(lead)), 1)
+    return None
+
+
+def _at_least(lead: Size, wanted: Size) -> bool:
+    return isinstance(lead, int) and isinstance(wanted, int) and lead >= wanted
+
+
+def _gemm_accepts(type: TensorType) -> bool:
+    return _matrix(type) is not None
+
+
+_BLAS = {torch.float32: ("sgemm_", "float"), torch.float64: ("dgemm_", "double")}
+
+
+def _gemm(driver: Driver, call: Call) -> None:
+    """`result = alpha * a @ b`, batched where the operands are."""
+    a, b = call.arguments
+    result = driver.result(call, 0)
+    alpha = (call.attributes or {}).get("alpha", 1.0)
+    symbol, type = _BLAS[a.type.dtype]
+    # Row-major a @ b is column-major transpose(b) @ transpose(a).
+    left, right = _matrix(b.type), _matrix(a.type)
+    assert left is not None and right is not None
+    m, k = a.type.sizes[-2:]
+    n = b.type.sizes[-1]
+    numbers = [driver.word(number) for number in (n, m, k, left[1], right[1], max(n, 1))]
+    scale, zero = driver.number(alpha, type), driver.number(0.0, type)
+    flags = [driver.letter(left[0]), driver.letter(right[0])]
+
+    def write(pa: Value, pb: Value, pc: Value) -> None:
+        arguments = [
+            *flags,
+            *(numbers[0], numbers[1], numbers[2], scale),
+            *(pb, numbers[3], pa, numbers[4]),
+            *(zero, pc, numbers[5]),
+        ]
+        driver.call_void(symbol, arguments)
+
+    views = (a, b, result)
+    if a.type.rank == 2:
+        write(*(driver.pointer(view) for view in views))
+    else:
+        driver.batches(a.type.sizes[0], [(view, view.type.strides[0]) for view in views], write)
+
+
+ENTRIES: dict[str, Entry] = {
+    "gemm": Entry(_gemm, _gemm_accepts),
+    "dispatcher": Entry(dispatcher.write),
+}
+
+
+def accepts(entry: str, view: View, buffer: Buffer) -> bool:
+    """Whether an entry takes an operand as it lies in memory."""
+    if entry == "python":  # a step names whole buffers
+        return view.offset == 0 and view.type == buffer.type
+    return ENTRIES[entry].accepts(view.type)
+
+
+def keeps_strides(entry: str) -> bool:
+    """Whether the copy of an operand has eager's strides, on which an op's result may depend."""
+    return entry in ("python", "dispatcher")

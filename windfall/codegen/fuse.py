@@ -1,0 +1,323 @@
+"""Which definitions share a kernel: groups over one outer index, each a list of inner nests.
+
+Enters: the items of `Loops`. Leaves: `Group`s and calls, in an order in which they can run.
+
+A group counts its outer iterations with one linear index `o`, and each nest its inner iterations
+with one linear index `v`; the axes of a definition are the digits of these. So shapes that differ
+only by a reshape fuse like equal ones, and contiguous axes have collapsed by themselves. A nest of
+extent 1 is done once for each `o`.
+
+Invariant: what a member reads from a buffer that its own group writes was written in the same
+outer iteration: by an earlier nest, or by the same nest at the same `v`.
+
+    softmax:  o<1000:  [v<1024: fold max]  [v<1024: fold sum]  [v<1024: store]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from windfall.ir.loop import (
+    Axis,
+    Call,
+    Definition,
+    Fold,
+    Scalar,
+    Scalars,
+    Store,
+    axis,
+    walk,
+)
+from windfall.ir.symint import (
+    Atom,
+    Size,
+    bounds,
+    expression_of,
+    product,
+    substitute,
+    symbols_of,
+)
+
+ROW_BYTES = 1 << 18  # a row larger than this does not stay in cache between nests
+MOST_BUFFERS = 24  # different buffers in one kernel
+MOST_NODES = 400  # scalar nodes in one kernel
+FEW_ROWS = 8  # with fewer outer iterations, long rows are better split over threads
+LOOK_BACK = 12  # how many groups before the last are tried
+
+
+@dataclass(slots=True)
+class Nest:
+    """Statements over the same inner iterations."""
+
+    inner: Axis
+    statements: list[Store | Fold] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Written:
+    """A buffer that a group writes: by which nest, where, and with what value."""
+
+    nest: int
+    offset: Size
+    value: Scalar
+    reduced: bool
+
+
+@dataclass(slots=True)
+class Group:
+    """Definitions that become one kernel."""
+
+    outer: Axis
+    members: list[Definition] = field(default_factory=list)
+    nests: list[Nest] = field(default_factory=list)
+    written: dict[str, Written] = field(default_factory=dict)
+    reads: set[str] = field(default_factory=set)
+    nodes: int = 0
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a member is a reduction."""
+        return any(member.value.op == "reduce" for member in self.members)
+
+
+def fuse(scalars: Scalars, items: Sequence[Definition | Call]) -> list[Group | Call]:
+    """Group the definitions among `items`."""
+    return _Fusion(scalars).run(items)
+
+
+class _Fusion:
+    def __init__(self, scalars: Scalars) -> None:
+        self.scalars = scalars
+        self.done: list[Group | Call] = []
+        self.made_at: dict[str, int] = {}  # buffer -> position of the item that makes it
+
+    def run(self, items: Iterable[Definition | Call]) -> list[Group | Call]:
+        for item in items:
+            if isinstance(item, Call):
+                self.made_at.update(dict.fromkeys(item.results, len(self.done)))
+                self.done.append(item)
+            else:
+                self._add(item)
+        return self.done
+
+    def _add(self, member: Definition) -> None:
+        reads = loads_of(member.value)
+        earliest = max((self.made_at[name] for name in reads if name in self.made_at), default=-1)
+        first = max(earliest, len(self.done) - LOOK_BACK, 0)
+        places = [earliest] if earliest >= first else []
+        places += [place for place in range(first, len(self.done)) if place != earliest]
+        for place in places:
+            group = self.done[place]
+            if isinstance(group, Group):
+                joined = self._join(group, member, reads)
+                if joined is not None:
+                    self.done[place] = joined
+                    self.made_at[member.buffer] = place
+                    return
+        self.made_at[member.buffer] = len(self.done)
+        self.done.append(self._alone(member))
+
+    def _alone(self, member: Definition) -> Group:
+        group = self._build([member], _natural(member))
+        assert group is not None
+        return group
+
+    def _join(self, group: Group, member: Definition, reads: set[str]) -> Group | None:
+        """`group` with one more member, if that is legal and pays."""
+        linked = not group.written.keys().isdisjoint(reads)
+        if not linked and group.reads.isdisjoint(reads):
+            return None
+        buffers = group.reads | reads | group.written.keys()
+        if len(buffers) > MOST_BUFFERS or group.nodes > MOST_NODES:
+            return None
+        natural = _natural(member)
+        for outer in dict.fromkeys((group.outer.extent, natural)):
+            if not self._pays(group, member, outer, linked):
+                continue
+            joined = self._build([*group.members, member], outer)
+            if joined is not None:
+                return joined
+        return None
+
+    def _pays(self, group: Group, member: Definition, outer: Size, linked: bool) -> bool:
+        natural = _natural(member)
+        if not linked:
+            # Side by side: only over the same iterations.
+            return outer == natural == group.outer.extent and _inner(member, outer) in {
+                nest.inner.extent for nest in group.nests
+            }
+        pointwise = not group.reduces and member.value.op != "reduce"
+        if pointwise and outer == natural == group.outer.extent:
+            return True
+        rows = outer if isinstance(outer, int) else FEW_ROWS
+        widths = [_inner(each, outer) for each in (*group.members, member)]
+        widest = max((width for width in widths if isinstance(width, int)), default=1)
+        if widest * 4 > ROW_BYTES:
+            return widest == 1
+        if rows < FEW_ROWS and widest * rows > 1 << 15:
+            return False
+        return widest == 1 or widest >= 8 or group.reduces or member.value.op == "reduce"
+
+    # --------------------------------------------------------------------------------- placing
+
+    def _build(self, members: list[Definition], outer: Size) -> Group | None:
+        group = Group(axis("o", outer))
+        for member in members:
+            if not self._place(group, member):
+                return None
+        return group
+
+    def _place(self, group: Group, member: Definition) -> bool:
+        placed = place_axes(member, group.outer)
+        if placed is None:
+            return False
+        places, inner = placed
+        offset = substitute(member.offset, places)
+        value = member.value
+        reduced = value.op == "reduce"
+        if reduced:
+            body = self.scalars.substitute(value.arguments[0], places)
+            attribute = (value.attribute[0], (inner,))
+            value = self.scalars.make("reduce", value.dtype, (body,), attribute)
+        else:
+            value = self.scalars.substitute(value, places)
+        position = self._position(group, value, inner)
+        if position is None:
+            return False
+        value = self._forward(group, value, position)
+        if position == len(group.nests):
+            group.nests.append(Nest(inner))
+        nest = group.nests[position]
+        nest.statements.append(Fold(value) if reduced else Store(member.buffer, offset, value))
+        if reduced:
+            position = self._store_fold(group, position, member, offset, value)
+        group.written[member.buffer] = Written(position, offset, value, reduced)
+        group.members.append(member)
+        group.reads |= loads_of(member.value)
+        group.nodes += sum(1 for _ in walk(value))
+        return True
+
+    def _store_fold(
+        self, group: Group, position: int, member: Definition, offset: Size, value: Scalar
+    ) -> int:
+        """A fold's result is stored once for each `o`, after its nest."""
+        single = axis("v", 1)
+        for later in range(position + 1, len(group.nests)):
+            if group.nests[later].inner.extent == 1:
+                group.nests[later].statements.insert(0, Store(member.buffer, offset, value))
+                return position
+        group.nests.append(Nest(single, [Store(member.buffer, offset, value)]))
+        return position
+
+    def _position(self, group: Group, value: Scalar, inner: Axis) -> int | None:
+        """The first nest in which `value` can be computed; None: not in this group."""
+        earliest = 0
+        for node in walk(value):
+            if node.op != "load":
+                continue
+            buffer, offset = node.attribute
+            found = group.written.get(buffer)
+            if found is None:
+                continue
+            same = _same_place(found, offset, group, inner)
+            if same is None:
+                return None
+            earliest = max(earliest, found.nest + (0 if same else 1))
+        for position in range(earliest, len(group.nests)):
+            if group.nests[position].inner.extent == inner.extent:
+                return position
+        return len(group.nests)
+
+    def _forward(self, group: Group, value: Scalar, position: int) -> Scalar:
+        """Use the value itself instead of loading what this iteration has just stored."""
+        known: dict[Scalar, Scalar] = {}
+        for node in walk(value):
+            if node.op == "load":
+                buffer, offset = node.attribute
+                found = group.written.get(buffer)
+                if found is None or offset != found.offset:
+                    continue
+                if found.reduced or found.nest == position or not _depends_on_inner(found):
+                    known[node] = found.value
+        return self.scalars.substitute(value, {}, known) if known else value
+
+
+def _depends_on_inner(found: Written) -> bool:
+    return any(atom.key == "v" for atom in found.value.free)
+
+
+def _same_place(found: Written, offset: Size, group: Group, inner: Axis) -> bool | None:
+    """True: read where this very iteration writes. False: read from what this outer iteration
+    has written before. None: neither, so not in one group."""
+    inner_atoms = {atom for atom in symbols_of(found.offset) if atom.key == "v"}
+    if offset == found.offset:
+        # The same expression of `o` and `v`; a fold is complete only after its nest.
+        same_nest = group.nests[found.nest].inner.extent == inner.extent
+        return not found.reduced and same_nest
+    if not inner_atoms:
+        return None
+    atom = next(iter(inner_atoms))
+    start = substitute(found.offset, {atom: 0})
+    if found.offset - start != expression_of(atom):
+        return None  # the row is not contiguous: what it covers is not known
+    low, high = bounds(offset - start)
+    last = atom.high if atom.high is not None else 0
+    inside = low is not None and high is not None and low >= 0 and high <= last
+    return False if inside else None
+
+
+# ------------------------------------------------------------------------------------- indices
+
+
+def _natural(member: Definition) -> Size:
+    return product(each.extent for each in member.axes)
+
+
+def _inner(member: Definition, outer: Size) -> Size:
+    """The inner iterations of a member over `outer` outer ones."""
+    free = _natural(member)
+    reduced = (
+        product(each.extent for each in member.value.attribute[1])
+        if member.value.op == "reduce"
+        else 1
+    )
+    if isinstance(free, int) and isinstance(outer, int) and outer > 0:
+        return max(free // outer, 1) * reduced
+    return reduced
+
+
+def place_axes(member: Definition, outer: Axis) -> tuple[dict[Atom, Size], Axis] | None:
+    """The member's axes as digits of the outer index and of an inner one, if they fit."""
+    count = 0
+    covered: Size = 1
+    while covered != outer.extent:
+        if count == len(member.axes):
+            return None
+        covered = covered * member.axes[count].extent
+        count += 1
+    rest = list(member.axes[count:])
+    if member.value.op == "reduce":
+        if rest:
+            return None
+        rest = list(member.value.attribute[1])
+    inner = axis("v", product(each.extent for each in rest))
+    places = digits(outer, member.axes[:count])
+    places.update(digits(inner, rest))
+    return places, inner
+
+
+def digits(linear: Axis, axes: Sequence[Axis]) -> dict[Atom, Size]:
+    """Each of `axes` as a digit of `linear`, which counts them in row-major order."""
+    places: dict[Atom, Size] = {}
+    step: Size = 1
+    for place, each in enumerate(reversed(axes)):
+        value = linear.symbol // step
+        places[each.atom] = value if place == len(axes) - 1 else value % each.extent
+        step = step * each.extent
+    return places
+
+
+def loads_of(*values: Scalar) -> set[str]:
+    """The buffers that expressions read."""
+    return {node.attribute[0] for node in walk(*values) if node.op == "load"}

@@ -1,0 +1,375 @@
+"""Mathematical functions on vectors: polynomials written inline, or calls of SLEEF, or of libm.
+
+Enters: values of float or double, any number of lanes. Leaves: values of the same form, within
+about 2 units in the last place. Invariant: NaN, infinities, zeros and signs as eager has them.
+
+Inline for float: exp, exp2, expm1, log, log2, log10, log1p, tanh, sigmoid, erf. The coefficients
+are minimax fits of our own (Lawson's iteration at 50 digits), each over the range named beside it.
+All others, and double, call the SLEEF functions that torch carries, eight or four lanes at a time,
+or libm once for each lane where there is none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from windfall import jit, torch_abi
+from windfall.codegen.assembler import BITS, Code, Value
+
+Function = Callable[..., Value]
+
+LOG2_E = 1.4426950408889634
+# The logarithm of 2 in two parts: products of the first with small integers are exact.
+LOG_2_HIGH, LOG_2_LOW = 0.693359375, -2.12194440054690583e-4
+ROUNDER = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer that stands in the low bits
+ROUNDER_BITS = 0x4B400000
+
+# (exp(r) - 1 - r) / r**2 for |r| <= log(2) / 2
+EXP = (
+    0.49999993448879554,
+    0.16666520630511533,
+    0.04166838778247721,
+    0.008368717000749558,
+    0.0013814613225496418,
+)
+# (log(1 + f) - f + f**2 / 2) / f**3 for sqrt(1/2) <= 1 + f <= sqrt(2)
+LOG = (
+    0.3333331260186239,
+    -0.25000009555035785,
+    0.20002118628730794,
+    -0.16667997976830184,
+    0.14219555538802703,
+    -0.12405556540275799,
+    0.11888107598959502,
+    -0.11675813239030186,
+    0.0674694623605803,
+)
+# erf(x) / x in x**2, for |x| <= 0.9
+ERF_SMALL = (
+    1.1283791537957508,
+    -0.37612523267129633,
+    0.11282140724469224,
+    -0.02677890594627636,
+    0.005011958683740496,
+    -0.0006090339761499921,
+)
+# -log(erfc(x)) for 0.9 <= x <= 4
+ERF_LARGE = (
+    0.00017745978097884752,
+    1.1277497177983924,
+    0.6370594710110984,
+    0.10403762677685306,
+    -0.022277226039489235,
+    0.0030556451660035304,
+    -0.00019718585948278022,
+)
+# (tanh(x) / x - 1) / x**2 in x**2, for |x| <= 0.65
+TANH_SMALL = (
+    -0.3333325982464368,
+    0.1333082986183771,
+    -0.05368799074809781,
+    0.020469332709670898,
+    -0.005515081912110707,
+)
+
+
+def polynomial(code: Code, x: Value, coefficients: tuple[float, ...]) -> Value:
+    """By Horner's rule; the constant comes first."""
+    result = code.like(coefficients[-1], x)
+    for coefficient in reversed(coefficients[:-1]):
+        result = code.fma(result, x, code.like(coefficient, x))
+    return result
+
+
+# Comparisons are such that NaN passes through.
+def _at_most(code: Code, x: Value, limit: float) -> Value:
+    bound = code.like(limit, x)
+    return code.select(code.compare("fcmp ogt", x, bound), bound, x)
+
+
+def _at_least(code: Code, x: Value, limit: float) -> Value:
+    bound = code.like(limit, x)
+    return code.select(code.compare("fcmp olt", x, bound), bound, x)
+
+
+def _magnitude(code: Code, x: Value) -> Value:
+    return code.intrinsic("fabs", x)
+
+
+def _with_sign(code: Code, magnitude: Value, sign: Value) -> Value:
+    return code.intrinsic("copysign", magnitude, sign)
+
+
+# ------------------------------------------------------------------------------------------ exp
+
+
+def _reduced(code: Code, x: Value) -> tuple[Value, Value]:
+    """`n` (as an integer) and `r` with `x = n * log(2) + r` and `r` small."""
+    shifted = code.fma(x, code.like(LOG2_E, x), code.like(ROUNDER, x))
+    n = code.binary("fsub", shifted, code.like(ROUNDER, x))
+    r = code.fma(n, code.like(-LOG_2_HIGH, x), x)
+    r = code.fma(n, code.like(-LOG_2_LOW, x), r)
+    bits = code.convert("bitcast", shifted, "i32")
+    return code.binary("sub", bits, code.like(ROUNDER_BITS, bits)), r
+
+
+def _power_of_two(code: Code, n: Value) -> Value:
+    """2**n for -127 < n < 128."""
+    bits = code.binary("shl", n, code.like(23, n))
+    return code.convert("bitcast", code.binary("add", bits, code.like(0x3F800000, n)), "float")
+
+
+def _exp_of_rest(code: Code, r: Value) -> Value:
+    square = code.mul(r, r)
+    return code.fma(polynomial(code, r, EXP), square, r)  # exp(r) - 1
+
+
+def _exp_float(code: Code, x: Value) -> Value:
+    x = _at_least(code, _at_most(code, x, 89.0), -104.0)
+    n, r = _reduced(code, x)
+    value = code.binary("fadd", _exp_of_rest(code, r), code.like(1.0, r))
+    # In two steps, so that results between 2**-149 and 2**-126 and those past 2**127 come out.
+    half = code.binary("ashr", n, code.like(1, n))
+    rest = code.binary("sub", n, half)
+    value = code.binary("fmul", value, _power_of_two(code, half))
+    return code.binary("fmul", value, _power_of_two(code, rest))
+
+
+def _exp_moderate(code: Code, x: Value) -> Value:
+    """exp(x) for |x| below 80: one step is enough."""
+    n, r = _reduced(code, x)
+    value = code.binary("fadd", _exp_of_rest(code, r), code.like(1.0, r))
+    return code.binary("fmul", value, _power_of_two(code, n))
+
+
+def _exp2_float(code: Code, x: Value) -> Value:
+    x = _at_least(code, _at_most(code, x, 129.0), -151.0)
+    shifted = code.binary("fadd", x, code.like(ROUNDER, x))
+    n = code.binary("fsub", shifted, code.like(ROUNDER, x))
+    r = code.binary("fmul", code.binary("fsub", x, n), code.like(0.6931471805599453, x))
+    bits = code.convert("bitcast", shifted, "i32")
+    whole = code.binary("sub", bits, code.like(ROUNDER_BITS, bits))
+    value = code.binary("fadd", _exp_of_rest(code, r), code.like(1.0, r))
+    half = code.binary("ashr", whole, code.like(1, whole))
+    value = code.binary("fmul", value, _power_of_two(code, half))
+    return code.binary("fmul", value, _power_of_two(code, code.binary("sub", whole, half)))
+
+
+def _expm1_float(code: Code, x: Value) -> Value:
+    x = _at_most(code, x, 89.0)
+    clamped = _at_least(code, x, -30.0)
+    n, r = _reduced(code, clamped)
+    # 2**n * (exp(r) - 1) + (2**n - 1); halves of the scale, since 2**128 is not a float.
+    less = code.binary("sub", n, code.like(1, n))
+    scale = _power_of_two(code, less)
+    rest = code.binary("fsub", scale, code.like(0.5, r))
+    value = code.binary("fmul", code.fma(scale, _exp_of_rest(code, r), rest), code.like(2.0, r))
+    # Tiny numbers, and the sign of zero, are their own result.
+    tiny = code.compare("fcmp olt", _magnitude(code, x), code.like(1e-6, x))
+    return code.select(tiny, x, value)
+
+
+# ------------------------------------------------------------------------------------------ log
+
+
+def _mantissa(code: Code, x: Value) -> tuple[Value, Value]:
+    """`n` and `f` with `x = 2**n * (1 + f)`, `1 + f` around 1; subnormal numbers too."""
+    small = code.compare("fcmp olt", x, code.like(1.1754943508222875e-38, x))
+    scaled = code.select(small, code.binary("fmul", x, code.like(8388608.0, x)), x)
+    bits = code.convert("bitcast", scaled, "i32")
+    # Subtracting the bits of sqrt(1/2) rounds the exponent so that the rest is around 1.
+    shifted = code.binary("sub", bits, code.like(0x3F3504F3, bits))
+    n = code.binary("ashr", shifted, code.like(23, bits))
+    mantissa = code.binary("sub", bits, code.binary("shl", n, code.like(23, bits)))
+    f = code.binary("fsub", code.convert("bitcast", mantissa, "float"), code.like(1.0, x))
+    count = code.convert("sitofp", n, "float")
+    less = code.binary("fsub", count, code.like(23.0, x))
+    return code.select(small, less, count), f
+
+
+def _log_of_rest(code: Code, f: Value) -> tuple[Value, Value]:
+    """log(1 + f) as a larger and a smaller part."""
+    square = code.binary("fmul", f, f)
+    cube = code.binary("fmul", square, f)
+    tail = code.binary("fmul", cube, polynomial(code, f, LOG))
+    return f, code.fma(square, code.like(-0.5, f), tail)
+
+
+def _log_edges(code: Code, x: Value, value: Value) -> Value:
+    """The logarithm of what is not a positive finite number."""
+    infinity = code.like(float("inf"), x)
+    value = code.select(code.compare("fcmp ult", x, infinity), value, x)  # inf; NaN is below
+    value = code.select(
+        code.compare("fcmp ult", x, code.like(0.0, x)), code.like(float("nan"), x), value
+    )
+    return code.select(
+        code.compare("fcmp oeq", x, code.like(0.0, x)), code.like(float("-inf"), x), value
+    )
+
+
+def _log_float(code: Code, x: Value) -> Value:
+    n, f = _mantissa(code, x)
+    large, small = _log_of_rest(code, f)
+    small = code.fma(n, code.like(LOG_2_LOW, x), small)
+    value = code.binary("fadd", small, large)
+    value = code.fma(n, code.like(LOG_2_HIGH, x), value)
+    return _log_edges(code, x, value)
+
+
+def _log_base(scale: tuple[float, float], unit: tuple[float, float]) -> Function:
+    """Another base: `scale` is the logarithm of e in it, `unit` that of 2, each in two parts."""
+
+    def function(code: Code, x: Value) -> Value:
+        n, f = _mantissa(code, x)
+        large, small = _log_of_rest(code, f)
+        rest = code.binary("fadd", large, small)
+        # What the sum lost is small, but the scale would make it visible.
+        lost = code.binary("fadd", code.binary("fsub", large, rest), small)
+        value = code.binary("fmul", rest, code.like(scale[1], x))
+        value = code.fma(lost, code.like(scale[0], x), value)
+        value = code.fma(n, code.like(unit[1], x), value) if unit[1] else value
+        value = code.fma(rest, code.like(scale[0], x), value)
+        value = code.fma(n, code.like(unit[0], x), value)
+        return _log_edges(code, x, value)
+
+    return function
+
+
+def _log1p_float(code: Code, x: Value) -> Value:
+    one = code.like(1.0, x)
+    sum_ = code.binary("fadd", x, one)
+    lost = code.binary("fsub", x, code.binary("fsub", sum_, one))
+    value = _log_float(code, sum_)
+    value = code.binary("fadd", value, code.div(lost, sum_))
+    # Tiny numbers are their own result; infinity would have lost inf - inf.
+    tiny = code.compare("fcmp olt", _magnitude(code, x), code.like(1e-7, x))
+    value = code.select(tiny, x, value)
+    infinite = code.compare("fcmp oeq", x, code.like(float("inf"), x))
+    value = code.select(infinite, x, value)
+    minus_one = code.compare("fcmp oeq", x, code.like(-1.0, x))
+    return code.select(minus_one, code.like(float("-inf"), x), value)
+
+
+# -------------------------------------------------------------------------------- tanh, sigmoid
+
+
+def _tanh_float(code: Code, x: Value) -> Value:
+    magnitude = _magnitude(code, x)
+    square = code.binary("fmul", x, x)
+    cube = code.binary("fmul", square, x)
+    small = code.fma(polynomial(code, square, TANH_SMALL), cube, x)
+    double = code.binary("fmul", _at_most(code, magnitude, 10.0), code.like(2.0, x))
+    power = _exp_moderate(code, double)
+    quotient = code.div(code.like(2.0, x), code.binary("fadd", power, code.like(1.0, x)))
+    large = _with_sign(code, code.binary("fsub", code.like(1.0, x), quotient), x)
+    near = code.compare("fcmp olt", magnitude, code.like(0.625, x))
+    return code.select(near, small, large)
+
+
+def _sigmoid(code: Code, x: Value) -> Value:
+    one = code.like(1.0, x)
+    power = call(code, "exp", code.unary("fneg", x))
+    return code.div(one, code.binary("fadd", power, one))
+
+
+def _erf_float(code: Code, x: Value) -> Value:
+    magnitude = _magnitude(code, x)
+    small = code.binary("fmul", x, polynomial(code, code.binary("fmul", x, x), ERF_SMALL))
+    inside = _at_most(code, magnitude, 4.0)
+    power = _exp_moderate(code, code.unary("fneg", polynomial(code, inside, ERF_LARGE)))
+    large = _with_sign(code, code.binary("fsub", code.like(1.0, x), power), x)
+    near = code.compare("fcmp olt", magnitude, code.like(0.9, x))
+    return code.select(near, small, large)
+
+
+INLINE: dict[str, Function] = {
+    "exp": _exp_float,
+    "exp2": _exp2_float,
+    "expm1": _expm1_float,
+    "log": _log_float,
+    "log2": _log_base((1.4426950216293335, 1.9259629891e-08), (1.0, 0.0)),
+    "log10": _log_base((0.4342944920063019, -1.0103050e-08), (0.3010300099849701, -1.4320989e-08)),
+    "log1p": _log1p_float,
+    "tanh": _tanh_float,
+    "erf": _erf_float,
+}
+
+
+# ---------------------------------------------------------------------------------------- calls
+
+# Name of ours -> (SLEEF's name, its accuracy suffix, libm's name).
+LIBRARY: dict[str, tuple[str, str, str]] = {
+    **{
+        name: (name, "_u10", name)
+        for name in (
+            *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan"),
+            *("asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+            *("erf", "pow", "atan2"),
+        )
+    },
+    "erfc": ("erfc", "_u15", "erfc"),
+    "lgamma": ("lgamma", "_u10", "lgamma"),
+    "hypot": ("hypot", "_u05", "hypot"),
+    "fmod": ("fmod", "_", "fmod"),
+    "nextafter": ("nextafter", "_", "nextafter"),
+}
+
+
+@functools.cache
+def _sleef(name: str, type: str) -> tuple[str, int] | None:
+    """The SLEEF function for the widest vectors here, and its lanes."""
+    found = LIBRARY.get(name)
+    bits = jit.vector_bits()
+    target = {512: "avx512f", 256: "avx2"}.get(bits)
+    if found is None or target is None:
+        return None
+    lanes = bits // BITS[type]
+    symbol = f"Sleef_{found[0]}{'f' if type == 'float' else 'd'}{lanes}{found[1]}{target}"
+    return (symbol, lanes) if torch_abi.has_symbol(symbol) else None
+
+
+def call(code: Code, name: str, *values: Value) -> Value:
+    """A function by its name: inline, from SLEEF, or from libm."""
+    values = code.same_lanes(*values)
+    type, lanes = values[0].type, values[0].lanes
+    inline = INLINE.get(name)
+    if inline is not None and type == "float":
+        return inline(code, *values)
+    found = _sleef(name, type)
+    if found is None or lanes == 1:
+        symbol = LIBRARY[name][2] + ("f" if type == "float" else "")
+        parts = [
+            code.call(symbol, type, *(code.part(value, lane, 1) for value in values))
+            for lane in range(lanes)
+        ]
+        return code.join(parts)
+    symbol, width = found
+    if lanes < width:
+        values = tuple(_widened(code, value, width) for value in values)
+    parts = [
+        code.call(symbol, type, *(code.part(v, start, width) for v in values), lanes=width)
+        for start in range(0, values[0].lanes, width)
+    ]
+    return code.part(code.join(parts), 0, lanes)
+
+
+def _widened(code: Code, value: Value, lanes: int) -> Value:
+    """More lanes, which repeat the first."""
+    mask = ", ".join(f"i32 {lane if lane < value.lanes else 0}" for lane in range(lanes))
+    return code.write(
+        f"shufflevector {value}, {value.full} poison, <{lanes} x i32> <{mask}>", value.type, lanes
+    )
+
+
+def _named(name: str) -> Function:
+    return lambda code, *values: call(code, name, *values)
+
+
+fmod = _named("fmod")
+pow = _named("pow")
+
+FUNCTIONS: dict[str, Function] = {
+    **{name: _named(name) for name in LIBRARY if name not in ("fmod", "pow")},
+    "sigmoid": _sigmoid,
+}
