@@ -1,0 +1,106 @@
+"""The call path of a compiled object: entries in turn, then the slow path.
+
+Enters: entries and a slow path. Leaves: a builtin that tries each entry and, when all miss or when
+keywords are given, calls `slow(*args, **kwargs)`.
+
+Invariant: entries may be replaced at any time, also while a call is under way: that call goes on
+with the entries it started with, which it keeps alive.
+
+    >>> call = dispatcher((entry,), slow)
+    >>> replace_entries(call, (newer, entry))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from windfall import torch_abi
+from windfall.ir.stages import MISS, Entry
+from windfall.runtime import support
+from windfall.runtime.machine import layout
+from windfall.runtime.words import Words
+
+Dispatcher = Callable[..., Any]
+
+
+class _Held:
+    """What a dispatcher refers to; its entries change."""
+
+    __slots__ = ("__weakref__", "block", "entries", "prefix", "slow")
+
+    def __init__(self, slow: Callable[..., Any], prefix: tuple[Any, ...]) -> None:
+        self.entries: tuple[Callable[..., Any], ...] = ()
+        self.slow = slow
+        self.prefix = prefix
+        self.block = 0
+
+
+def dispatcher(
+    entries: Sequence[Entry],
+    slow: Callable[..., Any],
+    *,
+    prefix: tuple[Any, ...] = (),
+    native: bool = True,
+) -> Dispatcher:
+    """A builtin over these entries. `prefix` stands before the arguments that entries are given
+    (the module of a compiled module); `slow` gets the arguments as they came."""
+    held = _Held(slow, prefix)
+    code = support.support() if native else None
+    if code is None:
+        return PublicDispatcher(held, entries)
+    words = Words()
+    words.add(0, id(slow), words.object(MISS), len(prefix), *map(id, prefix))
+    block = words.build()
+    held.block = int(block)
+    _set_entries(held, entries)
+    address = code.address("dispatch")
+    keep = (held, words.keep, code)
+    return torch_abi.make_builtin("compiled", address, block, keep, keywords=True)
+
+
+def replace_entries(call: Dispatcher, entries: Sequence[Entry]) -> None:
+    """Let the dispatcher try these entries from now on."""
+    if isinstance(call, PublicDispatcher):
+        call.replace(entries)
+        return
+    held = next(one for one in call.__self__ if isinstance(one, _Held))  # type: ignore[attr-defined]
+    _set_entries(held, entries)
+
+
+def _set_entries(held: _Held, entries: Sequence[Entry]) -> None:
+    before = held.entries
+    held.entries = tuple(entry.call for entry in entries)
+    torch_abi.write_word(held.block + 8 * layout.ENTRIES, id(held.entries))
+    del before  # only now: until here the block named it
+
+
+class PublicDispatcher:
+    """The same in Python, for where native code cannot be."""
+
+    def __init__(self, held: _Held, entries: Sequence[Entry]) -> None:
+        self._held = held
+        self.replace(entries)
+
+    def replace(self, entries: Sequence[Entry]) -> None:
+        """Try these entries from now on."""
+        self._held.entries = tuple(entry.call for entry in entries)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Try each entry, then the slow path."""
+        held = self._held
+        if not kwargs:
+            slots = (*held.prefix, *args)
+            for entry in held.entries:
+                answer = entry(*slots)
+                if answer is not MISS:
+                    return answer
+        return held.slow(*args, **kwargs)
+
+
+def callable_type(base: type, call: Dispatcher) -> type:
+    """A subclass of `base` whose instances, when called, call `call` itself: a builtin does not
+    bind, so nothing stands between the caller and the machine code."""
+    return type(
+        base.__name__, (base,), {"__call__": call, "__slots__": (), "__module__": base.__module__}
+    )

@@ -1,0 +1,269 @@
+"""The table of a native guard check under construction: cells, records, and how sources are walked.
+
+Enters: sources. Leaves: the cells at which their values are found while the check runs, and the
+records that put them there. A kind of source that can be walked natively has a row in `WALKS`.
+
+Invariant: each source is walked once; every key that is read from one dictionary is read by one
+record, which remembers the values together with the dictionary's version.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windfall import torch_abi
+from windfall.ir.guard import Guard, HasKey, SameObjects, TypeIs
+from windfall.ir.source import Attribute, CellContents, DictOf, Item, Known, Slot, Source, TypeOf
+from windfall.runtime import support
+from windfall.runtime.machine import layout
+from windfall.runtime.words import Place, Word, Words
+
+DEAD = 1  # an address that no object has: what stands where an identity was that died
+
+
+class Encoder:
+    """The table of a native check under construction."""
+
+    def __init__(self, guards: Sequence[Guard], inputs: Sequence[Source], slot_count: int) -> None:
+        objects = torch_abi.object_layout()
+        code = support.support()
+        assert objects is not None and code is not None, "only made where native code can be"
+        self.objects = objects
+        self.code = code
+        self.words = Words()
+        self.words.keep.append(code)
+        self.header = self.words.add(*[0] * (layout.INPUT_CELLS + 1))
+        self._slot_cells = self.words.add(*[0] * slot_count)
+        self._slot_count = slot_count
+        self._records: list[tuple[Word, ...]] = []
+        self._cells: dict[Source, Place | None] = {}
+        self._weak: list[tuple[int, int, Any]] = []  # record, operand, object
+        self.types = {g.source: g.check.exact_class for g in guards if isinstance(g.check, TypeIs)}
+        self._keys = _string_keys([g.source for g in guards] + list(inputs), guards)
+        self._read_dicts: set[Source] = set()
+
+    def record(self, op: str, *operands: Word) -> int:
+        """Append a step of the check; the answer is its number."""
+        size = 8 * (2 + len(operands))
+        self._records.append((self.code.address(f"op.{op}"), size, *operands))
+        return len(self._records) - 1
+
+    def identity(self, record: int, operand: int, value: Any) -> None:
+        """Hold the object that an operand of a record names: weakly, where that is possible."""
+        try:
+            weakref.ref(value)
+        except TypeError:
+            self.words.object(value)
+        else:
+            self._weak.append((record, operand, value))
+
+    def cell(self, source: Source) -> Place | None:
+        """Where the value at `source` is found during the check; None: it has no native walk."""
+        if source not in self._cells:
+            walk = WALKS.get(type(source))
+            self._cells[source] = None if walk is None else walk(self, source)
+        return self._cells[source]
+
+    def fresh_cell(self) -> Place:
+        """A cell for a value on the way."""
+        return self.words.add(0)
+
+    def slot(self, index: int) -> Place | None:
+        """The cell of an argument."""
+        return self._slot_cells + index if index < self._slot_count else None
+
+    def key_cell(self, table: Source, key: str) -> Place | None:
+        """The cell of a value in a dict; the first request reads every key that will be asked."""
+        keys = self._keys[table]
+        if table not in self._read_dicts:
+            dictionary = self.cell(table)
+            if dictionary is None:
+                return None
+            self._read_dicts.add(table)
+            rows = [
+                (self.words.object(name), place, int(present))
+                for name, (place, present) in keys.items()
+            ]
+            for place, _ in keys.values():
+                self.words.set(place, 0)
+            flat = [word for row in rows for word in row]
+            self.record("dict_read", dictionary, 0, len(rows), *flat)
+        return keys[key][0]
+
+    def reserve_keys(self) -> None:
+        """Give each key that is read a cell."""
+        for keys in self._keys.values():
+            for name, (_, present) in list(keys.items()):
+                keys[name] = (self.words.add(0), present)
+
+    def finish(self) -> EncodedCheck:
+        """The table, complete but for what the entry adds to its header."""
+        start = self.words.add()
+        places = [self.words.add(*record) for record in self._records]
+        end = self.words.add()
+        values: dict[int, Word] = {
+            layout.SLOTS: self._slot_count,
+            layout.SLOT_CELLS: self._slot_cells,
+            layout.START: start,
+            layout.END: end,
+        }
+        for place, value in values.items():
+            self.words.set(self.header + place, value)
+        weak = [(places[record] + (2 + operand), value) for record, operand, value in self._weak]
+        return EncodedCheck(self.words, self.header, weak)
+
+
+@dataclass(slots=True)
+class EncodedCheck:
+    """A native check as a table: the entry fills in its header and builds it."""
+
+    words: Words
+    header: Place
+    weak: list[tuple[Place, Any]]
+    inputs: tuple[Place, ...] = ()
+
+    def set(self, field: int, value: Word) -> None:
+        """Fill in a word of the header."""
+        self.words.set(self.header + field, value)
+
+    def builtin(self, name: str, function: str) -> Callable[..., Any]:
+        """The builtin whose code is `function` of the shared code and whose data is this table."""
+        code = support.support()
+        assert code is not None
+        block = self.words.build()
+        watching = []
+        for place, value in self.weak:
+            address = Words.address(block, place)
+            watching.append(weakref.ref(value, functools.partial(_forget, address)))
+        keep = (self.words.keep, watching)
+        return torch_abi.make_builtin(name, code.address(function), block, keep)
+
+
+def _forget(address: int, _: object) -> None:
+    torch_abi.write_word(address, DEAD)
+
+
+def _string_keys(
+    sources: Iterable[Source], guards: Iterable[Guard]
+) -> dict[Source, dict[str, tuple[Place, bool]]]:
+    """For each dict that is read: the names read from it, and whether they must be there."""
+    found: dict[Source, dict[str, tuple[Place, bool]]] = {}
+    nowhere = Place(0)
+
+    def note(source: Source | None) -> None:
+        while source is not None:
+            if isinstance(source, Item) and type(source.key) is str:
+                found.setdefault(source.of, {})[sys.intern(source.key)] = (nowhere, True)
+            source = source.base
+
+    for source in sources:
+        note(source)
+    for guard in guards:
+        if isinstance(guard.check, SameObjects):
+            for other in guard.check.others:
+                note(other)
+        if isinstance(guard.check, HasKey) and type(guard.check.key) is str:
+            table = found.setdefault(guard.source, {})
+            table[sys.intern(guard.check.key)] = (nowhere, guard.check.present)
+    return found
+
+
+# How a source is walked natively: the cell of its value, or None where it cannot be.
+Walk = Callable[[Encoder, Any], Place | None]
+
+
+def _walk_slot(encoder: Encoder, source: Slot) -> Place | None:
+    return encoder.slot(source.index)
+
+
+def _walk_known(encoder: Encoder, source: Known) -> Place | None:
+    return encoder.words.add(encoder.words.object(source.value))
+
+
+def _walk_dict(encoder: Encoder, source: DictOf) -> Place | None:
+    base = encoder.cell(source.of)
+    if base is None:
+        return None
+    target = encoder.fresh_cell()
+    encoder.record("dict_of", base, target)
+    return target
+
+
+# Keys whose hash and equality are C code.
+_PLAIN_KEYS = (int, bool, type(None), bytes, float)
+
+
+def _walk_item(encoder: Encoder, source: Item) -> Place | None:
+    if type(source.key) is str:
+        return encoder.key_cell(source.of, sys.intern(source.key))
+    base = encoder.cell(source.of)
+    if base is None or type(source.key) not in _PLAIN_KEYS:
+        return None
+    index = source.key if type(source.key) in (int, bool) else None
+    if index is not None and abs(index) >= 1 << 62:
+        return None
+    target = encoder.fresh_cell()
+    # A key that is no index only fits a dict: no sequence is as long as this number.
+    place = (1 << 62) if index is None else int(index)
+    encoder.record("item", base, target, place, encoder.words.object(source.key))
+    return target
+
+
+def _walk_attribute(encoder: Encoder, source: Attribute) -> Place | None:
+    owner, offset, default = _field(encoder, source)
+    base = encoder.cell(source.of) if owner is not None else None
+    if base is None or owner is None:
+        return None
+    target = encoder.fresh_cell()
+    encoder.record("load", base, target, encoder.words.object(owner), offset, default)
+    return target
+
+
+def _field(encoder: Encoder, source: Attribute) -> tuple[type | None, int, int]:
+    """The exact class, the offset and what null means, of a field that is one load."""
+    functions = torch_abi.function_layout() or {}
+    if source.name in functions:
+        optional = source.name in ("__defaults__", "__kwdefaults__", "__closure__")
+        return types.FunctionType, functions[source.name], id(None) if optional else 0
+    methods = torch_abi.method_layout() or {}
+    if source.name in methods:
+        return types.MethodType, methods[source.name], 0
+    owner = encoder.types.get(source.of)
+    offset = None if owner is None else torch_abi.member_offset(owner, source.name)
+    return (None, 0, 0) if offset is None else (owner, offset, 0)
+
+
+def _walk_cell(encoder: Encoder, source: CellContents) -> Place | None:
+    base = encoder.cell(source.of)
+    if base is None:
+        return None
+    target = encoder.fresh_cell()
+    owner = encoder.words.object(types.CellType)
+    encoder.record("load", base, target, owner, encoder.objects.cell_contents, 0)
+    return target
+
+
+def _walk_type(encoder: Encoder, source: TypeOf) -> Place | None:
+    base = encoder.cell(source.of)
+    if base is None:
+        return None
+    target = encoder.fresh_cell()
+    encoder.record("type_of", base, target)
+    return target
+
+
+WALKS: dict[type[Source], Walk] = {
+    Slot: _walk_slot,
+    Known: _walk_known,
+    DictOf: _walk_dict,
+    Item: _walk_item,
+    Attribute: _walk_attribute,
+    CellContents: _walk_cell,
+    TypeOf: _walk_type,
+}

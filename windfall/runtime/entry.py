@@ -1,0 +1,141 @@
+"""A segment as something to call: guards, graph, results in one native call where that can be.
+
+Enters: a `Segment`, and its graph as a `Program` or as any callable. Leaves: an `Entry`, whose
+`call(*slots)` answers what the segment returns, or MISS when a guard does not hold.
+
+Three forms, the first that fits:
+* one builtin for all: the segment only returns results of its graph (`segment.direct`), the
+  program is native, and every input of the graph can be found natively;
+* one builtin that checks the guards, then calls the segment's generated Python function;
+* all in Python (`native=False`, or facts of `torch_abi` missing).
+
+Invariant: a call that misses has changed nothing. The entry holds what it guards weakly where it
+can, and no input at all.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windfall.errors import InternalError
+from windfall.ir.guard import Check, Guard, IdentityIs
+from windfall.ir.stages import MISS, Entry, Program, Segment
+from windfall.runtime import guards, support
+from windfall.runtime.bind import bind
+from windfall.runtime.guard_text import python_check
+from windfall.runtime.machine import layout
+from windfall.runtime.plan import add_plan, can_be_native
+from windfall.runtime.results import check_program
+
+
+def enter(
+    segment: Segment,
+    program: Program | None,
+    graph_callable: Callable[..., Any] | None,
+    *,
+    native: bool = True,
+) -> Entry:
+    """The segment, ready to be called."""
+    ordered = guards.in_order(segment.capture.guards)
+    text, in_python = python_check(ordered, segment.slots)
+    kept = replace(segment, capture=replace(segment.capture, guards=tuple(map(_weakly, ordered))))
+    usable = native and support.support() is not None
+    call = _direct(segment, program, ordered) if usable and program is not None else None
+    if call is not None:
+        return Entry(call, kept, True, text)
+    body = _body(segment, program, graph_callable, native)
+    checked = _checked(segment, ordered, body) if usable else None
+    if checked is not None:
+        return Entry(checked, kept, False, text)
+    return Entry(_in_python(in_python, body, len(segment.slots)), kept, False, text)
+
+
+def _direct(segment: Segment, program: Program, ordered: list[Guard]) -> Callable[..., Any] | None:
+    """Everything in one builtin; None where that cannot be."""
+    direct = segment.direct
+    if direct is None or not can_be_native(program):
+        return None
+    inputs = segment.capture.inputs
+    if any(one.type is None for one in inputs) or len(inputs) != len(program.inputs):
+        return None
+    check_program(program)
+    encoded = guards.encode(ordered, [one.source for one in inputs], segment.slots)
+    if encoded is None:
+        return None
+    words = encoded.words
+    encoded.set(layout.MISS, words.object(MISS))
+    encoded.set(layout.PLAN, add_plan(words, program, direct.results, direct.structure))
+    encoded.set(layout.INPUT_COUNT, len(encoded.inputs))
+    encoded.set(layout.INPUT_CELLS, words.add(*encoded.inputs, 0))
+    return encoded.builtin(segment.name, "entry")
+
+
+def _checked(
+    segment: Segment, ordered: list[Guard], body: Callable[..., Any]
+) -> Callable[..., Any] | None:
+    """A builtin that checks, then calls the segment's Python function."""
+    encoded = guards.encode(ordered, (), segment.slots)
+    if encoded is None:
+        return None
+    encoded.set(layout.MISS, encoded.words.object(MISS))
+    encoded.set(layout.BODY, encoded.words.object(body))
+    return encoded.builtin(segment.name, "entry")
+
+
+def _in_python(
+    check: Callable[..., bool], body: Callable[..., Any], slot_count: int
+) -> Callable[..., Any]:
+    def call(*slots: Any) -> Any:
+        if len(slots) != slot_count or not check(*slots):
+            return MISS
+        return body(*slots)
+
+    return call
+
+
+def _body(
+    segment: Segment,
+    program: Program | None,
+    graph_callable: Callable[..., Any] | None,
+    native: bool,
+) -> Callable[..., Any]:
+    """The function that the segment's source defines, with its graph filled in."""
+    if graph_callable is None and program is not None:
+        graph_callable = bind(program, native=native)
+    namespace = dict(segment.namespace)
+    if graph_callable is not None:
+        namespace[segment.graph_name] = graph_callable
+    exec(compile(segment.source, f"<windfall {segment.name}>", "exec"), namespace)
+    body: Callable[..., Any] | None = namespace.get(segment.name)
+    if body is None:
+        raise InternalError(f"the source of segment {segment.name} does not define it")
+    return body
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeakIdentity(Check):
+    """`IdentityIs` as an entry keeps it for people to read: without the object."""
+
+    reference: weakref.ref[Any]
+    text: str
+
+    @property
+    def value(self) -> Any:
+        """The object, while it lives."""
+        return self.reference()
+
+    def __str__(self) -> str:
+        return self.text if self.reference() is not None else f"{self.text} (gone)"
+
+
+def _weakly(guard: Guard) -> Guard:
+    if not isinstance(guard.check, IdentityIs):
+        return guard
+    try:
+        reference = weakref.ref(guard.check.value)
+    except TypeError:
+        return guard
+    return replace(guard, check=WeakIdentity(reference, str(guard.check)))

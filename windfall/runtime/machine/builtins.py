@@ -1,0 +1,219 @@
+"""The bodies of builtins: a check, an entry, a bound program, a dispatcher."""
+
+from __future__ import annotations
+
+from windfall.runtime.machine.layout import (
+    BODY,
+    END,
+    ENTRIES,
+    INPUT_CELLS,
+    INPUT_COUNT,
+    MISS,
+    NO_ENTRY,
+    PLAN,
+    PREFIX,
+    PREFIX_COUNT,
+    REST,
+    SLOT_CELLS,
+    SLOTS,
+    SLOW,
+    START,
+)
+from windfall.torch_abi import ObjectLayout
+
+
+def text(objects: ObjectLayout) -> str:
+    """The loop over the records of a check, and the builtin that is only a check."""
+    return f"""
+define internal ptr @block_of(ptr %self) alwaysinline {{
+  %holder = call ptr @behind(ptr %self, i64 {objects.tuple_items})
+  %inside = call ptr @behind(ptr %holder, i64 {objects.structure_data})
+  %block = load ptr, ptr %inside
+  ret ptr %block
+}}
+define internal i1 @holds(ptr %block, ptr %args) {{
+entry:
+  %slots = call i64 @word(ptr %block, i64 {SLOTS})
+  %bytes = mul i64 %slots, 8
+  %cells = call ptr @pointer(ptr %block, i64 {SLOT_CELLS})
+  %start = call ptr @pointer(ptr %block, i64 {START})
+  %end = call ptr @pointer(ptr %block, i64 {END})
+  br label %begin
+begin:
+  %tries = phi i64 [ 0, %entry ], [ %tried, %again ]
+  call void @llvm.memcpy.p0.p0.i64(ptr %cells, ptr %args, i64 %bytes, i1 false)
+  br label %loop
+loop:
+  %record = phi ptr [ %start, %begin ], [ %next, %go ]
+  %done = icmp eq ptr %record, %end
+  br i1 %done, label %yes, label %step
+step:
+  %op = load ptr, ptr %record
+  %size = call i64 @word(ptr %record, i64 1)
+  %next = getelementptr i8, ptr %record, i64 %size
+  %answer = call i32 %op(ptr %record, ptr %args)
+  switch i32 %answer, label %no [ i32 1, label %go
+                                  i32 2, label %again ]
+go:
+  br label %loop
+again:
+  %tried = add i64 %tries, 1
+  %enough = icmp ugt i64 %tried, 10000
+  br i1 %enough, label %no, label %begin
+yes:
+  ret i1 1
+no:
+  ret i1 0
+}}
+; 0 miss, 1 holds, 2 an exception that is none of ours (an interrupt) is to be raised.
+define internal i32 @passes(ptr %block, ptr %args, i64 %count) {{
+  %slots = call i64 @word(ptr %block, i64 {SLOTS})
+  %sized = icmp eq i64 %slots, %count
+  br i1 %sized, label %native, label %no
+native:
+  %first = call i1 @holds(ptr %block, ptr %args)
+  br i1 %first, label %more, label %no
+more:
+  %rest = call ptr @pointer(ptr %block, i64 {REST})
+  %none = icmp eq ptr %rest, null
+  br i1 %none, label %yes, label %python
+python:
+  %answer = call ptr @PyObject_Vectorcall(ptr %rest, ptr %args, i64 %count, ptr null)
+  %failed = icmp eq ptr %answer, null
+  br i1 %failed, label %error, label %read
+error:
+  ret i32 2
+read:
+  call void @Py_DecRef(ptr %answer)
+  %true = icmp eq ptr %answer, @_Py_TrueStruct
+  br i1 %true, label %native_again, label %no
+native_again:
+  ; Python ran in between: what the cells point to may be gone, so all is read again.
+  %second = call i1 @holds(ptr %block, ptr %args)
+  %still = zext i1 %second to i32
+  ret i32 %still
+yes:
+  ret i32 1
+no:
+  ret i32 0
+}}
+define ptr @check(ptr %self, ptr %args, i64 %count) {{
+  %block = call ptr @block_of(ptr %self)
+  %state = call i32 @passes(ptr %block, ptr %args, i64 %count)
+  %passed = icmp eq i32 %state, 1
+  %failed = icmp eq i32 %state, 2
+  br i1 %failed, label %error, label %say
+say:
+  %answer = select i1 %passed, ptr @_Py_TrueStruct, ptr @_Py_FalseStruct
+  call void @Py_IncRef(ptr %answer)
+  ret ptr %answer
+error:
+  ret ptr null
+}}
+define ptr @entry(ptr %self, ptr %args, i64 %count) {{
+  %block = call ptr @block_of(ptr %self)
+  %state = call i32 @passes(ptr %block, ptr %args, i64 %count)
+  switch i32 %state, label %miss [ i32 1, label %hit
+                                   i32 2, label %error ]
+error:
+  ret ptr null
+hit:
+  %plan = call ptr @pointer(ptr %block, i64 {PLAN})
+  %python = icmp eq ptr %plan, null
+  br i1 %python, label %body, label %native
+body:
+  %function = call ptr @pointer(ptr %block, i64 {BODY})
+  %answer = call ptr @PyObject_Vectorcall(ptr %function, ptr %args, i64 %count, ptr null)
+  ret ptr %answer
+native:
+  %inputs = call i64 @word(ptr %block, i64 {INPUT_COUNT})
+  %cells = call ptr @pointer(ptr %block, i64 {INPUT_CELLS})
+  %tensors = alloca ptr, i64 %inputs
+  br label %loop
+loop:
+  %index = phi i64 [ 0, %native ], [ %next, %copy ]
+  %more = icmp ult i64 %index, %inputs
+  br i1 %more, label %copy, label %execute
+copy:
+  %tensor = call ptr @value(ptr %cells, i64 %index)
+  %at = getelementptr ptr, ptr %tensors, i64 %index
+  store ptr %tensor, ptr %at
+  %next = add i64 %index, 1
+  br label %loop
+execute:
+  %result = call ptr @execute(ptr %plan, ptr %tensors)
+  ret ptr %result
+miss:
+  %missed = call ptr @pointer(ptr %block, i64 {MISS})
+  call void @Py_IncRef(ptr %missed)
+  ret ptr %missed
+}}
+@wrong_count = internal constant [37 x i8] c"a compiled graph got too few tensors\\00"
+define ptr @run(ptr %self, ptr %args, i64 %count) {{
+  %block = call ptr @block_of(ptr %self)
+  %slots = call i64 @word(ptr %block, i64 {SLOTS})
+  %sized = icmp eq i64 %slots, %count
+  br i1 %sized, label %go, label %wrong
+go:
+  %plan = call ptr @pointer(ptr %block, i64 {PLAN})
+  %result = call ptr @execute(ptr %plan, ptr %args)
+  ret ptr %result
+wrong:
+  %class = load ptr, ptr @PyExc_TypeError
+  call void @PyErr_SetString(ptr %class, ptr @wrong_count)
+  ret ptr null
+}}
+define ptr @dispatch(ptr %self, ptr %args, i64 %count, ptr %names) {{
+entry:
+  %block = call ptr @block_of(ptr %self)
+  %slow = call ptr @pointer(ptr %block, i64 {SLOW})
+  %positional = icmp eq ptr %names, null
+  br i1 %positional, label %direct, label %otherwise
+direct:
+  %entries = call ptr @pointer(ptr %block, i64 {ENTRIES})
+  %miss = call ptr @pointer(ptr %block, i64 {NO_ENTRY})
+  %size = call i64 @field(ptr %entries, i64 {objects.size})
+  %prefix.count = call i64 @word(ptr %block, i64 {PREFIX_COUNT})
+  %all = add i64 %count, %prefix.count
+  %prefixed = icmp ne i64 %prefix.count, 0
+  br i1 %prefixed, label %prepend, label %start
+prepend:
+  %joined = alloca ptr, i64 %all
+  %prefix = getelementptr i64, ptr %block, i64 {PREFIX}
+  %prefix.bytes = mul i64 %prefix.count, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %joined, ptr %prefix, i64 %prefix.bytes, i1 false)
+  %tail = getelementptr ptr, ptr %joined, i64 %prefix.count
+  %tail.bytes = mul i64 %count, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %tail, ptr %args, i64 %tail.bytes, i1 false)
+  br label %start
+start:
+  %given = phi ptr [ %args, %direct ], [ %joined, %prepend ]
+  call void @Py_IncRef(ptr %entries)
+  br label %loop
+loop:
+  %index = phi i64 [ 0, %start ], [ %next, %missed ]
+  %more = icmp ult i64 %index, %size
+  br i1 %more, label %try, label %none
+try:
+  %items = getelementptr i8, ptr %entries, i64 {objects.tuple_items}
+  %entry.call = call ptr @pointer(ptr %items, i64 %index)
+  %answer = call ptr @PyObject_Vectorcall(ptr %entry.call, ptr %given, i64 %all, ptr null)
+  %is.miss = icmp eq ptr %answer, %miss
+  br i1 %is.miss, label %missed, label %hit
+missed:
+  call void @Py_DecRef(ptr %answer)
+  %next = add i64 %index, 1
+  br label %loop
+hit:
+  call void @Py_DecRef(ptr %entries)
+  ret ptr %answer
+none:
+  call void @Py_DecRef(ptr %entries)
+  br label %otherwise
+otherwise:
+  call void @Py_IncRef(ptr %slow)
+  %result = call ptr @PyObject_Vectorcall(ptr %slow, ptr %args, i64 %count, ptr %names)
+  call void @Py_DecRef(ptr %slow)
+  ret ptr %result
+}}
+"""

@@ -1,0 +1,286 @@
+"""Re-reading a value at its source in Python, and asking whether a check holds of it.
+
+Enters: sources and checks of `ir`. Leaves: functions of values; the generated Python text of a
+guard check calls them by these names.
+
+Invariant: no user code runs (no property, `__getattr__`, `__eq__`, `__torch_function__`): what
+could only be read or compared through user code counts as not readable, as not equal.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import struct
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from windfall import torch_abi
+from windfall.ir.dtype import TensorType
+from windfall.ir.guard import (
+    ABSENT,
+    AmbientIs,
+    Check,
+    Equals,
+    Guard,
+    HasKey,
+    IdentityIs,
+    KeysAre,
+    LengthIs,
+    Resolves,
+    SameObjects,
+    TensorIs,
+    TypeIs,
+)
+from windfall.ir.source import Attribute, CellContents, DictOf, Item, Known, Slot, Source, TypeOf
+
+UNREADABLE = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+_C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+_class_dict: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+
+
+def resolve(owner: type, name: str) -> Any:
+    """What a class finds for `name` along its MRO, as it stands in the dictionaries; or ABSENT."""
+    if not issubclass(type(owner), type):
+        raise TypeError(f"{owner!r} is not a class")
+    for one in _mro(owner):
+        table = _class_dict(one)
+        if name in table:
+            return table[name]
+    return ABSENT
+
+
+def attribute(value: Any, name: str) -> Any:
+    """An attribute that a C descriptor of the class reads: a slot, a field."""
+    found = resolve(type(value), name)
+    if type(found) not in _C_DESCRIPTORS:
+        raise AttributeError(f"{name} of {type(value).__name__} is not plain")
+    return found.__get__(value, type(value))
+
+
+def dict_of(value: Any) -> Any:
+    """The instance dictionary of an object; of a class, a view of its dictionary."""
+    if issubclass(type(value), type):
+        return _class_dict(value)
+    return attribute(value, "__dict__")
+
+
+def item(value: Any, key: Any) -> Any:
+    """An item of a list, tuple, dict (or of a subclass, past its own `__getitem__`)."""
+    kind = type(value)
+    if kind is types.MappingProxyType:
+        return value[key]
+    for base in (dict, tuple, list):
+        if issubclass(kind, base):
+            return base.__getitem__(value, key)
+    raise TypeError(f"{kind.__name__} has no plain items")
+
+
+def cell_contents(cell: Any) -> Any:
+    """What a closure cell holds."""
+    if type(cell) is not types.CellType:
+        raise TypeError("not a cell")
+    return cell.cell_contents
+
+
+# How each kind of source reads from the value of its base; the name is what generated text says.
+READERS: dict[type[Source], Callable[..., Any]] = {
+    DictOf: dict_of,
+    Item: item,
+    Attribute: attribute,
+    CellContents: cell_contents,
+    TypeOf: type,
+}
+# Further arguments of a reader.
+READER_ARGUMENTS: dict[type[Source], Callable[[Any], tuple[Any, ...]]] = {
+    Item: lambda source: (source.key,),
+    Attribute: lambda source: (source.name,),
+}
+
+
+def read(source: Source, slots: Sequence[Any]) -> Any:
+    """The value at `source` now; raises one of `UNREADABLE` where the path is broken."""
+    if isinstance(source, Slot):
+        return slots[source.index]
+    if isinstance(source, Known):
+        return source.value
+    reader = READERS.get(type(source))
+    if reader is None or source.base is None:
+        return source.read(slots)
+    arguments = READER_ARGUMENTS.get(type(source), lambda _: ())(source)
+    return reader(read(source.base, slots), *arguments)
+
+
+# ------------------------------------------------------------------------------------ predicates
+
+
+def tensor_is(value: Any, check: TensorIs) -> bool:
+    """Class, dispatch keys, type; and no forward-mode tangent, which no type speaks of."""
+    if type(value) is not check.exact_class:
+        return False
+    if torch_abi.dispatch_keys(value) != check.dispatch_keys or torch_abi.has_tangent(value):
+        return False
+    facts = torch_abi.tensor_facts(value)
+    return TensorType(*facts) == check.type
+
+
+def type_is(value: Any, check: TypeIs) -> bool:
+    """The exact class."""
+    return type(value) is check.exact_class
+
+
+def identity_is(value: Any, check: IdentityIs) -> bool:
+    """This very object."""
+    return value is check.value
+
+
+def same_bits(one: float, other: float) -> bool:
+    """NaN is NaN, and 0.0 is not -0.0."""
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return struct.pack("d", one) == struct.pack("d", other)
+
+
+def _same_items(one: Any, other: Any) -> bool:
+    return len(one) == len(other) and all(map(same_constant, one, other))
+
+
+def _same_slice(one: slice, other: slice) -> bool:
+    return _same_items((one.start, one.stop, one.step), (other.start, other.stop, other.step))
+
+
+def _plain_equal(one: Any, other: Any) -> bool:
+    return bool(one == other)
+
+
+_EQUALITY: dict[type, Callable[[Any, Any], bool]] = {
+    **dict.fromkeys((int, str, bytes, range, torch.device), _plain_equal),
+    float: same_bits,
+    complex: lambda one, other: same_bits(one.real, other.real) and same_bits(one.imag, other.imag),
+    **dict.fromkeys((tuple, list, torch.Size), _same_items),
+    slice: _same_slice,
+    frozenset: lambda one, other: (
+        {(type(item), item) for item in one} == {(type(item), item) for item in other}
+        and all(type(item) in (int, str, bytes, bool, type(None)) for item in one | other)
+    ),
+}
+
+
+def same_constant(one: Any, other: Any) -> bool:
+    """One exact type and one value; objects of other types only when they are one object."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    equal = _EQUALITY.get(type(one))
+    return equal is not None and equal(one, other)
+
+
+def equals(value: Any, check: Equals) -> bool:
+    """A constant."""
+    return same_constant(value, check.value)
+
+
+_SIZED: tuple[Any, ...] = (
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    range,
+    str,
+    bytes,
+)
+
+
+def length_is(value: Any, check: LengthIs) -> bool:
+    """How many items, past any `__len__` of a subclass."""
+    kind = type(value)
+    for base in _SIZED:
+        if issubclass(kind, base):
+            return bool(base.__len__(value) == check.length)
+    return False
+
+
+def keys_are(value: Any, check: KeysAre) -> bool:
+    """Exactly these keys, in this order."""
+    if not issubclass(type(value), dict):
+        return False
+    # An OrderedDict keeps an order of its own; past its class, that is asked in C.
+    ordered = issubclass(type(value), collections.OrderedDict)
+    names = list(collections.OrderedDict.keys(value) if ordered else dict.keys(value))
+    return _same_items(names, check.keys)
+
+
+def has_key(value: Any, check: HasKey) -> bool:
+    """Whether a dict has this key."""
+    if type(value) is types.MappingProxyType:
+        return (check.key in value) is check.present
+    return issubclass(type(value), dict) and dict.__contains__(value, check.key) is check.present
+
+
+def same_objects(value: Any, check: SameObjects, others: Sequence[Any]) -> bool:
+    """One object, or pairwise different ones."""
+    if check.same:
+        return all(value is other for other in others)
+    return len({id(value), *map(id, others)}) == 1 + len(others)
+
+
+def ambient_is(_: Any, check: AmbientIs) -> bool:
+    """The state of the thread, all of it."""
+    state = torch_abi.ambient()
+    return all(getattr(check, name) == found for name, found in state._asdict().items())
+
+
+def resolves(value: Any, check: Resolves) -> bool:
+    """The class still finds this very object under the name."""
+    return resolve(value, check.name) is check.value
+
+
+PREDICATES: dict[type[Check], Callable[..., bool]] = {
+    TensorIs: tensor_is,
+    TypeIs: type_is,
+    IdentityIs: identity_is,
+    Equals: equals,
+    LengthIs: length_is,
+    KeysAre: keys_are,
+    HasKey: has_key,
+    SameObjects: same_objects,
+    AmbientIs: ambient_is,
+    Resolves: resolves,
+}
+
+
+def holds(guard: Guard, slots: Sequence[Any]) -> bool:
+    """Whether one guard holds of these slots now."""
+    predicate = PREDICATES[type(guard.check)]
+    try:
+        value = None if isinstance(guard.check, AmbientIs) else read(guard.source, slots)
+        if isinstance(guard.check, SameObjects):
+            return predicate(value, guard.check, [read(one, slots) for one in guard.check.others])
+        return predicate(value, guard.check)
+    except UNREADABLE:
+        return False
+
+
+def describe(guard: Guard, slots: Sequence[Any]) -> str:
+    """What stands at a guard's source now, in a few words: for reports of why a call missed."""
+    if isinstance(guard.check, AmbientIs):
+        state = torch_abi.ambient()._asdict()
+        changed = {k: v for k, v in state.items() if v != getattr(guard.check, k)}
+        return f"thread has {changed}"
+    try:
+        value = read(guard.source, slots)
+    except UNREADABLE as error:
+        return f"cannot be read: {error}"
+    if issubclass(type(value), torch.Tensor):
+        facts = TensorType(*torch_abi.tensor_facts(value))
+        return f"{type(value).__name__} {facts} keys={torch_abi.dispatch_keys(value):#x}"
+    if type(value) in _EQUALITY or value is None or type(value) is bool:
+        return repr(value)
+    return f"<{type(value).__qualname__} at {id(value):#x}>"

@@ -1,0 +1,59 @@
+"""The machine code that every entry shares: it is compiled once, and what differs between entries
+is data (`words.py`). So building an entry costs microseconds, not an LLVM module.
+
+Enters: the offsets of `torch_abi`. Leaves: LLVM text and, once loaded, the addresses of
+
+* `op.*`: one step of a guard check, `i32 (ptr record, ptr args)`: 0 miss, 1 holds, 2 start again;
+* `check`, `entry`, `run`, `dispatch`: bodies of builtins (`machine/layout.py`: their blocks);
+* `arena.trim`: gives the arenas that are kept for reuse back to the system.
+
+A record of a check: address of its op, its size in bytes, operands. An operand that stands for a
+value is the address of a cell; a cell holds a borrowed pointer to a Python object. Cells belong to
+the block: checking runs without a break under the GIL and executes no Python code, so no other
+call can meet them half written (`rest`, which is Python, runs between two complete checks).
+
+Invariant: no op runs user code, raises, or keeps an object alive.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from windfall import jit, torch_abi
+from windfall.runtime.machine import (
+    arena,
+    basics,
+    builtins,
+    execute,
+    object_steps,
+    tensor_step,
+    thread_step,
+)
+
+
+def text() -> str | None:
+    """The LLVM text for this build of torch and CPython; None where a needed fact is missing."""
+    objects, tensors = torch_abi.object_layout(), torch_abi.tensor_layout()
+    thread = torch_abi.thread_layout()
+    if objects is None or tensors is None or thread is None:
+        return None
+    if not all(map(torch_abi.symbol, torch_abi.NATIVE_SYMBOLS)):
+        return None
+    return "".join(
+        (
+            basics.TEXT,
+            object_steps.text(objects, torch_abi.dict_version_offset()),
+            tensor_step.text(objects, tensors),
+            thread_step.text(thread),
+            arena.text(),
+            execute.text(tensors),
+            builtins.text(objects),
+        )
+    )
+
+
+@functools.cache
+def support() -> jit.NativeCode | None:
+    """The shared machine code; None: everything takes the public path (`torch_abi.report()`)."""
+    source = text()
+    return None if source is None else jit.load(source, quick=True)
