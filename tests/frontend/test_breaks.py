@@ -1,0 +1,386 @@
+"""Breaks anywhere: that one step runs natively, capturing goes on, nothing is traced twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.frontend.driver import EagerCompiled, compile_eager, same
+
+LOG: list[Any] = []
+
+
+def note(value: Any) -> Any:
+    """Something that windfall cannot read: it is handed to C."""
+    LOG.append(value if not isinstance(value, torch.Tensor) else tuple(value.shape))
+    return value
+
+
+opaque = print  # replaced by tests
+
+
+def run(function: Any, *arguments: Any) -> tuple[Any, list[Any], type[BaseException] | None]:
+    """Result, printed lines and exception of a call."""
+    LOG.clear()
+    try:
+        return function(*arguments), list(LOG), None
+    except Exception as error:
+        return str(error), list(LOG), type(error)
+
+
+def check(function: Any, *arguments: Any, calls: int = 2) -> EagerCompiled:
+    compiled = compile_eager(function)
+    for _ in range(calls):
+        actual, expected = run(compiled, *arguments), run(function, *arguments)
+        assert same(actual[0], expected[0]), (actual[0], expected[0])
+        assert actual[1:] == expected[1:]
+    assert compiled.log.snapshot("fallback") == ()
+    return compiled
+
+
+def x() -> torch.Tensor:
+    return torch.randn(3, 4)
+
+
+def test_print_in_the_middle(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        b = a + 1
+        print("shape", b.shape, end="!\n")
+        return b * 2
+
+    compiled = check(f, x())
+    assert len(compiled.graphs) == 2
+    assert len(compiled.captures) == 2
+    assert capsys.readouterr().out == "shape torch.Size([3, 4])!\n" * 4
+    assert compiled.breaks[0].number == 1
+    assert compiled.breaks[0].where.line == f.__code__.co_firstlineno + 2
+
+
+def test_dead_values_are_not_carried(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        b = a + 1
+        c = b * 2
+        print("x")
+        return c
+
+    compiled = check(f, x())
+    assert len(compiled.graphs) == 1
+    assert compiled.segments[1].slots == ("c", "stack0")
+
+
+def test_loop_iterations_share_segments(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        for _ in range(10):
+            a = a + 1
+            print("step")
+            a = a * 2
+        return a.sum()
+
+    compiled = check(f, x())
+    assert capsys.readouterr().out == "step\n" * 40
+    assert len(compiled.graphs) == 4
+
+
+def test_a_loop_over_tensors(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(items: Any) -> Any:
+        total = items[0]
+        for i, item in enumerate(items):
+            total = total + item
+            print(i)
+        return total
+
+    check(f, [x(), x(), x()])
+
+
+def test_mid_expression(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        return (a + 1) * (a - 2 if print("x") is None else a) + a
+
+    compiled = check(f, x())
+    assert len(compiled.graphs) == 2
+
+
+def three(a: Any) -> Any:
+    b = a * 2
+    print("deep")
+    return b + 1
+
+
+def two(a: Any) -> Any:
+    return three(a + 1) * 3
+
+
+def one(a: Any) -> Any:
+    return two(a - 1) - 4
+
+
+def test_three_calls_deep(capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = check(lambda a: one(a) + 5, x())
+    assert len(compiled.graphs) == 2
+    assert len(compiled.captures) == 2
+
+
+def test_three_calls_deep_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = check(lambda a: one(a) + one(a * 2), x())
+    assert len(compiled.graphs) == 3
+
+
+def test_data_dependent_branch() -> None:
+    def f(a: Any) -> Any:
+        b = a + 1
+        if b.sum() > 0:
+            return b * 2
+        return b * 3
+
+    compiled = compile_eager(f)
+    for a in (torch.ones(3), -5 * torch.ones(3), torch.ones(3)):
+        assert torch.equal(compiled(a), f(a))
+    assert len(compiled.graphs) == 3
+    assert compiled.breaks[0].number == 2
+
+
+def test_while_on_data() -> None:
+    def f(a: Any) -> Any:
+        while a.sum() < 100:
+            a = a * 2
+        return a + 1
+
+    compiled = check(f, torch.ones(3))
+    assert len(compiled.graphs) <= 4
+
+
+def test_item() -> None:
+    def f(a: Any) -> Any:
+        n = a.max().item()
+        return a + n
+
+    check(f, torch.ones(3))
+
+
+def test_try_except_around_a_break() -> None:
+    def f(a: Any, fail: bool) -> Any:
+        b = a + 1
+        try:
+            b = b * 2
+            int("x" if fail else "1")
+            list.__getitem__([], 0 if fail else slice(0))
+            b = b + 3
+        except ValueError as error:
+            b = b - 1
+            return b, str(error)
+        else:
+            b = b * 5
+        finally:
+            b = b + 100
+        return b, "fine"
+
+    check(f, x(), True)
+    check(f, x(), False)
+
+
+def test_native_exception_is_caught() -> None:
+    def f(a: Any, table: Any) -> Any:
+        b = a + 1
+        try:
+            c = b @ a
+        except RuntimeError as error:
+            return b * 2, str(error)
+        return c, ""
+
+    check(f, x(), {})
+
+
+def test_native_exception_leaves() -> None:
+    def f(a: Any, items: Any) -> Any:
+        items.append(1)
+        b = a + 1
+        raise ValueError(f"no {b.shape}")
+
+    compiled = compile_eager(f)
+    items: list[int] = []
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"no torch.Size\(\[3, 4\]\)") as caught:
+            compiled(x(), items)
+        line = caught.traceback[-1].lineno
+        assert line + 1 == f.__code__.co_firstlineno + 3
+    assert items == [1, 1]
+
+
+def test_break_inside_with() -> None:
+    class Manager:
+        def __init__(self, log: list[str]) -> None:
+            self.log = log
+
+        def __enter__(self) -> str:
+            self.log.append("enter")
+            return "entered"
+
+        def __exit__(self, kind: Any, value: Any, traceback: Any) -> bool:
+            self.log.append(f"exit {kind.__name__ if kind else None}")
+            return kind is KeyError
+
+    def f(a: Any, log: Any, fail: bool) -> Any:
+        with Manager(log) as entered:
+            a = a + len(entered)
+            note_natively(a)
+            if fail:
+                {}["missing"]
+            a = a * 2
+        return a + 1
+
+    for fail in (False, True):
+        compiled = compile_eager(f)
+        for _ in range(2):
+            a, actual, expected = x(), [], []  # type: ignore[var-annotated]
+            assert torch.equal(compiled(a, actual, fail), f(a, expected, fail))
+            assert actual == expected
+        assert len(compiled.graphs) == 2
+
+
+note_natively = torch.manual_seed.__class__  # set below
+
+
+def _set() -> None:
+    global note_natively
+    import functools
+
+    note_natively = functools.partial(note)  # type: ignore[assignment]
+
+
+_set()
+
+
+def test_break_in_a_comprehension(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        return sum([a * i for i in range(4) if print(i) is None and i % 2])
+
+    check(f, x())
+    assert capsys.readouterr().out == "0\n1\n2\n3\n" * 4
+
+
+def test_exception_context_and_cause() -> None:
+    def f(a: Any) -> Any:
+        try:
+            try:
+                raise KeyError("inner")
+            except KeyError as error:
+                raise ValueError("outer") from error
+        except ValueError as error:
+            return a + 1, repr(error.__cause__)
+
+    check(f, x())
+
+
+def test_break_while_an_exception_is_handled() -> None:
+    import sys
+
+    def f(a: Any) -> Any:
+        try:
+            int("x")
+        except ValueError:
+            b = a + 1
+            seen = sys.exc_info()[0]
+            b = b * 2
+        return b, seen is ValueError
+
+    check(f, x())
+
+
+def test_reraise() -> None:
+    def f(a: Any, log: Any) -> Any:
+        try:
+            try:
+                log.append("try")
+                int("x")
+            except ValueError:
+                log.append("handler")
+                raise
+            finally:
+                log.append("finally")
+        except ValueError as error:
+            return a + 1, str(error)
+
+    compiled = compile_eager(f)
+    first: list[str] = []
+    second: list[str] = []
+    a = x()
+    assert compiled(a, first)[1] == f(a, second)[1]
+    assert first == second
+
+
+def test_an_iterator_is_advanced_natively() -> None:
+    def f(a: Any, items: Any) -> Any:
+        for item in items:
+            a = a + item
+        return a
+
+    compiled = compile_eager(f)
+    a = x()
+    assert torch.equal(compiled(a, iter([a, a, a])), f(a, iter([a, a, a])))
+    assert len(compiled.graphs) <= 2
+
+
+def test_identity_is_kept_over_a_break() -> None:
+    def f(a: Any) -> Any:
+        items = [a + 1]
+        other = items
+        box = (items, {"k": items})
+        note_natively(0)
+        other.append(a)
+        return items is other and box[0] is items and box[1]["k"] is other, len(items), items[0]
+
+    check(f, x())
+
+
+def test_self_containing_list_over_a_break() -> None:
+    def f(a: Any) -> Any:
+        items = [a + 1]
+        items.append(items)
+        note_natively(0)
+        return items[1] is items, items[0]
+
+    check(f, x())
+
+
+def test_closures_share_a_cell_over_a_break() -> None:
+    def f(a: Any) -> Any:
+        count = a
+
+        def up() -> None:
+            nonlocal count
+            count = count + 1
+
+        up()
+        note_natively(0)
+        up()
+        return count
+
+    check(f, x())
+
+
+def test_frame_bound_functions_see_their_frame() -> None:
+    def f(a: Any, n: int) -> Any:
+        b = a + 1
+        names = sorted(locals())
+        c = eval("b * n")
+        return c, names
+
+    check(f, x(), 3)
+
+
+def test_a_long_loop_leaves_natively() -> None:
+    def count(n: int) -> int:
+        total = 0
+        for i in range(n):
+            total += i % 3
+        return total
+
+    def f(a: Any, n: int) -> Any:
+        b = a + 1
+        return b * count(n) + 2
+
+    compiled = check(f, x(), 5000)
+    assert len(compiled.graphs) == 2
+    assert compiled.breaks[0].number == 20

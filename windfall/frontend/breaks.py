@@ -1,0 +1,230 @@
+"""The numbered reasons for which capturing stops: one row each, and their page in the docs.
+
+Enters: a fact about an instruction that cannot be captured. Leaves: `Unsupported` with the row's
+number; `page()` writes the documentation. Invariant: numbers are never used twice nor changed; a
+break is never an error for the user, it only ends a graph.
+
+    >>> stop(TENSOR_BRANCH, "if x.sum() > 0")
+    Traceback (most recent call last):
+    windfall.errors.Unsupported: W0002: if x.sum() > 0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from windfall.errors import SourceLine, Unsupported
+from windfall.ir.stages import Break
+
+REASONS: dict[int, Reason] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One row: what happened, why it ends a graph, what the user can do."""
+
+    number: int
+    title: str
+    explanation: str
+    hint: str
+    # The program itself ends here (it raises): not something to be told as a break.
+    ends_program: bool = False
+    # Not one step but the rest of the frame is run natively.
+    leaves_frame: bool = False
+
+
+def declare(
+    number: int,
+    title: str,
+    explanation: str,
+    hint: str,
+    *,
+    ends: bool = False,
+    leaves: bool = False,
+) -> Reason:
+    """Add a row; a number stands once."""
+    assert number not in REASONS, f"reason {number} is declared twice"
+    row = REASONS[number] = Reason(number, title, explanation, hint, ends, leaves)
+    return row
+
+
+def stop(row: Reason, detail: str) -> NoReturn:
+    """This instruction cannot be captured."""
+    raise Unsupported(row.number, detail)
+
+
+def described(error: Unsupported, where: SourceLine | None) -> Break:
+    """The record of a break, for captures and reports."""
+    row = REASONS.get(error.number)
+    if row is None:  # a number of another room's table
+        return Break(error.number, error.detail, error.detail, "", error.where or where)
+    return Break(row.number, row.title, error.detail, row.hint, error.where or where)
+
+
+def page() -> str:
+    """The documentation of every reason, as Markdown."""
+    parts = [
+        "# Breaks\n\nMade from `windfall/frontend/breaks.py`; do not edit.\n\n"
+        "At a break the graph captured so far runs, the one step that could not be captured runs "
+        "natively, and capturing goes on behind it.\n"
+    ]
+    for row in sorted(REASONS.values(), key=lambda one: one.number):
+        head = f"## W{row.number:04d}: {row.title}"
+        parts.append(f"{head}\n\n{row.explanation}\n\n**What to do:** {row.hint}\n")
+    return "\n".join(parts)
+
+
+UNKNOWN_CALL = declare(
+    1,
+    "a function that windfall cannot read is called",
+    "It is written in C, or it does input and output, and there is no rule for it. It is called "
+    "natively, with real values, at its place in the program.",
+    "Move it out of the compiled function, or behind the tensor work, if the break costs too much.",
+)
+TENSOR_BRANCH = declare(
+    2,
+    "a branch depends on a tensor's data",
+    "Which way the program goes is known only when the tensor has been computed.",
+    "Use torch.where, or compute the condition outside; a condition on shapes is no break.",
+)
+DATA_READ = declare(
+    3,
+    "a tensor's data is read into Python",
+    "`item()`, `tolist()`, `numpy()`, printing and the like need the computed value.",
+    "Keep the value in a tensor, or read it after the compiled function has returned.",
+)
+UNKNOWN_OPCODE = declare(
+    4,
+    "a bytecode without a handler",
+    "The interpreter has no rule for this instruction yet; it is executed natively.",
+    "Report it, with the line.",
+)
+UNKNOWN_ATTRIBUTE = declare(
+    5,
+    "an attribute that cannot be read symbolically",
+    "Reading it would run code that windfall cannot follow.",
+    "Read it before the compiled function and pass the value.",
+)
+UNKNOWN_OPERATION = declare(
+    6,
+    "an operation on values for which there is no rule",
+    "An operator, a subscript or a comparison on objects that windfall does not model.",
+    "Report it, with the line.",
+)
+NOT_A_GRAPH_ARGUMENT = declare(
+    7,
+    "a torch function gets an argument that cannot stand in a graph",
+    "Graph arguments are tensors, numbers, strings, dtypes, devices and lists or tuples of them.",
+    "Pass plain values.",
+)
+OPERATION_FAILS = declare(
+    8,
+    "a torch function raises, or cannot run without data",
+    "It was tried on tensors without data and raised; it is called on real ones, so that the "
+    "program sees what eager does.",
+    "If eager succeeds here, report it, with the line.",
+)
+TORCH_CALL = declare(
+    9,
+    "a torch function that must not stand in a graph",
+    "It changes global state, or its result is not a tensor.",
+    "Call it outside of the compiled function.",
+)
+UNCAUGHT = declare(
+    10,
+    "an exception leaves the compiled function",
+    "The instruction that raises is executed natively, so that the exception is the one that eager "
+    "raises.",
+    "Nothing: this is the program's own exception.",
+    ends=True,
+)
+SUBCLASS = declare(
+    11,
+    "a tensor subclass or an object with its own torch function protocol",
+    "Its methods may do anything with an operation.",
+    "Unwrap it before the compiled function.",
+)
+GENERATOR = declare(
+    12,
+    "a generator or coroutine that cannot be followed",
+    "Its frame outlives the segment, or it awaits.",
+    "Use a list.",
+)
+FOREIGN_ITERATOR = declare(
+    13,
+    "an iterator from outside",
+    "How far it has been consumed is known only to itself; it is advanced natively.",
+    "Nothing: this costs one native step for each item.",
+)
+NATIVE_FUNCTION = declare(
+    14,
+    "a function that is not to be captured",
+    "It is marked as one to run natively, or belongs to a library whose code windfall does not "
+    "read.",
+    "Nothing, unless its tensors should be compiled.",
+)
+ATTRIBUTE_WRITE = declare(
+    15,
+    "an attribute write that cannot be replayed",
+    "The class overrides `__setattr__`, or the write reaches into a tensor or a module's registry.",
+    "Write plain attributes.",
+)
+UNKNOWN_VALUE = declare(
+    16,
+    "a value that windfall does not model takes part in an operation",
+    "There is no rule for objects of this class.",
+    "Report it, with the class.",
+)
+RECURSION = declare(
+    17,
+    "calls are nested too deeply",
+    "The stack of inlined calls reached its limit; the call is made natively.",
+    "Nothing, unless the recursion carries the tensor work.",
+)
+REBUILD = declare(
+    18,
+    "a value that cannot be rebuilt at a break",
+    "It exists only symbolically and there is no recipe for it.",
+    "Report it, with the line.",
+)
+IMPORT = declare(
+    19,
+    "an import inside of the function",
+    "Importing may run any code; a module that is loaded already is no break.",
+    "Import at the top of the file.",
+)
+BUDGET = declare(
+    20,
+    "too many bytecodes without a tensor",
+    "The frame is run by CPython itself from here on.",
+    "Nothing: plain Python loops run at plain speed.",
+    leaves=True,
+)
+FRAME_BOUND = declare(
+    21,
+    "a function that looks at its caller's frame",
+    "`locals`, `eval`, `exec`, `sys._getframe` see the frame in which they are called; the rest of "
+    "that frame is run by CPython itself.",
+    "Avoid them in compiled functions.",
+    leaves=True,
+)
+CONTEXT_MANAGER = declare(
+    22,
+    "a context manager that cannot be followed",
+    "Its `__enter__` or `__exit__` is written in C and there is no rule for it.",
+    "Enter it outside of the compiled function.",
+)
+OVERLAP = declare(
+    24,
+    "tensors that share memory are written",
+    "An argument that the program writes overlaps another one; such a call runs eagerly.",
+    "Pass a copy, or let the views be made inside of the compiled function.",
+)
+ARGUMENTS = declare(
+    23,
+    "a call whose arguments do not fit",
+    "The call is made natively, so that the program sees Python's own TypeError.",
+    "Nothing: this is the program's own exception.",
+    ends=True,
+)

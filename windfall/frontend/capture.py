@@ -1,0 +1,346 @@
+"""`capture`: from a state to a `Capture`.
+
+Enters: a `State` and `Facts`. Leaves: the graph up to the next break or return, what it relied on,
+what is replayed, how live values are rebuilt and how to go on. Raises `Unsupported` where not even
+the first step can be described: then the program runs natively from this point. Invariant: nothing
+of the state's values is kept, and torch's modes are left as they were found.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall import torch_abi
+from windfall.errors import SourceLine
+from windfall.frontend.breaks import REASONS, described
+from windfall.frontend.flow import live_variables
+from windfall.frontend.machine import Frame, Machine
+from windfall.frontend.recipe import Recipe
+from windfall.frontend.state import Facts, FrameShape, Position, Start, State
+from windfall.frontend.steps import NULL_NAME, Writer, write_step
+from windfall.frontend.values.base import NULL, Value
+from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.tensor import Tensor
+from windfall.ir.guard import AMBIENT, AmbientIs, Guard
+from windfall.ir.node import NodeInfo, info, set_info
+from windfall.ir.stages import Capture, Direct, GraphInput
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """How values are rebuilt: `reads` before the graph, `lines` after it (effects among them, in
+    program order), `result` the returned expression (None: a break follows)."""
+
+    slots: tuple[str, ...]
+    reads: tuple[str, ...]
+    arguments: tuple[str, ...]  # of the graph
+    results: int
+    lines: tuple[str, ...]
+    result: str | None
+    namespace: Mapping[str, Any]
+    direct: Direct | None
+
+    def __str__(self) -> str:
+        end = (f"return {self.result}",) if self.result is not None else ()
+        return "\n".join((*self.reads, *self.lines, *end))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One way on: where `condition` holds (None: always), at `position` with these slots."""
+
+    condition: str | None
+    position: Position
+    slots: tuple[str, ...]
+    leaves: bool = False  # the rest of the frame is run natively
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The native step and where it leads; `handler` where what it raises is caught."""
+
+    lines: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    handler: Outcome | None
+    handled: str | None  # the exception being handled while the step runs
+
+    def __str__(self) -> str:
+        ways = [f"  {one.condition or 'then'}: {one.position}" for one in self.outcomes]
+        if self.handler is not None:
+            ways.append(f"  on an exception: {self.handler.position}")
+        return "\n".join((*self.lines, *ways))
+
+
+def capture(state: State, facts: Facts) -> Capture:
+    """Interpret from `state` until the program returns or cannot be followed."""
+    ambient = AmbientIs(**torch_abi.ambient()._asdict())
+    grad = torch.is_grad_enabled()
+    try:
+        machine = Machine(state, facts)
+        machine.begin()
+        machine.run()
+        return _finished(machine, ambient)
+    finally:
+        torch.set_grad_enabled(grad)
+
+
+def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
+    point = machine.state.point
+    recipe = Recipe((*point.slot_names, _name(machine)))
+    effects = []
+    for effect in machine.effects.entries:
+        line = effect.line(recipe)
+        recipe.line(line)
+        effects.append(line)
+    result: str | None = None
+    resume: Resume | None = None
+    where = _origin(machine)
+    if machine.stopped is None:
+        assert machine.result is not None
+        result = recipe.expression(machine.result)
+    else:
+        resume = _resume(machine, recipe)
+    direct = None if effects or result is None else _direct(machine, recipe)
+    inputs = _close(machine, recipe)
+    rebuild = Rebuild(
+        point.slot_names,
+        tuple(recipe.reads),
+        tuple(recipe.source_text(one.source) for one in inputs),
+        len(recipe.outputs),
+        tuple(recipe.lines),
+        result,
+        recipe.namespace,
+        direct,
+    )
+    stopped = machine.stopped
+    return Capture(
+        _name(machine),
+        machine.graph.graph,
+        inputs,
+        (Guard(AMBIENT, ambient, "torch functions depend on it"), *machine.guards),
+        tuple(effects),
+        rebuild,
+        resume,
+        described(stopped, stopped.where) if stopped is not None else None,
+        where,
+        machine.operations,
+    )
+
+
+def _name(machine: Machine) -> str:
+    point = machine.state.point
+    word = "".join(c if c.isalnum() else "_" for c in point.name.replace("<locals>.", ""))
+    if isinstance(point, Start):
+        return word
+    frame = point.frames[-1]
+    from windfall.frontend.bytecode import decode
+
+    return f"{word}_resume_at_{decode(frame.code).instructions[frame.ip].offset}"
+
+
+def _origin(machine: Machine) -> SourceLine | None:
+    point = machine.state.point
+    if isinstance(point, Position):
+        frame = point.frames[-1]
+        from windfall.frontend.bytecode import decode
+
+        line = decode(frame.code).instructions[frame.ip].line
+        return SourceLine(frame.code.co_filename, line, frame.code.co_qualname)
+    target = point.target
+    target = getattr(target, "forward", target)
+    code = getattr(getattr(target, "__func__", target), "__code__", None)
+    if code is None:
+        return None
+    return SourceLine(code.co_filename, code.co_firstlineno, code.co_qualname)
+
+
+def _direct(machine: Machine, recipe: Recipe) -> Direct | None:
+    """Whether the whole work is to return results of the graph."""
+    value = machine.result
+    # A list has a line of its own; anything else is work that only the source does.
+    if recipe.lines and not (isinstance(value, List) and len(recipe.lines) == 1):
+        return None
+    assert value is not None
+    if value.source is not None:
+        return None
+    if isinstance(value, Tensor):
+        return Direct((_index(recipe, machine, value),), "leaf")
+    if type(value) in (Tuple, List):
+        items = value.unpack(machine)
+        if items and all(isinstance(one, Tensor) and one.source is None for one in items):
+            leaves = tuple(_index(recipe, machine, one) for one in items)
+            return Direct(leaves, "tuple" if type(value) is Tuple else "list")
+    return None
+
+
+def _index(recipe: Recipe, machine: Machine, value: Value) -> int:
+    assert isinstance(value, Tensor)
+    return recipe.outputs.index(value.node(machine))
+
+
+def _close(machine: Machine, recipe: Recipe) -> tuple[GraphInput, ...]:
+    """End the graph: its output node; what nobody uses is left out."""
+    builder = machine.graph
+    node = builder.graph.output(tuple(recipe.outputs))
+    set_info(node, NodeInfo(tuple(info(one).type for one in recipe.outputs)))
+    for one in reversed(builder.calls):
+        if one.target is operator.getitem and not one.users:
+            held = one.args[0]
+            if isinstance(held, torch.fx.Node) and isinstance(info(held).type, tuple):
+                builder.graph.erase_node(one)
+    inputs = []
+    for placeholder, described_input in builder.inputs:
+        if placeholder.users:
+            inputs.append(described_input)
+        else:
+            builder.graph.erase_node(placeholder)
+    return tuple(inputs)
+
+
+# --------------------------------------------------------------------------------------- breaks
+
+
+def _resume(machine: Machine, recipe: Recipe) -> Resume:
+    """The native step, the live values around it, and the ways on."""
+    if not machine.frames:
+        assert machine.stopped is not None
+        raise machine.stopped
+    frame = machine.frames[-1]
+    instruction = frame.instructions[frame.ip]
+    live = live_variables(frame.listing)[instruction.index]
+    names = {
+        index: recipe.name(value)
+        for index, value in enumerate(frame.variables)
+        if value is not None and index in live
+    }
+    stack = [NULL_NAME if value is NULL else recipe.name(value) for value in frame.stack]
+    callers = [_caller(machine, recipe, one) for one in machine.frames[:-1]]
+    handled = recipe.name(machine.handled) if machine.handled is not None else None
+    writer = Writer(
+        list(stack),
+        frame.kw_names,
+        recipe.fresh,
+        recipe.known,
+        names,
+        recipe.known(frame.globals, f"globals_of_{frame.code.co_name}"),
+        handled,
+    )
+    tail = (handled,) if handled is not None else ()
+    row = REASONS.get(machine.stopped.number) if machine.stopped is not None else None
+    if row is not None and row.leaves_frame:
+        at = _restart(frame)
+        top = _top(machine, frame, names, at, stack)
+        slots = _slots(callers, names, top, stack)
+        position = Position((*(shape for shape, _ in callers), top), handled is not None)
+        outcome = Outcome(None, position, (*slots, *tail), leaves=True)
+        return Resume((), (outcome,), None, None)
+    write_step(writer, instruction)
+    outcomes = []
+    for condition, target, after in writer.outcomes:
+        top = _top(machine, frame, names, target, after)
+        slots = _slots(callers, names, top, after)
+        position = Position((*(shape for shape, _ in callers), top), handled is not None)
+        outcomes.append(Outcome(condition, position, (*slots, *tail)))
+    handler = _handler(machine, frame, names, stack, callers, tail)
+    return Resume(tuple(writer.lines), tuple(outcomes), handler, handled)
+
+
+def _slots(
+    callers: Sequence[tuple[FrameShape, list[str]]],
+    names: Mapping[int, str],
+    top: FrameShape,
+    stack: Sequence[str],
+) -> list[str]:
+    """The names of a position's slots, in order."""
+    slots = [one for _, slots in callers for one in slots]
+    slots += [names[index] for index in top.variables]
+    return slots + [name for name in stack if name != NULL_NAME]
+
+
+def _restart(frame: Frame) -> int:
+    """Where a frame is entered natively: keyword names belong to the call that follows them."""
+    index = frame.ip
+    while frame.kw_names and frame.instructions[index].name != "KW_NAMES":
+        index -= 1
+    return index
+
+
+def _top(
+    machine: Machine, frame: Frame, names: Mapping[int, str], target: int, stack: Sequence[str]
+) -> FrameShape:
+    """The innermost frame when it goes on at `target` with this stack."""
+    live = live_variables(frame.listing)[target]
+    variables = tuple(index for index in sorted(names) if index in live)
+    return FrameShape(
+        frame.code,
+        frame.globals,
+        frame.builtins,
+        target,
+        target,
+        0,
+        variables,
+        tuple(name != NULL_NAME for name in stack),
+        frame.discard,
+        frame.region,
+        frame.listing.variables,
+    )
+
+
+def _caller(machine: Machine, recipe: Recipe, frame: Frame) -> tuple[FrameShape, list[str]]:
+    """A frame that waits for its callee, and the names of its slots."""
+    live = live_variables(frame.listing)[frame.ip]
+    handler = frame.listing.handler_at(frame.last)
+    if handler is not None:
+        live |= live_variables(frame.listing)[handler.target]
+    shape = machine.shape(frame, live)
+    slots = []
+    for index in shape.variables:
+        value = frame.variables[index]
+        assert value is not None
+        slots.append(recipe.name(value))
+    slots += [recipe.name(value) for value in frame.stack if value is not NULL]
+    return shape, slots
+
+
+def _handler(
+    machine: Machine,
+    frame: Frame,
+    names: Mapping[int, str],
+    stack: Sequence[str],
+    callers: Sequence[tuple[FrameShape, list[str]]],
+    tail: tuple[str, ...],
+) -> Outcome | None:
+    """Where an exception of the native step is handled; None: it leaves the function."""
+    found = frame.listing.handler_at(frame.ip)
+    if found is not None:
+        after = [*stack[: found.depth], *([str(frame.ip)] if found.lasti else []), "error"]
+        top = _top(machine, frame, names, found.target, after)
+        slots = _slots(callers, names, top, after)
+        position = Position((*(shape for shape, _ in callers), top), bool(tail))
+        return Outcome(None, position, (*slots, *tail))
+    for depth in range(len(callers) - 1, -1, -1):
+        waiting = machine.frames[depth]
+        found = waiting.listing.handler_at(waiting.last)
+        if found is None:
+            continue
+        shape, own = callers[depth]
+        variables = dict(zip(shape.variables, own, strict=False))
+        held = own[len(shape.variables) :]
+        below = [held.pop(0) if present else NULL_NAME for present in shape.stack]
+        after = [*below[: found.depth], *([str(waiting.last)] if found.lasti else []), "error"]
+        top = _top(machine, waiting, variables, found.target, after)
+        slots = _slots(callers[:depth], variables, top, after)
+        position = Position((*(s for s, _ in callers[:depth]), top), bool(tail))
+        return Outcome(None, position, (*slots, *tail))
+    return None
+
+
+def example_inputs(captured: Capture, state: State) -> tuple[Any, ...]:
+    """The graph's inputs, read from the example values of the state."""
+    return tuple(one.source.read(state.values) for one in captured.inputs)

@@ -1,0 +1,121 @@
+"""The graph under construction: placeholders, calls, and what they answer on fake tensors.
+
+Enters: torch functions and methods with symbolic arguments. Leaves: nodes of a `torch.fx.Graph`,
+each with its `NodeInfo`, and the fake result. Invariant: no operation runs on user data;
+placeholders stand before all other nodes; nodes added by an instruction that fails are taken back.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from windfall.errors import Unsupported
+from windfall.frontend.breaks import OPERATION_FAILS, stop
+from windfall.ir.dtype import TensorType
+from windfall.ir.node import NodeInfo, ValueType, set_info
+from windfall.ir.source import Source
+from windfall.ir.stages import GraphInput
+from windfall.ops.fake import FakeMode, is_fake, type_of
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.values.tensor import Tensor
+
+
+class GraphBuilder:
+    """Nodes in program order."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.graph = torch.fx.Graph()
+        self.inputs: list[tuple[torch.fx.Node, GraphInput]] = []
+        self.calls: list[torch.fx.Node] = []
+        self.fakes: dict[int, Tensor] = {}  # values by the address of their fake
+        self._mode = FakeMode()
+
+    # ------------------------------------------------------------------------------ rolling back
+
+    def mark(self) -> int:
+        """How many calls there are."""
+        return len(self.calls)
+
+    def roll_back(self, mark: int) -> None:
+        """Take back the calls after a mark."""
+        for node in reversed(self.calls[mark:]):
+            self.graph.erase_node(node)
+        del self.calls[mark:]
+
+    # -------------------------------------------------------------------------------------- nodes
+
+    def placeholder(self, source: Source, type: TensorType | None) -> torch.fx.Node:
+        """A new input."""
+        name = placeholder_name(source)
+        if self.calls:
+            with self.graph.inserting_before(self.calls[0]):
+                node = self.graph.create_node("placeholder", name)
+        else:
+            node = self.graph.create_node("placeholder", name)
+        set_info(node, NodeInfo(type))
+        self.inputs.append((node, GraphInput(node.name, source, type)))
+        return node
+
+    def call(
+        self,
+        kind: str,
+        target: str | Callable[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        type: ValueType,
+    ) -> torch.fx.Node:
+        """A node for one call; `kind` is "call_function" or "call_method"."""
+        machine = self._machine
+        node = self.graph.create_node(kind, target, arguments, dict(keywords))
+        set_info(node, NodeInfo(type, machine.where(), machine.region))
+        self.calls.append(node)
+        machine.idle = 0
+        return node
+
+    def item(self, node: torch.fx.Node, index: int, type: ValueType) -> torch.fx.Node:
+        """One part of a result that is a tuple or list."""
+        return self.call("call_function", operator.getitem, (node, index), {}, type)
+
+    # -------------------------------------------------------------------------------------- fakes
+
+    def on_fakes(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> Any:
+        """The answer of a torch function on fake tensors. What it raises is the user's to see: the
+        call is then made natively."""
+        try:
+            with self._mode:
+                return function(*arguments, **keywords)
+        except Unsupported:
+            raise
+        except Exception as error:  # any torch function may raise any exception
+            name = getattr(function, "__name__", str(function))
+            first = (str(error).splitlines() or [""])[0]
+            stop(OPERATION_FAILS, f"{name}: {type(error).__name__}: {first}")
+
+
+def value_type(result: Any) -> ValueType:
+    """The typed description of a fake result."""
+    if is_fake(result):
+        return type_of(result)
+    if isinstance(result, tuple | list):
+        return tuple(value_type(one) for one in result)
+    return result if isinstance(result, int) else None
+
+
+_NOISE = re.compile(r"\.__dict__|\['(_parameters|_buffers|_modules)'\]")
+_OTHER = re.compile(r"\W+")
+
+
+def placeholder_name(source: Source) -> str:
+    """An identifier derived from a source: `L['self'].linear.weight` is `L_self_linear_weight`."""
+    return _OTHER.sub("_", _NOISE.sub("", str(source))).strip("_") or "input"

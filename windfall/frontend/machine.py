@@ -1,0 +1,333 @@
+"""The symbolic interpreter: frames as data, one loop over the opcode table.
+
+Enters: a `State`. Leaves: the machine's final condition: a returned value, or the frames as they
+were before the instruction that could not be captured, with the graph, guards and effects so far.
+
+Invariants: user calls push a `Frame` and never recurse in the host; an instruction either happens
+wholly or, on `Unsupported`, not at all (`Mark` is what it is rolled back to); no operation runs on
+user data, no user code runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from windfall.errors import SourceLine, Unsupported
+from windfall.frontend import opcodes  # noqa: F401  (fills the table)
+from windfall.frontend.breaks import BUDGET, RECURSION, UNCAUGHT, UNKNOWN_OPCODE, stop
+from windfall.frontend.bytecode import Instruction, Listing, decode
+from windfall.frontend.effects import EffectLog
+from windfall.frontend.graph import GraphBuilder
+from windfall.frontend.opcodes.table import HANDLERS
+from windfall.frontend.state import Facts, FrameShape, Start, State
+from windfall.frontend.values.base import NULL, PENDING, Raised, Value
+from windfall.frontend.values.factory import ValueFactory
+from windfall.frontend.values.wrap import wrap
+from windfall.ir.guard import Check, Guard, SameObjects
+from windfall.ir.node import Region
+from windfall.ir.source import Known, Slot, Source
+
+
+class Frame:
+    """One activation: plain data."""
+
+    __slots__ = (
+        "builtins",
+        "code",
+        "discard",
+        "globals",
+        "instructions",
+        "ip",
+        "kw_names",
+        "last",
+        "listing",
+        "phase",
+        "region",
+        "stack",
+        "variables",
+    )
+
+    def __init__(
+        self,
+        code: CodeType,
+        globals: dict[str, Any],
+        builtins: Mapping[str, Any],
+        variables: list[Value | None],
+        region: Region | None,
+        discard: bool = False,
+    ) -> None:
+        self.code = code
+        self.listing: Listing = decode(code)
+        self.instructions = self.listing.instructions
+        self.globals = globals
+        self.builtins = builtins
+        self.variables = variables
+        self.stack: list[Value] = []
+        self.ip = 0  # the next instruction
+        self.last = 0  # the present one; in a waiting frame, the call
+        self.phase = 0  # how often the present instruction was begun already
+        self.kw_names: tuple[str, ...] = ()
+        self.region = region
+        self.discard = discard  # the caller does not want the result
+
+    @property
+    def line(self) -> SourceLine:
+        """The line being executed."""
+        where = self.instructions[self.last].line
+        return SourceLine(self.code.co_filename, where, self.code.co_qualname)
+
+    def retry(self) -> None:
+        """Execute the present instruction again, when a pending call has returned."""
+        self.ip = self.last
+        self.phase += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The condition before an instruction."""
+
+    frame: Frame
+    frames: int
+    stack: tuple[Value, ...]
+    phase: int
+    kw_names: tuple[str, ...]
+    handled: Value | None
+    graph: int
+    effects: int
+
+
+class Machine(ValueFactory):
+    """One capture in progress."""
+
+    def __init__(self, state: State, facts: Facts) -> None:
+        self.state = state
+        self.facts = facts
+        self.frames: list[Frame] = []
+        self.handled: Value | None = None  # the exception being handled, as sys.exc_info() says
+        self.graph = GraphBuilder(self)
+        self.effects = EffectLog()
+        self.guards: list[Guard] = []
+        self.result: Value | None = None
+        self.operations = 0
+        self.idle = 0  # jumps backward since the last node of the graph
+        self.stopped: Unsupported | None = None
+        self._journal: list[Callable[[], None]] = []
+        self._memo: dict[int, Value] = {}
+        self._alive: list[Any] = []  # so that no address is reused during the capture
+        self._calls: dict[str, int] = {}
+        self._globals_dicts = {}
+        self.slots = [
+            self.wrap(value, Slot(index, name))
+            for index, (value, name) in enumerate(
+                zip(state.values, state.point.slot_names, strict=True)
+            )
+        ]
+
+    # ---------------------------------------------------------------------------------- values
+
+    def wrap(self, value: Any, source: Source | None) -> Value:
+        """The symbolic value of a real object; the same one for the same object."""
+        known = self._memo.get(id(value))
+        if known is not None:
+            if source is not None and known.source is not None and known.source != source:
+                self.alias(known, source)
+            return known
+        return wrap(self, value, source)
+
+    def remember(self, real: Any, value: Value) -> Value:
+        """Note which value stands for an object that has an identity."""
+        self._memo[id(real)] = value
+        self._alive.append(real)
+        return value
+
+    def known(self, value: Any, name: str) -> Value:
+        """An object that the program reaches by a way that cannot change (a class's dict...)."""
+        return self.wrap(value, Known(value, name))
+
+    def alias(self, value: Value, source: Source) -> None:
+        """A second way to an object that was met before: rely on its being the same."""
+        assert value.source is not None
+        value.guard(
+            self, ("alias", source), SameObjects((source,), True), "two names for one object"
+        )
+
+    def add_guard(self, source: Source, check: Check, reason: str) -> None:
+        """Rely on a fact."""
+        self.guards.append(Guard(source, check, reason, self.where()))
+
+    # --------------------------------------------------------------------------------- journal
+
+    def undo(self, action: Callable[[], None]) -> None:
+        """How to take back a change of a value's own state, should this instruction fail."""
+        self._journal.append(action)
+
+    def mark(self, frame: Frame) -> Mark:
+        """What to come back to if the next instruction cannot be captured."""
+        self._journal.clear()
+        return Mark(
+            frame,
+            len(self.frames),
+            tuple(frame.stack),
+            frame.phase,
+            frame.kw_names,
+            self.handled,
+            self.graph.mark(),
+            len(self.effects.entries),
+        )
+
+    def roll_back(self, mark: Mark) -> None:
+        """As if the present instruction had not been begun."""
+        for action in reversed(self._journal):
+            action()
+        self._journal.clear()
+        del self.frames[mark.frames :]
+        if len(self.frames) < mark.frames:
+            self.frames.append(mark.frame)
+        frame = mark.frame
+        frame.stack[:] = mark.stack
+        frame.ip = frame.last
+        frame.phase = mark.phase
+        frame.kw_names = mark.kw_names
+        self.handled = mark.handled
+        self.graph.roll_back(mark.graph)
+        del self.effects.entries[mark.effects :]
+
+    # --------------------------------------------------------------------------------- running
+
+    def begin(self) -> None:
+        """Set up the frames of the state. `Unsupported`: the call itself cannot be followed."""
+        point = self.state.point
+        if isinstance(point, Start):
+            target = self.known(point.target, point.name)
+            positional = self.slots[: point.count]
+            named = dict(zip(point.keywords, self.slots[point.count :], strict=True))
+            result = target.call(self, positional, named)
+            if result is not PENDING:
+                self.result = result
+            return
+        slots = iter(self.slots)
+        self.frames = [self._restored(shape, slots) for shape in point.frames]
+        if point.handled:
+            self.handled = next(slots)
+
+    def _restored(self, shape: FrameShape, slots: Any) -> Frame:
+        variables: list[Value | None] = [None] * len(shape.variable_names)
+        frame = Frame(
+            shape.code, shape.globals, shape.builtins, variables, shape.region, shape.discard
+        )
+        for index in shape.variables:
+            variables[index] = next(slots)
+        frame.stack = [next(slots) if present else NULL for present in shape.stack]
+        frame.ip, frame.last, frame.phase = shape.ip, shape.last, shape.phase
+        return frame
+
+    def run(self) -> None:
+        """Step until the outermost frame returns, or until a step cannot be captured."""
+        while self.result is None and self.stopped is None:
+            self.step()
+
+    def step(self) -> None:
+        """One instruction of the innermost frame."""
+        frame = self.frames[-1]
+        instruction = frame.instructions[frame.ip]
+        frame.last = frame.ip
+        mark = self.mark(frame)
+        frame.ip += 1
+        self.operations += 1
+        try:
+            if self.operations > self.facts.budget:
+                stop(BUDGET, f"{self.operations} bytecodes")
+            handler = HANDLERS.get(instruction.name)
+            if handler is None:
+                stop(UNKNOWN_OPCODE, instruction.name)
+            handler(self, frame, instruction)
+            if frame.phase == mark.phase:
+                frame.phase = 0
+        except Raised as raised:
+            if not self.unwind(raised.value):
+                self.roll_back(mark)
+                self.stopped = Unsupported(UNCAUGHT.number, raised.value.describe(), self.where())
+        except Unsupported as unsupported:
+            self.roll_back(mark)
+            unsupported.where = unsupported.where or self.where()
+            self.stopped = unsupported
+
+    def push(self, frame: Frame) -> Value:
+        """Inline a call: the callee runs next, its result lands on the present frame's stack."""
+        if len(self.frames) >= self.facts.depth:
+            stop(RECURSION, frame.code.co_qualname)
+        self.frames.append(frame)
+        return PENDING
+
+    def pop(self, value: Value) -> None:
+        """The innermost frame returns `value`."""
+        frame = self.frames.pop()
+        if not self.frames:
+            self.result = value
+        elif not frame.discard:
+            self.frames[-1].stack.append(value)
+
+    # ------------------------------------------------------------------------------ exceptions
+
+    def unwind(self, exception: Value) -> bool:
+        """Go to the innermost handler; False: there is none, and nothing was changed."""
+        for depth in range(len(self.frames) - 1, -1, -1):
+            frame = self.frames[depth]
+            handler = frame.listing.handler_at(frame.last)
+            if handler is None:
+                continue
+            del self.frames[depth + 1 :]
+            del frame.stack[handler.depth :]
+            if handler.lasti:
+                frame.stack.append(self.wrap(frame.last, None))
+            frame.stack.append(exception)
+            frame.ip, frame.phase = handler.target, 0
+            return True
+        return False
+
+    # ------------------------------------------------------------------------------------ facts
+
+    def where(self) -> SourceLine | None:
+        """The user's line: that of the innermost frame whose code is not ours."""
+        for frame in reversed(self.frames):
+            if "windfall.frontend.polyfills" not in frame.globals.get("__name__", ""):
+                return frame.line
+        return self.frames[-1].line if self.frames else None
+
+    @property
+    def region(self) -> Region | None:
+        """The module call that is being executed."""
+        return self.frames[-1].region if self.frames else None
+
+    def enter_region(self, path: str, class_name: str) -> Region:
+        """A new module call."""
+        count = self._calls.get(path, 0)
+        self._calls[path] = count + 1
+        return Region(path, class_name, count, self.region)
+
+    def shape(self, frame: Frame, live: frozenset[int]) -> FrameShape:
+        """The frame without its values: `live` variables have slots."""
+        bound = tuple(
+            index
+            for index, value in enumerate(frame.variables)
+            if value is not None and index in live
+        )
+        return FrameShape(
+            frame.code,
+            frame.globals,
+            frame.builtins,
+            frame.ip,
+            frame.last,
+            frame.phase,
+            bound,
+            tuple(value is not NULL for value in frame.stack),
+            frame.discard,
+            frame.region,
+            frame.listing.variables,
+        )
+
+
+Handler = Callable[[Machine, Frame, Instruction], None]

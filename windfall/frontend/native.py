@@ -1,0 +1,151 @@
+"""The native way out: run the rest of a frame by CPython itself.
+
+Enters: a `Position` and its slots. Leaves: what the innermost frame returned, handed to its
+caller's frame: a `Continue`, or the final result. Used where capturing is given up: an internal
+error, too many entries, a frame over its budget, functions that look at their caller's frame.
+Invariant: what the frame raises goes to the handler of a waiting frame, or leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from windfall.frontend.assembler import Fragments
+from windfall.frontend.bytecode import Handler, Instruction, decode
+from windfall.frontend.flow import live_variables
+from windfall.frontend.state import Continue, FrameShape, Position
+from windfall.frontend.values.iterator import END
+
+
+class NativeWay:
+    """The way out, with the code that was assembled for it."""
+
+    def __init__(self) -> None:
+        self._fragments = Fragments()
+
+    def __call__(self, position: Position, slots: tuple[Any, ...]) -> Any:
+        """Run the innermost frame to its end; go on in its caller."""
+        values = iter(slots)
+        outer = [_filled(shape, values) for shape in position.frames]
+        handled = next(values) if position.handled else None
+        shape, variables, stack = outer.pop()
+        shape = _settled(shape, stack)
+        native = self._fragments.native(shape, handled=position.handled)
+        own = [*variables.values(), *(value for present, value in stack if present)]
+        if handled is not None:
+            own.append(handled)
+        del variables, stack, slots
+        try:
+            result = native(tuple(own))
+        except BaseException as error:
+            found = _handler(outer)
+            if found is None:
+                raise
+            depth, handler = found
+            return _unwound(outer[: depth + 1], handler, error, handled)
+        if not outer:
+            return result
+        waiting, names, held = outer[-1]
+        if not shape.discard:
+            held.append((True, result))
+        return _continue(outer[:-1], waiting, waiting.ip, waiting.phase, names, held, handled)
+
+
+_Stack = list[tuple[bool, Any]]
+_Filled = tuple[FrameShape, dict[int, Any], _Stack]
+
+
+def _filled(shape: FrameShape, values: Iterator[Any]) -> _Filled:
+    variables = {index: next(values) for index in shape.variables}
+    return shape, variables, [(True, next(values)) if p else (False, None) for p in shape.stack]
+
+
+def _handler(frames: list[_Filled]) -> tuple[int, Handler] | None:
+    for depth in range(len(frames) - 1, -1, -1):
+        shape = frames[depth][0]
+        found = decode(shape.code).handler_at(shape.last)
+        if found is not None:
+            return depth, found
+    return None
+
+
+def _unwound(
+    frames: list[_Filled], handler: Handler, error: BaseException, handled: BaseException | None
+) -> Continue:
+    shape, variables, stack = frames[-1]
+    after = stack[: handler.depth]
+    if handler.lasti:
+        after.append((True, shape.last))
+    after.append((True, error))
+    return _continue(frames[:-1], shape, handler.target, 0, variables, after, handled)
+
+
+def _continue(
+    outer: list[_Filled],
+    shape: FrameShape,
+    target: int,
+    phase: int,
+    variables: dict[int, Any],
+    stack: _Stack,
+    handled: BaseException | None,
+) -> Continue:
+    live = live_variables(decode(shape.code))[target]
+    kept = tuple(index for index in sorted(variables) if index in live)
+    top = FrameShape(
+        shape.code, shape.globals, shape.builtins, target, target, phase, kept,
+        tuple(present for present, _ in stack), shape.discard, shape.region, shape.variable_names,
+    )  # fmt: skip
+    slots: list[Any] = []
+    for one, names, held in outer:
+        slots += [names[index] for index in one.variables]
+        slots += [value for present, value in held if present]
+    slots += [variables[index] for index in kept]
+    slots += [value for present, value in stack if present]
+    if handled is not None:
+        slots.append(handled)
+    position = Position((*(one for one, _, _ in outer), top), handled is not None)
+    return Continue(position, tuple(slots))
+
+
+# ------------------------------------------------------- instructions that were begun already
+
+
+def _settled(shape: FrameShape, stack: _Stack) -> FrameShape:
+    """Finish an instruction whose first half ran in the interpreter (`Frame.phase`). Most are
+    simply done again on what is on the stack."""
+    if not shape.phase:
+        return shape
+    instruction = decode(shape.code).instructions[shape.ip]
+    finish = _FINISH.get(instruction.name)
+    index = finish(instruction, stack) if finish is not None else shape.ip
+    return replace(shape, ip=index, phase=0, stack=tuple(present for present, _ in stack))
+
+
+def _finish_contains(instruction: Instruction, stack: _Stack) -> int:
+    stack[-1] = (True, not stack[-1][1])
+    return instruction.index + 1
+
+
+def _finish_jump(instruction: Instruction, stack: _Stack) -> int:
+    _, truth = stack.pop()
+    if bool(truth) == ("TRUE" in instruction.name):
+        return instruction.target
+    stack.pop()
+    return instruction.index + 1
+
+
+def _finish_for(instruction: Instruction, stack: _Stack) -> int:
+    if stack[-1][1] is not END:
+        return instruction.index + 1
+    del stack[-2:]
+    return instruction.target
+
+
+_FINISH: dict[str, Callable[[Instruction, _Stack], int]] = {
+    "CONTAINS_OP": _finish_contains,
+    "JUMP_IF_TRUE_OR_POP": _finish_jump,
+    "JUMP_IF_FALSE_OR_POP": _finish_jump,
+    "FOR_ITER": _finish_for,
+}

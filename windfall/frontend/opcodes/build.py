@@ -1,0 +1,184 @@
+"""Displays, unpacking, formatting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.frontend.breaks import UNKNOWN_OPCODE, UNKNOWN_OPERATION, stop
+from windfall.frontend.bytecode import Instruction
+from windfall.frontend.opcodes.operators import push
+from windfall.frontend.opcodes.table import opcode
+from windfall.frontend.values.base import Value
+from windfall.frontend.values.constant import fold
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.sequence import List, Slice, Tuple
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Frame, Machine
+
+
+def take(frame: Frame, count: int) -> list[Value]:
+    """Pop `count` values, in the order in which they were pushed."""
+    start = len(frame.stack) - count
+    items = frame.stack[start:]
+    del frame.stack[start:]
+    return items
+
+
+@opcode("BUILD_TUPLE")
+def build_tuple(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(Tuple(take(frame, instruction.argument)))
+
+
+@opcode("BUILD_LIST")
+def build_list(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(List(take(frame, instruction.argument)))
+
+
+@opcode("BUILD_MAP")
+def build_map(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    items = take(frame, 2 * instruction.argument)
+    made = Dict({})
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        made.set_item(machine, key, value)
+    frame.stack.append(made)
+
+
+@opcode("BUILD_CONST_KEY_MAP")
+def build_const_key_map(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    keys = frame.stack.pop().unpack(machine)
+    made = Dict({})
+    for key, value in zip(keys, take(frame, instruction.argument), strict=True):
+        made.set_item(machine, key, value)
+    frame.stack.append(made)
+
+
+@opcode("BUILD_SLICE")
+def build_slice(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    parts = take(frame, instruction.argument)
+    step = parts[2] if len(parts) == 3 else machine.literal(None)
+    frame.stack.append(Slice((parts[0], parts[1], step)))
+
+
+@opcode("BUILD_STRING")
+def build_string(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    items = take(frame, instruction.argument)
+    frame.stack.append(fold(machine, _joined, items, {}))
+
+
+def _joined(*parts: str) -> str:
+    return "".join(parts)
+
+
+@opcode("FORMAT_VALUE", until=(3, 13))
+def format_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    flags = instruction.argument
+    items = take(frame, 2 if flags & 4 else 1)
+    converted = {0: None, 1: str, 2: repr, 3: ascii}[flags & 3]
+
+    def formatted(value: object, specification: str = "") -> str:
+        return format(converted(value) if converted else value, specification)
+
+    frame.stack.append(fold(machine, formatted, items, {}))
+
+
+# ------------------------------------------------------------------------------------ into displays
+
+
+@opcode("LIST_APPEND")
+def list_append(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    item = frame.stack.pop()
+    target = frame.stack[-instruction.argument]
+    if not isinstance(target, List):
+        stop(UNKNOWN_OPERATION, f"LIST_APPEND to {target.describe()}")
+    target.append(machine, item)
+
+
+@opcode("MAP_ADD")
+def map_add(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value, key = frame.stack.pop(), frame.stack.pop()
+    frame.stack[-instruction.argument].set_item(machine, key, value)
+
+
+def spread(machine: Machine, frame: Frame) -> bool:
+    """Make the top of the stack something that can be unpacked; False: interpreted code has to run
+    first, then the instruction is done again."""
+    top = frame.stack[-1]
+    if not isinstance(top, Object) and not machine.is_generator(top):
+        return True
+    frame.stack.pop()
+    push(frame, machine.polyfill("tuple", [top]))
+    frame.retry()
+    return False
+
+
+@opcode("LIST_EXTEND")
+def list_extend(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    if spread(machine, frame):
+        items = frame.stack.pop()
+        target = frame.stack[-instruction.argument]
+        if not isinstance(target, List):
+            stop(UNKNOWN_OPERATION, f"LIST_EXTEND of {target.describe()}")
+        target.extend(machine, items)
+
+
+@opcode("DICT_UPDATE", "DICT_MERGE")
+def dict_update(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    other = frame.stack.pop()
+    target = frame.stack[-instruction.argument]
+    if not isinstance(target, Dict) or not isinstance(other, Dict):
+        stop(UNKNOWN_OPERATION, f"{instruction.name} of {other.describe()}")
+    if (
+        instruction.name == "DICT_MERGE"
+        and target.load(machine).keys() & other.load(machine).keys()
+    ):
+        stop(UNKNOWN_OPERATION, "a keyword is given twice")
+    target.update(machine, other)
+
+
+@opcode("LIST_TO_TUPLE")
+def list_to_tuple(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(Tuple(frame.stack.pop().unpack(machine)))
+
+
+# ------------------------------------------------------------------------------------- unpacking
+
+
+@opcode("UNPACK_SEQUENCE")
+def unpack_sequence(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    if not spread(machine, frame):
+        return
+    items = frame.stack.pop().unpack(machine)
+    _expect(machine, len(items), instruction.argument)
+    frame.stack.extend(reversed(items))
+
+
+def _expect(machine: Machine, found: int, wanted: int) -> None:
+    if found > wanted:
+        raise machine.raised(ValueError(f"too many values to unpack (expected {wanted})"))
+    if found < wanted:
+        text = f"not enough values to unpack (expected {wanted}, got {found})"
+        raise machine.raised(ValueError(text))
+
+
+@opcode("UNPACK_EX")
+def unpack_ex(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    if not spread(machine, frame):
+        return
+    items = frame.stack.pop().unpack(machine)
+    before, after = instruction.argument & 0xFF, instruction.argument >> 8
+    if len(items) < before + after:
+        text = f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        raise machine.raised(ValueError(text))
+    middle = List(items[before : len(items) - after])
+    parts = [*items[:before], middle, *items[len(items) - after :]]
+    frame.stack.extend(reversed(parts))
+
+
+@opcode(
+    "BUILD_SET", "SET_ADD", "SET_UPDATE", "MATCH_CLASS", "MATCH_MAPPING", "MATCH_SEQUENCE",
+    "MATCH_KEYS",
+)  # fmt: skip
+def not_yet(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    stop(UNKNOWN_OPCODE, instruction.name)

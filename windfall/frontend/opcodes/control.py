@@ -1,0 +1,129 @@
+"""Jumps, loops, returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.frontend.breaks import BUDGET, GENERATOR, stop
+from windfall.frontend.bytecode import Instruction
+from windfall.frontend.opcodes.operators import push
+from windfall.frontend.opcodes.table import opcode
+from windfall.frontend.values.base import Value
+from windfall.frontend.values.iterator import END
+from windfall.frontend.values.objects import Object
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Frame, Machine
+
+
+@opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """A loop that does nothing with tensors is better run by CPython."""
+    if "BACKWARD" in instruction.name:
+        machine.idle += 1
+        if machine.idle > machine.facts.idle:
+            stop(BUDGET, f"{machine.idle} rounds without a tensor")
+    frame.ip = instruction.target
+
+
+@opcode(
+    "POP_JUMP_FORWARD_IF_TRUE",
+    "POP_JUMP_BACKWARD_IF_TRUE",
+    "POP_JUMP_FORWARD_IF_FALSE",
+    "POP_JUMP_BACKWARD_IF_FALSE",
+    "POP_JUMP_IF_TRUE",
+    "POP_JUMP_IF_FALSE",
+)
+def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """A truth that interpreted code must tell lands on the stack; then this is done again."""
+    found = frame.stack.pop().truth(machine)
+    if isinstance(found, Value):
+        push(frame, found)
+        frame.retry()
+        return
+    if found == instruction.name.endswith("TRUE"):
+        frame.ip = instruction.target
+
+
+@opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+def jump_if_or_pop(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    if frame.phase == 0:
+        found = frame.stack[-1].truth(machine)
+        if isinstance(found, Value):
+            push(frame, found)
+            frame.retry()
+            return
+    else:
+        answer = frame.stack.pop().truth(machine)
+        assert isinstance(answer, bool), "what __bool__ answers is a constant"
+        found = answer
+    if found == ("TRUE" in instruction.name):
+        frame.ip = instruction.target
+    else:
+        frame.stack.pop()
+
+
+@opcode(
+    "POP_JUMP_FORWARD_IF_NONE",
+    "POP_JUMP_BACKWARD_IF_NONE",
+    "POP_JUMP_FORWARD_IF_NOT_NONE",
+    "POP_JUMP_BACKWARD_IF_NOT_NONE",
+    "POP_JUMP_IF_NONE",
+    "POP_JUMP_IF_NOT_NONE",
+)
+def pop_jump_if_none(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    if value.python_type() is type(None):
+        value.as_constant(machine)
+        is_none = True
+    else:
+        value.guard_type(machine)
+        is_none = False
+    if is_none != ("NOT_NONE" in instruction.name):
+        frame.ip = instruction.target
+
+
+@opcode("GET_ITER")
+def get_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    push(frame, frame.stack.pop().iterate(machine))
+
+
+@opcode("FOR_ITER", until=(3, 12))
+def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """An iterator written in Python is asked by a polyfill, which gives END where it stops."""
+    if frame.phase:
+        item: Value | None = frame.stack.pop()
+        if item is not None and item.is_constant() and item.as_constant(machine) is END:
+            item = None
+    elif isinstance(frame.stack[-1], Object):
+        frame.retry()
+        push(frame, machine.polyfill("next_or", [frame.stack[-1], machine.literal(END)]))
+        return
+    else:
+        item = frame.stack[-1].advance(machine)
+    if item is None:
+        frame.stack.pop()
+        frame.ip = instruction.target
+    else:
+        push(frame, item)
+
+
+@opcode("RETURN_VALUE")
+def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    machine.pop(frame.stack.pop())
+
+
+@opcode(
+    "RETURN_GENERATOR",
+    "YIELD_VALUE",
+    "SEND",
+    "GET_YIELD_FROM_ITER",
+    "GET_AWAITABLE",
+    "GET_AITER",
+    "GET_ANEXT",
+    "END_ASYNC_FOR",
+    "ASYNC_GEN_WRAP",
+    "BEFORE_ASYNC_WITH",
+)
+def generators(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    stop(GENERATOR, instruction.name)

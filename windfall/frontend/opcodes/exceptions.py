@@ -1,0 +1,132 @@
+"""Raising, handling, and `with`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.frontend.breaks import CONTEXT_MANAGER, UNKNOWN_OPCODE, UNKNOWN_OPERATION, stop
+from windfall.frontend.bytecode import Instruction
+from windfall.frontend.opcodes.operators import push
+from windfall.frontend.opcodes.table import opcode
+from windfall.frontend.values.base import PENDING, Raised, Value
+from windfall.frontend.values.exception import Exception_
+from windfall.frontend.values.objects import Class
+from windfall.frontend.values.sequence import Tuple
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Frame, Machine
+
+
+@opcode("PUSH_EXC_INFO")
+def push_exc_info(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    exception = frame.stack.pop()
+    frame.stack.append(machine.handled or machine.literal(None))
+    frame.stack.append(exception)
+    machine.handled = exception
+
+
+@opcode("POP_EXCEPT")
+def pop_except(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    before = frame.stack.pop()
+    machine.handled = before if isinstance(before, Exception_) else None
+
+
+@opcode("CHECK_EXC_MATCH")
+def check_exc_match(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    classes = frame.stack.pop()
+    exception = frame.stack[-1]
+    exception.guard_type(machine)
+    wanted = tuple(_exception_classes(machine, classes))
+    frame.stack.append(machine.literal(issubclass(exception.python_type(), wanted)))
+
+
+def _exception_classes(machine: Machine, value: Value) -> list[type]:
+    if isinstance(value, Class) and issubclass(value.real, BaseException):
+        value.rely(machine)
+        return [value.real]
+    if isinstance(value, Tuple):
+        return [one for item in value.items(machine) for one in _exception_classes(machine, item)]
+    stop(UNKNOWN_OPERATION, f"except {value.describe()}")
+
+
+@opcode("RERAISE")
+def reraise(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """The same exception goes on; its context is not set anew."""
+    raise Raised(frame.stack.pop())
+
+
+@opcode("RAISE_VARARGS")
+def raise_varargs(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """A class is called first: its instance is raised when this is done again."""
+    if instruction.argument == 0:
+        if machine.handled is None:
+            raise machine.raised(RuntimeError("No active exception to reraise"))
+        raise Raised(machine.handled)
+    cause = frame.stack.pop() if instruction.argument == 2 else None
+    value = frame.stack.pop()
+    if isinstance(value, Class) and issubclass(value.real, BaseException):
+        made = value.call(machine, [], {})
+        push(frame, made)
+        if cause is not None:
+            if made is PENDING:
+                stop(UNKNOWN_OPERATION, "raise ... from with an exception class of the user")
+            frame.stack.append(cause)
+        frame.retry()
+        return
+    if not isinstance(value, Exception_):
+        stop(UNKNOWN_OPERATION, f"raise {value.describe()}")
+    if cause is not None:
+        _set_cause(machine, value, cause)
+    _set_context(machine, value)
+    raise Raised(value)
+
+
+def _set_cause(machine: Machine, value: Exception_, cause: Value) -> None:
+    if isinstance(cause, Class) and issubclass(cause.real, BaseException):
+        cause = cause.call(machine, [], {})
+    if not isinstance(cause, Exception_) and cause.python_type() is not type(None):
+        stop(UNKNOWN_OPERATION, f"raise ... from {cause.describe()}")
+    value.link(machine, "__cause__", cause)
+    value.link(machine, "__suppress_context__", machine.literal(True))
+
+
+def _set_context(machine: Machine, value: Exception_) -> None:
+    handled = machine.handled
+    if handled is None or handled is value or value.source is not None:
+        return
+    if "__context__" not in value.links:
+        value.link(machine, "__context__", handled)
+
+
+@opcode("LOAD_ASSERTION_ERROR")
+def load_assertion_error(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(machine.known(AssertionError, "AssertionError"))
+
+
+# ------------------------------------------------------------------------------------------ with
+
+
+@opcode("BEFORE_WITH")
+def before_with(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    manager = frame.stack.pop()
+    enter_exit = machine.context_methods(manager)
+    if enter_exit is None:
+        stop(CONTEXT_MANAGER, manager.describe())
+    enter, leave = enter_exit
+    frame.stack.append(leave)
+    push(frame, enter.call(machine, [], {}))
+
+
+@opcode("WITH_EXCEPT_START")
+def with_except_start(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """`__exit__` gets the exception; what it answers decides whether it goes on."""
+    exception, leave = frame.stack[-1], frame.stack[-4]
+    exception.guard_type(machine)
+    kind = exception.python_type()
+    arguments = [machine.known(kind, kind.__qualname__), exception, machine.literal(None)]
+    push(frame, leave.call(machine, arguments, {}))
+
+
+@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
+def exception_groups(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    stop(UNKNOWN_OPCODE, instruction.name)

@@ -1,0 +1,202 @@
+"""Operators, comparisons, subscripts."""
+
+from __future__ import annotations
+
+import dis
+from typing import TYPE_CHECKING
+
+from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
+from windfall.frontend.bytecode import Instruction
+from windfall.frontend.opcodes.table import opcode
+from windfall.frontend.values.base import PENDING, Value
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.objects import Class, Object, find
+from windfall.ir.guard import SameObjects
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Frame, Machine
+
+# The symbol of each argument of BINARY_OP; `+=` stands for the in-place ones.
+SYMBOLS: list[str] = [symbol for _, symbol in getattr(dis, "_nb_ops")]  # noqa: B009
+_DUNDERS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
+    "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+_COMPARISONS = {
+    "<": ("__lt__", "__gt__"),
+    "<=": ("__le__", "__ge__"),
+    "==": ("__eq__", "__eq__"),
+    "!=": ("__ne__", "__ne__"),
+    ">": ("__gt__", "__lt__"),
+    ">=": ("__ge__", "__le__"),
+}
+
+
+def push(frame: Frame, value: Value) -> None:
+    """The result of an operation, unless it is still to come."""
+    if value is not PENDING:
+        frame.stack.append(value)
+
+
+def binary(machine: Machine, operation: str, left: Value, right: Value) -> Value:
+    """`left operation right`."""
+    found = left.binary(machine, operation, right)
+    if found is None:
+        found = right.reflected(machine, operation, left)
+    if found is None:
+        name = _DUNDERS[operation]
+        found = by_dunder(machine, f"__{name}__", f"__r{name}__", operation, left, right)
+    return found
+
+
+def in_place(machine: Machine, operation: str, left: Value, right: Value) -> Value:
+    """`left operation= right`."""
+    found = left.in_place(machine, operation, right)
+    if found is None and isinstance(left, Object):
+        method = left.dunder(machine, f"__i{_DUNDERS[operation]}__")
+        if method is not None:
+            stop(UNKNOWN_OPERATION, f"in-place {operation} of {left.describe()}")
+    return found if found is not None else binary(machine, operation, left, right)
+
+
+def by_dunder(
+    machine: Machine, name: str, reflected: str, operation: str, left: Value, right: Value
+) -> Value:
+    """Through the special methods of objects, tried in Python's order by interpreted code."""
+    candidates = []
+    if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
+        candidates.append(machine.tuple([method, right]))
+    if isinstance(right, Object) and (method := right.dunder(machine, reflected)) is not None:
+        later = machine.tuple([method, left])
+        first = issubclass(right.python_type(), left.python_type())
+        if right.python_type() is not left.python_type() and first:
+            candidates.insert(0, later)
+        elif right.python_type() is not left.python_type() or operation in _COMPARISONS:
+            candidates.append(later)
+    if not candidates:
+        stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
+    arguments = [machine.tuple(candidates), machine.literal(operation), left, right]
+    return machine.polyfill("first_implemented", arguments)
+
+
+@opcode("BINARY_OP")
+def binary_op(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.stack.pop(), frame.stack.pop()
+    symbol = SYMBOLS[instruction.argument]
+    if symbol.endswith("="):
+        push(frame, in_place(machine, symbol[:-1], left, right))
+    else:
+        push(frame, binary(machine, symbol, left, right))
+
+
+@opcode("UNARY_POSITIVE", "UNARY_NEGATIVE", "UNARY_INVERT")
+def unary(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    symbol = {"UNARY_POSITIVE": "+", "UNARY_NEGATIVE": "-", "UNARY_INVERT": "~"}
+    push(frame, frame.stack.pop().unary(machine, symbol[instruction.name]))
+
+
+@opcode("UNARY_NOT")
+def unary_not(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    found = frame.stack.pop().truth(machine)
+    if isinstance(found, Value):
+        push(frame, found)
+        frame.retry()
+    else:
+        frame.stack.append(machine.literal(not found))
+
+
+# ------------------------------------------------------------------------------------ comparisons
+
+
+def compare(machine: Machine, operation: str, left: Value, right: Value) -> Value:
+    """`left operation right`."""
+    mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operation, operation)
+    found = left.compare(machine, operation, right)
+    if found is None:
+        found = right.compare(machine, mirrored, left)
+    if found is not None:
+        return found
+    if operation in ("==", "!=") and _default_equality(left) and _default_equality(right):
+        return machine.literal(identical(machine, left, right) == (operation == "=="))
+    name, reflected = _COMPARISONS[operation]
+    return by_dunder(machine, name, reflected, operation, left, right)
+
+
+def _default_equality(value: Value) -> bool:
+    """Whether no class has a say: objects of different kinds are then equal only if identical."""
+    kind = value.python_type()
+    return find(kind, "__eq__") is find(object, "__eq__") or (
+        not isinstance(value, Object) and bool(kind.__flags__ & (1 << 8))
+    )
+
+
+@opcode("COMPARE_OP")
+def compare_op(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.stack.pop(), frame.stack.pop()
+    push(frame, compare(machine, dis.cmp_op[instruction.argument], left, right))
+
+
+def identical(machine: Machine, left: Value, right: Value) -> bool:
+    """`left is right`, relied upon."""
+    if left is right:
+        return True
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return left.as_constant(machine) is right.as_constant(machine)
+    if isinstance(left, Class) and isinstance(right, Class):
+        left.rely(machine)
+        right.rely(machine)
+        return left.real is right.real
+    left.guard_type(machine)
+    right.guard_type(machine)
+    alike = left.python_type() is right.python_type()
+    if left.source is not None and right.source is not None and alike:
+        check = SameObjects((right.source,), False)
+        left.guard(machine, ("distinct", right.source), check, "compared by identity")
+    return False
+
+
+@opcode("IS_OP")
+def is_op(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    right, left = frame.stack.pop(), frame.stack.pop()
+    same = identical(machine, left, right)
+    frame.stack.append(machine.literal(same != bool(instruction.argument)))
+
+
+@opcode("CONTAINS_OP")
+def contains_op(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """`not in` asks again when the answer is there: it may come from interpreted code."""
+    if frame.phase == 0:
+        container, item = frame.stack.pop(), frame.stack.pop()
+        found = container.contains(machine, item)
+        push(frame, found)
+        if instruction.argument:
+            frame.retry()
+    else:
+        answer = frame.stack.pop().as_constant(machine)
+        frame.stack.append(machine.literal(not answer))
+
+
+# ------------------------------------------------------------------------------------- subscripts
+
+
+@opcode("BINARY_SUBSCR")
+def binary_subscr(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    key, owner = frame.stack.pop(), frame.stack.pop()
+    push(frame, owner.get_item(machine, key))
+
+
+@opcode("STORE_SUBSCR")
+def store_subscr(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    key, owner, value = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
+    owner.set_item(machine, key, value)
+
+
+@opcode("DELETE_SUBSCR")
+def delete_subscr(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    key, owner = frame.stack.pop(), frame.stack.pop()
+    owner.delete_item(machine, key)
+
+
+@opcode("GET_LEN")
+def get_len(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    push(frame, frame.stack[-1].length(machine))

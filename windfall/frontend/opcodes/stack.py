@@ -1,0 +1,197 @@
+"""Loads, stores, and moving things about on the stack."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from windfall.frontend.breaks import IMPORT, UNKNOWN_OPCODE, stop
+from windfall.frontend.bytecode import Instruction
+from windfall.frontend.opcodes.table import opcode
+from windfall.frontend.values.base import NULL, PENDING, Value
+from windfall.frontend.values.function import Cell
+from windfall.ir.source import Item, Known
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Frame, Machine
+
+
+@opcode("NOP", "RESUME", "CACHE", "PRECALL", "COPY_FREE_VARS")
+def nothing(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """Free variables are in place from the start; the rest is for the real interpreter."""
+
+
+@opcode("POP_TOP")
+def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.pop()
+
+
+@opcode("PUSH_NULL")
+def push_null(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(NULL)
+
+
+@opcode("COPY")
+def copy(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(frame.stack[-instruction.argument])
+
+
+@opcode("SWAP")
+def swap(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    stack, depth = frame.stack, instruction.argument
+    stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+
+@opcode("LOAD_CONST")
+def load_const(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(machine.literal(instruction.value))
+
+
+# ------------------------------------------------------------------------------------- variables
+
+
+@opcode("LOAD_FAST")
+def load_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value = frame.variables[instruction.argument]
+    if value is None:
+        _unbound(machine, instruction)
+    frame.stack.append(value)
+
+
+def _unbound(machine: Machine, instruction: Instruction) -> NoReturn:
+    name = instruction.value
+    text = f"cannot access local variable '{name}' where it is not associated with a value"
+    raise machine.raised(UnboundLocalError(text))
+
+
+@opcode("STORE_FAST")
+def store_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.variables[instruction.argument] = frame.stack.pop()
+
+
+@opcode("DELETE_FAST")
+def delete_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    if frame.variables[instruction.argument] is None:
+        _unbound(machine, instruction)
+    frame.variables[instruction.argument] = None
+
+
+@opcode("MAKE_CELL")
+def make_cell(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.variables[instruction.argument] = Cell(frame.variables[instruction.argument])
+
+
+def _cell(frame: Frame, instruction: Instruction) -> Cell:
+    cell = frame.variables[instruction.argument]
+    assert isinstance(cell, Cell), f"{instruction} on something else than a cell"
+    return cell
+
+
+@opcode("LOAD_CLOSURE")
+def load_closure(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(_cell(frame, instruction))
+
+
+@opcode("LOAD_DEREF")
+def load_deref(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value = _cell(frame, instruction).get(machine)
+    if value is None:
+        name = instruction.value
+        if instruction.argument in frame.listing.free:
+            text = f"cannot access free variable '{name}' where it is not associated with a value"
+            raise machine.raised(NameError(text + " in enclosing scope"))
+        _unbound(machine, instruction)
+    frame.stack.append(value)
+
+
+@opcode("STORE_DEREF")
+def store_deref(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    _cell(frame, instruction).set(machine, frame.stack.pop())
+
+
+@opcode("DELETE_DEREF")
+def delete_deref(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    cell = _cell(frame, instruction)
+    if cell.get(machine) is None:
+        _unbound(machine, instruction)
+    cell.set(machine, None)
+
+
+# --------------------------------------------------------------------------------------- globals
+
+
+def global_value(machine: Machine, frame: Frame, name: str) -> Value:
+    """A global, or a builtin."""
+    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    found = space.lookup(machine, name)
+    if found is None:
+        builtins = frame.builtins
+        assert isinstance(builtins, dict)
+        found = machine.globals_dict(builtins, "builtins").lookup(machine, name)
+        if found is None:
+            raise machine.raised(NameError(f"name '{name}' is not defined"))
+    return found
+
+
+@opcode("LOAD_GLOBAL")
+def load_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value = global_value(machine, frame, instruction.value)
+    if instruction.argument & 1:
+        frame.stack.append(NULL)
+    frame.stack.append(value)
+
+
+@opcode("STORE_GLOBAL")
+def store_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    space.store(machine, instruction.value, frame.stack.pop())
+
+
+@opcode("DELETE_GLOBAL")
+def delete_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    if space.lookup(machine, instruction.value) is None:
+        raise machine.raised(NameError(f"name '{instruction.value}' is not defined"))
+    space.store(machine, instruction.value, None)
+
+
+@opcode(
+    "LOAD_NAME",
+    "STORE_NAME",
+    "DELETE_NAME",
+    "LOAD_CLASSDEREF",
+    "LOAD_BUILD_CLASS",
+    "SETUP_ANNOTATIONS",
+    "PRINT_EXPR",
+    "IMPORT_STAR",
+)
+def only_outside_functions(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """Class bodies and modules are run natively."""
+    stop(UNKNOWN_OPCODE, instruction.name)
+
+
+# --------------------------------------------------------------------------------------- imports
+
+
+@opcode("IMPORT_NAME")
+def import_name(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """A module that is loaded already is only looked up."""
+    names, level = frame.stack[-1], frame.stack[-2]
+    name = instruction.value
+    if level.as_constant(machine) != 0 or name not in sys.modules:
+        stop(IMPORT, f"import {name}")
+    wanted = names.as_constant(machine)
+    found = name if wanted else name.partition(".")[0]
+    for attribute in wanted or ():
+        if not hasattr(sys.modules[found], attribute):
+            stop(IMPORT, f"from {name} import {attribute}")
+    del frame.stack[-2:]
+    source = Item(Known(sys.modules, "sys.modules"), found)
+    frame.stack.append(machine.wrap(sys.modules[found], source))
+
+
+@opcode("IMPORT_FROM")
+def import_from(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack[-1].get_attribute(machine, instruction.value)
+    assert value is not PENDING, "a module's attributes are plain"
+    frame.stack.append(value)

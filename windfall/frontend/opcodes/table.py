@@ -1,0 +1,38 @@
+"""The opcode table: name → handler, for the running CPython version.
+
+Enters: `@opcode("NAME", ...)` rows of the files beside this one. Leaves: `HANDLERS`. Invariant: a
+name has at most one handler in each version; `opcodes/__init__.py` imports every file.
+
+A handler changes the frame (its stack, its `ip` for jumps) and nothing else by itself; what it asks
+of values may push frames, add nodes, guards, effects. It may raise `Unsupported` (nothing happened,
+the instruction is executed natively) or `Raised` (the program raised).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from windfall.frontend.bytecode import VERSION, Instruction
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Frame, Machine
+
+Handler = Callable[["Machine", "Frame", Instruction], None]
+
+HANDLERS: dict[str, Handler] = {}
+
+
+def opcode(
+    *names: str, since: tuple[int, int] = (3, 11), until: tuple[int, int] | None = None
+) -> Callable[[Handler], Handler]:
+    """A row: the handler of these opcodes from version `since` up to, not including, `until`."""
+
+    def register(handler: Handler) -> Handler:
+        if since <= VERSION and (until is None or until > VERSION):
+            for name in names:
+                assert name not in HANDLERS, f"{name} has two handlers"
+                HANDLERS[name] = handler
+        return handler
+
+    return register

@@ -1,0 +1,193 @@
+"""What can be said of a code object without running it: edges, handlers, the stack at each place.
+
+Enters: a code object. Leaves: an `Outline`: for each instruction its successors, its handler, what
+kind of thing each stack position holds on arrival, which keyword names are pending, its location.
+Invariant: it agrees with every path through the code that CPython's compiler writes; an instruction
+that no path reaches has no stack. Known for as long as the code object lives.
+
+    >>> outline((lambda x: print(x)).__code__).stacks[3]
+    (1, 0, 0)
+"""
+
+from __future__ import annotations
+
+import dis
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+
+from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
+from windfall.frontend.bytecode import Handler, Instruction, Listing, decode
+from windfall.frontend.encoding import Location, location
+
+# What a stack position holds. From METHOD on: NULL or an object, which only the object that the
+# LOAD_METHOD at (kind - METHOD) was applied to can tell.
+VALUE, NULL, PREVIOUS, LASTI, CONFLICT, METHOD = range(6)
+
+Stack = tuple[int, ...]
+
+_RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+_ENDS = _RETURNS | {
+    "RAISE_VARARGS",
+    "RERAISE",
+    "JUMP_FORWARD",
+    "JUMP_BACKWARD",
+    "JUMP_BACKWARD_NO_INTERRUPT",
+}
+
+# Instructions after which no handler is ever entered.
+_NEVER_RAISE = frozenset(
+    ["NOP", "PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "SWAP", "PUSH_NULL", "LOAD_CONST", "STORE_FAST", "POP_TOP", "JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT", "KW_NAMES", "IS_OP", "BUILD_TUPLE"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """One row for each instruction, in each of these."""
+
+    listing: Listing
+    opcodes: tuple[int, ...]
+    successors: tuple[tuple[int, ...], ...]  # the next instruction first, then the jump's target
+    covers: tuple[Handler | None, ...]  # the row of the exception table
+    handlers: tuple[Handler | None, ...]  # the same, of instructions that can raise
+    stacks: tuple[Stack | None, ...]
+    pending: dict[int, int]  # instruction → the KW_NAMES that was executed before it
+    locations: list[Location]
+
+
+_OUTLINES: dict[int, tuple[weakref.ref[CodeType], Outline]] = {}
+
+
+def outline(code: CodeType) -> Outline:
+    """The outline of a code object, made once."""
+    key = id(code)
+    known = _OUTLINES.get(key)
+    if known is not None and known[0]() is code:
+        return known[1]
+    made = _outline(code)
+    _OUTLINES[key] = (weakref.ref(code, lambda _: _OUTLINES.pop(key, None)), made)
+    return made
+
+
+def _outline(code: CodeType) -> Outline:
+    listing = decode(code)
+    instructions = listing.instructions
+    covers: list[Handler | None] = [None] * len(instructions)
+    for row in listing.handlers:
+        covers[row.start : row.end] = [row] * (row.end - row.start)
+    handlers = [
+        None if one.name in _NEVER_RAISE else row
+        for one, row in zip(instructions, covers, strict=True)
+    ]
+    successors = tuple(_successors(one) for one in instructions)
+    positions = list(code.co_positions())
+    return Outline(
+        listing,
+        tuple(dis.opmap[one.name] for one in instructions),
+        successors,
+        tuple(covers),
+        tuple(handlers),
+        _stacks(instructions, successors, handlers),
+        _pending(instructions),
+        [location(*positions[one.offset // 2]) for one in instructions],
+    )
+
+
+def _successors(instruction: Instruction) -> tuple[int, ...]:
+    name, target, after = instruction.name, instruction.target, instruction.index + 1
+    if name in _ENDS:
+        return (target,) if target >= 0 else ()
+    return (after, target) if target >= 0 else (after,)
+
+
+def _pending(instructions: tuple[Instruction, ...]) -> dict[int, int]:
+    """KW_NAMES holds until the CALL behind it; CPython puts nothing but a PRECALL between."""
+    found = {}
+    for one in instructions:
+        if one.name == "KW_NAMES":
+            after = one.index + 1
+            while instructions[after].name != "CALL":
+                found[after] = one.index
+                after += 1
+            found[after] = one.index
+    return found
+
+
+# ------------------------------------------------------------------------------------- the stack
+
+
+def _null_below(stack: Stack, one: Instruction) -> Stack:
+    return (*stack, NULL, VALUE) if one.argument & 1 else (*stack, VALUE)
+
+
+def _swap(stack: Stack, one: Instruction) -> Stack:
+    items = list(stack)
+    items[-1], items[-one.argument] = items[-one.argument], items[-1]
+    return tuple(items)
+
+
+# Instructions that move or make what is not a plain value; all others take and give plain values.
+_MOVES: dict[str, Callable[[Stack, Instruction], Stack]] = {
+    "PUSH_NULL": lambda stack, _: (*stack, NULL),
+    "LOAD_GLOBAL": _null_below,
+    "LOAD_METHOD": lambda stack, one: (*stack[:-1], METHOD + one.index, VALUE),
+    "SWAP": _swap,
+    "COPY": lambda stack, one: (*stack, stack[-one.argument]),
+    "PUSH_EXC_INFO": lambda stack, _: (*stack[:-1], PREVIOUS, VALUE),
+    "PRECALL": lambda stack, _: stack,
+    "CALL": lambda stack, one: (*stack[: -one.argument - 2], VALUE),
+    "CALL_FUNCTION_EX": lambda stack, one: (*stack[: -3 - (one.argument & 1)], VALUE),
+    "PREP_RERAISE_STAR": lambda stack, _: (*stack[:-2], VALUE),
+}
+
+
+def _stacks(
+    instructions: tuple[Instruction, ...],
+    successors: tuple[tuple[int, ...], ...],
+    handlers: list[Handler | None],
+) -> tuple[Stack | None, ...]:
+    stacks: list[Stack | None] = [None] * len(instructions)
+    stacks[0] = ()
+    waiting = [0]
+    while waiting:
+        index = waiting.pop()
+        stack = stacks[index]
+        assert stack is not None
+        one = instructions[index]
+        handler = handlers[index]
+        if handler is not None:
+            cut = stack[: handler.depth]
+            cut = (*cut, LASTI, VALUE) if handler.lasti else (*cut, VALUE)
+            _arrive(stacks, waiting, handler.target, cut)
+        for after in successors[index]:
+            _arrive(stacks, waiting, after, _moved(stack, one, after == one.target))
+    return tuple(stacks)
+
+
+def _arrive(stacks: list[Stack | None], waiting: list[int], index: int, stack: Stack) -> None:
+    known = stacks[index]
+    if known is None:
+        stacks[index] = stack
+        waiting.append(index)
+    elif known != stack:
+        # Not from CPython's compiler: the frame can be left only where that does not matter.
+        if len(known) != len(stack):
+            stop(UNKNOWN_OPCODE, f"two stack depths at instruction {index}")
+        merged = tuple(a if a == b else CONFLICT for a, b in zip(known, stack, strict=True))
+        if merged != known:
+            stacks[index] = merged
+            waiting.append(index)
+
+
+def _moved(stack: Stack, one: Instruction, jump: bool) -> Stack:
+    move = _MOVES.get(one.name)
+    if move is not None:
+        return move(stack, one)
+    op = dis.opmap[one.name]
+    effect = dis.stack_effect(op, one.argument if op >= dis.HAVE_ARGUMENT else None, jump=jump)
+    if effect < 0:
+        return stack[:effect]
+    return stack + (VALUE,) * effect
+
+

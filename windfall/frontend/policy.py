@@ -1,0 +1,128 @@
+"""What to do with a callable: put it into the graph, fold it, inline it, or call it natively.
+
+Enters: a function, builtin or class. Leaves: a `Treatment`. The table has rows for objects, then
+for modules by their name; a special rule for a callable is a row of `values/calls.py` and goes
+first. Invariant: what stands in the graph is a public torch function that depends on its arguments
+only (and on ambient state that is guarded).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+import operator
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional
+
+from windfall.frontend.words import words
+
+
+class Treatment(enum.Enum):
+    """What is done with a call."""
+
+    GRAPH = "a node of the graph"
+    FOLD = "computed now, of constants"
+    INLINE = "interpreted"
+    NATIVE = "called natively, at a break"
+
+
+# torch functions by name that answer a plain value; of tensors they ask the type only.
+_FOLDED = words("""
+    is_floating_point is_complex is_signed numel get_default_dtype promote_types
+    result_type can_cast broadcast_shapes is_same_size
+    are_deterministic_algorithms_enabled is_inference is_conj is_neg get_num_threads
+    is_warn_always_enabled is_deterministic_algorithms_warn_only_enabled
+    get_float32_matmul_precision typename is_storage
+""")
+
+# torch functions by name that change or read global state, or read data.
+_NATIVE = words("""
+    set_default_dtype set_default_device set_default_tensor_type manual_seed seed
+    initial_seed get_rng_state set_rng_state save load compile set_num_threads
+    set_num_interop_threads set_flush_denormal set_printoptions set_warn_always
+    use_deterministic_algorithms from_numpy frombuffer from_file from_dlpack to_dlpack
+    asarray as_tensor_not equal allclose is_nonzero vmap import_ir_module fork wait
+    autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache
+    set_autocast_enabled set_autocast_cache_enabled set_autocast_dtype init_num_threads
+    cond while_loop export set_deterministic_debug_mode set_float32_matmul_precision
+""")
+
+# Modules by the start of their name, longest first: what is done with their Python functions.
+_MODULES: tuple[tuple[str, Treatment], ...] = (
+    ("torch.nn.functional", Treatment.GRAPH),
+    ("torch.nn.modules", Treatment.INLINE),
+    ("torch.nn.init", Treatment.NATIVE),
+    ("torch.functional", Treatment.GRAPH),
+    ("torch", Treatment.NATIVE),
+    ("windfall.frontend.polyfills", Treatment.INLINE),
+    ("windfall", Treatment.NATIVE),
+    ("warnings", Treatment.NATIVE),
+    ("logging", Treatment.NATIVE),
+    ("threading", Treatment.NATIVE),
+    ("inspect", Treatment.NATIVE),
+    ("importlib", Treatment.NATIVE),
+    ("numpy", Treatment.NATIVE),
+    ("unittest", Treatment.NATIVE),
+    ("pytest", Treatment.NATIVE),
+)
+
+# Callables that give a function of constants: pure, without a frame of their own.
+_PURE_MODULES: tuple[types.ModuleType, ...] = (math, operator)
+
+
+def _builtins(space: Any) -> Iterable[Any]:
+    for name, value in vars(space).items():
+        if isinstance(value, types.BuiltinFunctionType) and not name.startswith("_"):
+            yield value
+
+
+@functools.cache
+def _table() -> dict[Any, Treatment]:
+    table: dict[Any, Treatment] = {}
+    for space in (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft):
+        for value in _builtins(space):
+            table.setdefault(value, Treatment.GRAPH)
+    for module in _PURE_MODULES:
+        for value in _builtins(module):
+            table[value] = Treatment.FOLD
+    for names, how in ((_FOLDED, Treatment.FOLD), (_NATIVE, Treatment.NATIVE)):
+        for name in names:
+            value = getattr(torch, name, None)
+            if value is not None:
+                table[value] = how
+    for value in _EXPLICIT_FOLDS:
+        table[value] = Treatment.FOLD
+    return table
+
+
+_EXPLICIT_FOLDS: tuple[Any, ...] = (
+    abs, bin, chr, divmod, format, hex, oct, ord, pow, round, ascii, repr,
+    torch.finfo, torch.iinfo, torch.device, complex, bytes,
+)  # fmt: skip
+
+
+def treatment(function: Any) -> Treatment:
+    """What to do with a call of this callable; by default a Python function is inlined and
+    everything else called natively."""
+    try:
+        known = _table().get(function)
+    except TypeError:  # not hashable
+        known = None
+    if known is not None:
+        return known
+    if isinstance(function, types.FunctionType):
+        return _by_module(function.__module__ or "")
+    return Treatment.NATIVE
+
+
+@functools.cache
+def _by_module(name: str) -> Treatment:
+    for start, how in _MODULES:
+        if name == start or name.startswith(start + "."):
+            return how
+    return Treatment.INLINE

@@ -1,0 +1,151 @@
+"""Builtins of Python, as Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def first_implemented(candidates: Any, operation: str, left: Any, right: Any) -> Any:
+    """A binary operator through special methods, in the order given."""
+    for method, argument in candidates:
+        result = method(argument)
+        if result is not NotImplemented:
+            return result
+    if operation == "==":
+        return left is right
+    if operation == "!=":
+        return left is not right
+    raise TypeError(
+        f"unsupported operand type(s) for {operation}: "
+        f"'{type(left).__name__}' and '{type(right).__name__}'"
+    )
+
+
+def truth(value: Any) -> bool:
+    """`bool(value)`."""
+    return True if value else False  # noqa: SIM210  (this is what `bool` means)
+
+
+def hasattr_(owner: Any, name: str) -> bool:
+    """`hasattr(owner, name)`."""
+    try:
+        getattr(owner, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def getattr_or(owner: Any, name: str, default: Any) -> Any:
+    """`getattr(owner, name, default)`."""
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        return default
+
+
+def cached_property(owner: Any, function: Any, name: str) -> Any:
+    """The first read of a `functools.cached_property`."""
+    value = function(owner)
+    owner.__dict__[name] = value
+    return value
+
+
+def contains(container: Any, item: Any) -> bool:
+    """`item in container`, one by one."""
+    for one in container:  # noqa: SIM110  (`any` itself is a polyfill)
+        if one is item or one == item:
+            return True
+    return False
+
+
+def contains_by_method(method: Any, item: Any) -> bool:
+    """`item in container`, by `__contains__`."""
+    return True if method(item) else False  # noqa: SIM210
+
+
+def iterate_by_index(owner: Any) -> Any:
+    """`iter` of an object that has only `__getitem__`, all at once."""
+    items = []
+    index = 0
+    while True:
+        try:
+            items.append(owner[index])
+        except IndexError:
+            return iter(items)
+        index += 1
+
+
+def next_or(iterator: Any, default: Any) -> Any:
+    """`next(iterator, default)`."""
+    try:
+        return iterator.__next__()
+    except StopIteration:
+        return default
+
+
+def list_(iterable: Any) -> Any:
+    """`list(iterable)`."""
+    result = []
+    for item in iterable:
+        result.append(item)
+    return result
+
+
+def tuple_(iterable: Any) -> Any:
+    """`tuple(iterable)`."""
+    result = []
+    for item in iterable:
+        result.append(item)
+    return (*result,)
+
+
+def sum_(iterable: Any, /, start: Any = 0) -> Any:
+    """`sum(iterable, start)`."""
+    for item in iterable:
+        start = start + item
+    return start
+
+
+def any_(iterable: Any, /) -> bool:
+    """`any(iterable)`."""
+    for item in iterable:  # noqa: SIM110
+        if item:
+            return True
+    return False
+
+
+def all_(iterable: Any, /) -> bool:
+    """`all(iterable)`."""
+    for item in iterable:  # noqa: SIM110
+        if not item:
+            return False
+    return True
+
+
+def map_(function: Any, /, *iterables: Any) -> Any:
+    """`map(function, *iterables)`, all at once."""
+    result = []
+    for items in zip(*iterables):  # noqa: B905
+        result.append(function(*items))
+    return iter(result)
+
+
+def filter_(function: Any, iterable: Any, /) -> Any:
+    """`filter(function, iterable)`, all at once."""
+    result = []
+    for item in iterable:
+        if item if function is None else function(item):
+            result.append(item)
+    return iter(result)
+
+
+def zip_strict(iterables: Any) -> Any:
+    """`zip(*iterables, strict=True)`, all at once."""
+    lists = []
+    for iterable in iterables:
+        lists.append([*iterable])
+    for index, one in enumerate(lists):
+        if len(one) != len(lists[0]):
+            word = "shorter" if len(one) < len(lists[0]) else "longer"
+            raise ValueError(f"zip() argument {index + 1} is {word} than argument 1")
+    return zip(*lists)  # noqa: B905

@@ -1,0 +1,106 @@
+"""`rewrite`: a capture as Python source.
+
+Enters: a `Capture`. Leaves: a `Segment`: a function of the slots that reads the graph's inputs,
+calls the graph, replays effects, rebuilds values, and returns, or does the native step and says
+where to go on. The source is what users are shown. Invariant: it assumes that the guards hold.
+
+    def f(x, y):
+        g0, = graph(x, y)
+        r0 = print(g0)
+        return Continue(position0, (g0,))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.frontend.capture import Outcome, Rebuild, Resume
+from windfall.frontend.native import NativeWay
+from windfall.frontend.state import Continue
+from windfall.ir.stages import Capture, Segment
+
+
+class _Lines:
+    """Lines with the user's line that each belongs to."""
+
+    def __init__(self, line: int) -> None:
+        self.text: list[str] = []
+        self.numbers: list[int] = []
+        self.line = line
+
+    def add(self, text: str, depth: int = 1) -> None:
+        """A line, indented."""
+        self.text.append("    " * depth + text)
+        self.numbers.append(self.line)
+
+
+def rewrite(captured: Capture) -> Segment:
+    """The capture as source."""
+    rebuild, resume = captured.outputs, captured.resume
+    assert isinstance(rebuild, Rebuild)
+    namespace: dict[str, Any] = dict(rebuild.namespace)
+    start = captured.origin.line if captured.origin is not None else 1
+    lines = _Lines(start)
+    lines.add(f"def {captured.name}({', '.join(rebuild.slots)}):", 0)
+    for text in rebuild.reads:
+        lines.add(text)
+    if rebuild.results or any(node.op.startswith("call") for node in captured.graph.nodes):
+        names = "".join(f"g{index}, " for index in range(rebuild.results)).strip()
+        call = f"graph({', '.join(rebuild.arguments)})"
+        lines.add(f"{names} = {call}" if names else call)
+    for text in rebuild.lines:
+        lines.add(text)
+    if rebuild.result is not None:
+        lines.add(f"return {rebuild.result}")
+    else:
+        assert isinstance(resume, Resume)
+        if captured.stopped is not None and captured.stopped.where is not None:
+            lines.line = captured.stopped.where.line
+        _step(lines, resume, namespace)
+    where = captured.stopped.where if captured.stopped is not None else captured.origin
+    return Segment(
+        captured.name,
+        "\n".join(lines.text) + "\n",
+        rebuild.slots,
+        "graph",
+        namespace,
+        captured,
+        rebuild.direct,
+        where.file if where is not None else "<windfall>",
+        tuple(lines.numbers),
+    )
+
+
+def _step(lines: _Lines, resume: Resume, namespace: dict[str, Any]) -> None:
+    depth = 1
+    if resume.handler is not None:
+        lines.add("try:", depth)
+        depth += 1
+    if resume.handled is not None:
+        # The step sees the exception that is being handled, as `sys.exc_info` and `raise` do.
+        lines.add(f"traceback = {resume.handled}.__traceback__", depth)
+        lines.add("try:", depth)
+        lines.add(f"raise {resume.handled}", depth + 1)
+        lines.add("except BaseException:", depth)
+        depth += 1
+        lines.add(f"{resume.handled}.__traceback__ = traceback", depth)
+    for text in resume.lines:
+        lines.add(text, depth)
+    if resume.handler is not None:
+        lines.add("except BaseException as error:", 1)
+        lines.add(_continue(resume.handler, namespace), 2)
+    for outcome in resume.outcomes:
+        if outcome.condition is not None:
+            lines.add(f"if {outcome.condition}:")
+            lines.add(_continue(outcome, namespace), 2)
+        else:
+            lines.add(_continue(outcome, namespace))
+
+
+def _continue(outcome: Outcome, namespace: dict[str, Any]) -> str:
+    verb = "leave" if outcome.leaves else "Continue"
+    namespace[verb] = NativeWay() if outcome.leaves else Continue
+    name = f"position{sum(key.startswith('position') for key in namespace)}"
+    namespace[name] = outcome.position
+    slots = ", ".join(outcome.slots) + ("," if len(outcome.slots) == 1 else "")
+    return f"return {verb}({name}, ({slots}))"

@@ -1,0 +1,175 @@
+"""Where a segment starts: a call, or a stack of frames that a break left behind.
+
+Enters: what the driver knows before it compiles. Leaves: `State`, the argument of `capture`.
+Invariant: a `Start` or `Position` holds no user value: values are the slots, in the order that
+`slot_names` gives; two points with equal `key` have the same slots.
+
+    Position(f @ 12 [x, y | print])     two variables and one stack position are slots
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from windfall.frontend.words import words
+from windfall.ir.node import Region
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """A call of `target` with `count` positional arguments and these keywords: the slots."""
+
+    target: Any
+    count: int
+    keywords: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the positional arguments, for people
+
+    @property
+    def key(self) -> Any:
+        """Equal for calls of one form."""
+        return (self.count, self.keywords)
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Names of the slots, each an identifier that stands once."""
+        names = [
+            self.names[index] if index < len(self.names) else f"argument{index}"
+            for index in range(self.count)
+        ]
+        return distinct((*names, *self.keywords))
+
+    @property
+    def name(self) -> str:
+        """What is called."""
+        return getattr(self.target, "__qualname__", None) or type(self.target).__qualname__
+
+    def __str__(self) -> str:
+        return f"call {self.name}({', '.join(self.slot_names)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameShape:
+    """A frame without its values. `variables` are those that have a slot; `stack` says for each
+    position whether it has a slot (else it is NULL). `last` is the instruction being executed in a
+    frame that waits for its callee, `ip` the one to go on with."""
+
+    code: CodeType
+    globals: dict[str, Any]
+    builtins: Mapping[str, Any]
+    ip: int
+    last: int
+    phase: int
+    variables: tuple[int, ...]
+    stack: tuple[bool, ...]
+    discard: bool
+    region: Region | None
+    variable_names: tuple[str, ...]
+
+    @property
+    def key(self) -> Any:
+        """Equal for frames of one shape; the position keeps alive what is compared by address."""
+        return (
+            id(self.code),
+            id(self.globals),
+            self.ip,
+            self.last,
+            self.phase,
+            self.variables,
+            self.stack,
+            self.discard,
+            self.region,
+        )
+
+    def slot_names(self) -> list[str]:
+        """Names of this frame's slots."""
+        names = [self.variable_names[index] for index in self.variables]
+        return names + [f"stack{i}" for i, present in enumerate(self.stack) if present]
+
+    def __str__(self) -> str:
+        variables = ", ".join(self.variable_names[index] for index in self.variables)
+        stack = " ".join("slot" if present else "NULL" for present in self.stack)
+        return f"{self.code.co_name} @ {self.ip} [{variables} | {stack}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Position:
+    """A stack of frames, outermost first. Where `handled`, the last slot is the exception that is
+    being handled."""
+
+    frames: tuple[FrameShape, ...]
+    handled: bool = False
+    key: Any = field(default=None)
+    slot_names: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (*(frame.key for frame in self.frames), self.handled))
+        names = [name for frame in self.frames for name in frame.slot_names()]
+        if self.handled:
+            names.append("handled")
+        object.__setattr__(self, "slot_names", distinct(tuple(names)))
+
+    @property
+    def name(self) -> str:
+        """The innermost function."""
+        return self.frames[-1].code.co_qualname
+
+    def __str__(self) -> str:
+        return " > ".join(map(str, self.frames)) + (" handling" if self.handled else "")
+
+
+Point = Start | Position
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A point and example values of its slots. The values are looked at during the capture, and
+    not kept by what it returns."""
+
+    point: Point
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was learnt from earlier captures; only grows."""
+
+    dynamic: frozenset[str] = frozenset()  # sources whose integers are known to vary
+    budget: int = 400_000  # bytecodes of one capture
+    idle: int = 500  # jumps backward with no operation on tensors in between
+    depth: int = 200  # inlined calls on top of each other
+
+
+class Continue:
+    """What a segment returns that ended in a break: where to go on, with which slots."""
+
+    __slots__ = ("position", "slots")
+
+    def __init__(self, position: Position, slots: tuple[Any, ...]) -> None:
+        self.position = position
+        self.slots = slots
+
+
+def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Identifiers made from `names`, no two alike."""
+    seen: set[str] = set()
+    result = []
+    for name in names:
+        name = name if name.isidentifier() else "".join(c if c.isalnum() else "_" for c in name)
+        name = name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+        unique, number = name, 1
+        while unique in seen or unique in _RESERVED:
+            unique, number = f"{name}_{number}", number + 1
+        seen.add(unique)
+        result.append(unique)
+    return tuple(result)
+
+
+# Names that generated source uses for itself.
+_RESERVED = words("graph Continue leave error traceback") | frozenset(
+    (*keyword.kwlist, *dir(builtins))
+)

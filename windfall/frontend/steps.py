@@ -1,0 +1,502 @@
+"""The one step that runs natively at a break, as Python source.
+
+Enters: the instruction that could not be captured, and the names of the values on the stack.
+Leaves: lines that do it on real values, the stack after it, and where the program may go next. One
+row for each opcode that can break: `@native("NAME")`. Invariant: a row does exactly what CPython
+does for that instruction.
+
+    BINARY_OP +     v0 = x + y
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from windfall.errors import InternalError
+from windfall.frontend.bytecode import Instruction
+from windfall.frontend.opcodes.operators import SYMBOLS
+
+NULL_NAME = "NULL"
+
+
+@dataclass(slots=True)
+class Writer:
+    """The names on the stack of the innermost frame, and the lines so far."""
+
+    stack: list[str]
+    kw_names: tuple[str, ...]
+    fresh: Callable[[str], str]
+    known: Callable[[Any, str], str]
+    variables: dict[int, str]  # names of variables that are bound
+    globals: str
+    handled: str | None
+    lines: list[str] = field(default_factory=list)
+    raises: bool = False  # nothing comes after it
+    # Where to go on: (condition, instruction, stack). The last has no condition.
+    outcomes: list[tuple[str | None, int, list[str]]] = field(default_factory=list)
+
+    def pop(self) -> str:
+        """The top of the stack."""
+        return self.stack.pop()
+
+    def take(self, count: int) -> list[str]:
+        """Several, in the order in which they were pushed."""
+        start = len(self.stack) - count
+        items = self.stack[start:]
+        del self.stack[start:]
+        return items
+
+    def push(self, name: str) -> None:
+        """Push a name."""
+        self.stack.append(name)
+
+    def result(self, text: str) -> str:
+        """Evaluate, and push."""
+        name = self.fresh("r")
+        self.lines.append(f"{name} = {text}")
+        self.stack.append(name)
+        return name
+
+    def line(self, text: str) -> None:
+        """A statement."""
+        self.lines.append(text)
+
+    def goto(self, condition: str | None, target: int) -> None:
+        """Go on at `target`, where the condition holds."""
+        self.outcomes.append((condition, target, list(self.stack)))
+
+
+Step = Callable[[Writer, Instruction], None]
+NATIVE: dict[str, Step] = {}
+
+
+def native(*names: str) -> Callable[[Step], Step]:
+    """A row: how these instructions are done on real values."""
+
+    def register(step: Step) -> Step:
+        for name in names:
+            assert name not in NATIVE, f"{name} has two native forms"
+            NATIVE[name] = step
+        return step
+
+    return register
+
+
+def write_step(writer: Writer, instruction: Instruction) -> None:
+    """The lines and outcomes of one native instruction."""
+    step = NATIVE.get(instruction.name)
+    if step is None:
+        raise InternalError(f"{instruction.name} has no native form")
+    step(writer, instruction)
+    if not writer.outcomes and not writer.raises:
+        writer.goto(None, instruction.index + 1)
+
+
+# ---------------------------------------------------------------------------------------- calls
+
+
+@native("CALL")
+def _call(writer: Writer, instruction: Instruction) -> None:
+    arguments = writer.take(instruction.argument)
+    function, under = writer.pop(), writer.pop()
+    if under != NULL_NAME:
+        arguments.insert(0, function)
+        function = under
+    names = writer.kw_names
+    split = len(arguments) - len(names)
+    shown = arguments[:split]
+    shown += [f"{key}={value}" for key, value in zip(names, arguments[split:], strict=True)]
+    writer.result(f"{function}({', '.join(shown)})")
+
+
+@native("CALL_FUNCTION_EX")
+def _call_function_ex(writer: Writer, instruction: Instruction) -> None:
+    keywords = f", **{writer.pop()}" if instruction.argument & 1 else ""
+    arguments, function = writer.pop(), writer.pop()
+    writer.pop()
+    writer.result(f"{function}(*{arguments}{keywords})")
+
+
+@native("LOAD_ATTR")
+def _load_attr(writer: Writer, instruction: Instruction) -> None:
+    writer.result(f"{_operand(writer.pop())}.{instruction.value}")
+
+
+@native("LOAD_METHOD")
+def _load_method(writer: Writer, instruction: Instruction) -> None:
+    owner = writer.pop()
+    writer.push(NULL_NAME)
+    writer.result(f"{_operand(owner)}.{instruction.value}")
+
+
+@native("STORE_ATTR")
+def _store_attr(writer: Writer, instruction: Instruction) -> None:
+    owner, value = writer.pop(), writer.pop()
+    writer.line(f"{_operand(owner)}.{instruction.value} = {value}")
+
+
+@native("DELETE_ATTR")
+def _delete_attr(writer: Writer, instruction: Instruction) -> None:
+    writer.line(f"del {_operand(writer.pop())}.{instruction.value}")
+
+
+def _operand(text: str) -> str:
+    return text if text.isidentifier() else f"({text})"
+
+
+# ------------------------------------------------------------------------------------- operators
+
+
+@native("BINARY_OP")
+def _binary_op(writer: Writer, instruction: Instruction) -> None:
+    right, left = writer.pop(), writer.pop()
+    symbol = SYMBOLS[instruction.argument]
+    if symbol.endswith("="):
+        name = writer.result(left)
+        writer.line(f"{name} {symbol} {right}")
+    else:
+        writer.result(f"{_operand(left)} {symbol} {_operand(right)}")
+
+
+@native("UNARY_POSITIVE", "UNARY_NEGATIVE", "UNARY_INVERT", "UNARY_NOT")
+def _unary(writer: Writer, instruction: Instruction) -> None:
+    symbols = {"POSITIVE": "+", "NEGATIVE": "-", "INVERT": "~", "NOT": "not "}
+    symbol = symbols[instruction.name.removeprefix("UNARY_")]
+    writer.result(f"{symbol}{_operand(writer.pop())}")
+
+
+@native("COMPARE_OP")
+def _compare_op(writer: Writer, instruction: Instruction) -> None:
+    right, left = writer.pop(), writer.pop()
+    writer.result(f"{_operand(left)} {dis.cmp_op[instruction.argument]} {_operand(right)}")
+
+
+@native("IS_OP")
+def _is_op(writer: Writer, instruction: Instruction) -> None:
+    right, left = writer.pop(), writer.pop()
+    writer.result(f"{left} is {'not ' if instruction.argument else ''}{right}")
+
+
+@native("CONTAINS_OP")
+def _contains_op(writer: Writer, instruction: Instruction) -> None:
+    container, item = writer.pop(), writer.pop()
+    writer.result(f"{item} {'not ' if instruction.argument else ''}in {container}")
+
+
+@native("BINARY_SUBSCR")
+def _binary_subscr(writer: Writer, instruction: Instruction) -> None:
+    key, owner = writer.pop(), writer.pop()
+    writer.result(f"{_operand(owner)}[{key}]")
+
+
+@native("STORE_SUBSCR")
+def _store_subscr(writer: Writer, instruction: Instruction) -> None:
+    key, owner, value = writer.pop(), writer.pop(), writer.pop()
+    writer.line(f"{_operand(owner)}[{key}] = {value}")
+
+
+@native("DELETE_SUBSCR")
+def _delete_subscr(writer: Writer, instruction: Instruction) -> None:
+    key, owner = writer.pop(), writer.pop()
+    writer.line(f"del {_operand(owner)}[{key}]")
+
+
+@native("GET_LEN")
+def _get_len(writer: Writer, instruction: Instruction) -> None:
+    writer.result(f"len({writer.stack[-1]})")
+
+
+# --------------------------------------------------------------------------------------- control
+
+
+@native(
+    "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE",
+    "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE",
+)  # fmt: skip
+def _pop_jump_if(writer: Writer, instruction: Instruction) -> None:
+    name = _truth(writer, writer.pop())
+    wanted = name if instruction.name.endswith("TRUE") else f"not {name}"
+    writer.goto(wanted, instruction.target)
+    writer.goto(None, instruction.index + 1)
+
+
+def _truth(writer: Writer, value: str) -> str:
+    """The truth is asked for here, where what it raises is caught."""
+    name = writer.fresh("r")
+    writer.line(f"{name} = True if {value} else False")
+    return name
+
+
+@native("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+def _jump_if_or_pop(writer: Writer, instruction: Instruction) -> None:
+    name = _truth(writer, writer.stack[-1])
+    wanted = name if "TRUE" in instruction.name else f"not {name}"
+    writer.goto(wanted, instruction.target)
+    writer.pop()
+    writer.goto(None, instruction.index + 1)
+
+
+@native("GET_ITER")
+def _get_iter(writer: Writer, instruction: Instruction) -> None:
+    writer.result(f"iter({writer.pop()})")
+
+
+@native("FOR_ITER")
+def _for_iter(writer: Writer, instruction: Instruction) -> None:
+    """END tells exhaustion from an item; no iterator of the user can give it."""
+    from windfall.frontend.values.iterator import END
+
+    iterator = writer.stack[-1]
+    end = writer.known(END, "END")
+    name = writer.result(f"next({iterator}, {end})")
+    writer.pop()
+    writer.pop()
+    writer.goto(f"{name} is {end}", instruction.target)
+    writer.push(iterator)
+    writer.push(name)
+    writer.goto(None, instruction.index + 1)
+
+
+# ---------------------------------------------------------------------------------------- build
+
+
+@native("BUILD_SET")
+def _build_set(writer: Writer, instruction: Instruction) -> None:
+    items = writer.take(instruction.argument)
+    writer.result("{" + ", ".join(items) + "}" if items else "set()")
+
+
+@native("BUILD_MAP")
+def _build_map(writer: Writer, instruction: Instruction) -> None:
+    items = writer.take(2 * instruction.argument)
+    pairs = zip(items[::2], items[1::2], strict=True)
+    writer.result("{" + ", ".join(f"{key}: {value}" for key, value in pairs) + "}")
+
+
+@native("BUILD_CONST_KEY_MAP")
+def _build_const_key_map(writer: Writer, instruction: Instruction) -> None:
+    keys = writer.pop()
+    items = writer.take(instruction.argument)
+    writer.result(f"dict(zip({keys}, ({', '.join(items)},)))")
+
+
+@native("BUILD_STRING")
+def _build_string(writer: Writer, instruction: Instruction) -> None:
+    items = writer.take(instruction.argument)
+    writer.result(f"''.join(({', '.join(items)},))")
+
+
+@native("FORMAT_VALUE")
+def _format_value(writer: Writer, instruction: Instruction) -> None:
+    flags = instruction.argument
+    specification = writer.pop() if flags & 4 else "''"
+    value = writer.pop()
+    convert = {0: "", 1: "str", 2: "repr", 3: "ascii"}[flags & 3]
+    writer.result(f"format({convert}({value}), {specification})")
+
+
+@native("LIST_APPEND")
+def _list_append(writer: Writer, instruction: Instruction) -> None:
+    item = writer.pop()
+    writer.line(f"{writer.stack[-instruction.argument]}.append({item})")
+
+
+@native("SET_ADD")
+def _set_add(writer: Writer, instruction: Instruction) -> None:
+    item = writer.pop()
+    writer.line(f"{writer.stack[-instruction.argument]}.add({item})")
+
+
+@native("MAP_ADD")
+def _map_add(writer: Writer, instruction: Instruction) -> None:
+    value, key = writer.pop(), writer.pop()
+    writer.line(f"{writer.stack[-instruction.argument]}[{key}] = {value}")
+
+
+@native("LIST_EXTEND")
+def _list_extend(writer: Writer, instruction: Instruction) -> None:
+    items = writer.pop()
+    writer.line(f"{writer.stack[-instruction.argument]}.extend({items})")
+
+
+@native("SET_UPDATE", "DICT_UPDATE")
+def _update(writer: Writer, instruction: Instruction) -> None:
+    items = writer.pop()
+    writer.line(f"{writer.stack[-instruction.argument]}.update({items})")
+
+
+@native("DICT_MERGE")
+def _dict_merge(writer: Writer, instruction: Instruction) -> None:
+    """A keyword given twice raises as a call does."""
+    items = writer.pop()
+    target = writer.stack[-instruction.argument]
+    writer.line(f"{target}.update(dict(**{target}, **{items}))")
+
+
+@native("LIST_TO_TUPLE")
+def _list_to_tuple(writer: Writer, instruction: Instruction) -> None:
+    writer.result(f"tuple({writer.pop()})")
+
+
+@native("UNPACK_SEQUENCE")
+def _unpack_sequence(writer: Writer, instruction: Instruction) -> None:
+    value = writer.pop()
+    names = [writer.fresh("r") for _ in range(instruction.argument)]
+    target = ", ".join(names) + "," if names else "[]"
+    writer.line(f"{target} = {value}")
+    for name in reversed(names):
+        writer.push(name)
+
+
+@native("UNPACK_EX")
+def _unpack_ex(writer: Writer, instruction: Instruction) -> None:
+    value = writer.pop()
+    before, after = instruction.argument & 0xFF, instruction.argument >> 8
+    names = [writer.fresh("r") for _ in range(before + 1 + after)]
+    shown = [f"*{name}" if index == before else name for index, name in enumerate(names)]
+    writer.line(f"{', '.join(shown)}, = {value}")
+    for name in reversed(names):
+        writer.push(name)
+
+
+# -------------------------------------------------------------------- exceptions, with, imports
+
+
+@native("RAISE_VARARGS")
+def _raise_varargs(writer: Writer, instruction: Instruction) -> None:
+    writer.raises = True
+    if instruction.argument == 0:
+        writer.line(f"raise {writer.handled}" if writer.handled else "raise")
+        return
+    cause = f" from {writer.pop()}" if instruction.argument == 2 else ""
+    writer.line(f"raise {writer.pop()}{cause}")
+
+
+@native("RERAISE")
+def _reraise(writer: Writer, instruction: Instruction) -> None:
+    writer.raises = True
+    writer.line(f"raise {writer.pop()}")
+
+
+@native("CHECK_EXC_MATCH")
+def _check_exc_match(writer: Writer, instruction: Instruction) -> None:
+    classes = writer.pop()
+    writer.result(f"issubclass(type({writer.stack[-1]}), {classes})")
+
+
+@native("BEFORE_WITH")
+def _before_with(writer: Writer, instruction: Instruction) -> None:
+    manager = writer.pop()
+    enter, leave = writer.fresh("r"), writer.fresh("r")
+    writer.line(f"{enter} = type({manager}).__enter__")
+    method = writer.known(_bind, "bind")
+    writer.line(f"{leave} = {method}(type({manager}).__exit__, {manager})")
+    writer.push(leave)
+    writer.result(f"{method}({enter}, {manager})()")
+
+
+def _bind(function: Any, owner: Any) -> Any:
+    """A special method as `with` binds it."""
+    return function.__get__(owner) if hasattr(function, "__get__") else function
+
+
+@native("WITH_EXCEPT_START")
+def _with_except_start(writer: Writer, instruction: Instruction) -> None:
+    exception, leave = writer.stack[-1], writer.stack[-4]
+    writer.result(f"{leave}(type({exception}), {exception}, {exception}.__traceback__)")
+
+
+@native("IMPORT_NAME")
+def _import_name(writer: Writer, instruction: Instruction) -> None:
+    names, level = writer.pop(), writer.pop()
+    space = writer.globals
+    writer.result(f"__import__({instruction.value!r}, {space}, None, {names}, {level})")
+
+
+@native("IMPORT_FROM")
+def _import_from(writer: Writer, instruction: Instruction) -> None:
+    name = instruction.value
+    module = writer.stack[-1]
+    writer.result(f"{writer.known(_imported, 'imported')}({module}, {name!r})")
+
+
+def _imported(module: Any, name: str) -> Any:
+    """`from module import name`."""
+    import sys
+
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        full = f"{module.__name__}.{name}"
+        if full in sys.modules:
+            return sys.modules[full]
+        where = getattr(module, "__file__", None) or "unknown location"
+        text = f"cannot import name {name!r} from {module.__name__!r} ({where})"
+        raise ImportError(text, name=module.__name__, path=where) from None
+
+
+@native("LOAD_BUILD_CLASS")
+def _load_build_class(writer: Writer, instruction: Instruction) -> None:
+    writer.result("__build_class__")
+
+
+@native("LOAD_GLOBAL")
+def _load_global(writer: Writer, instruction: Instruction) -> None:
+    """Only where the name is missing: it raises."""
+    if instruction.argument & 1:
+        writer.push(NULL_NAME)
+    look = writer.known(_global, "read_global")
+    writer.result(f"{look}({writer.globals}, {instruction.value!r})")
+
+
+def _global(space: dict[str, Any], name: str) -> Any:
+    """A global or builtin by name."""
+    import builtins
+
+    if name in space:
+        return space[name]
+    found = vars(builtins).get(name, NULL_NAME)
+    if found is NULL_NAME:
+        raise NameError(f"name {name!r} is not defined", name=name)
+    return found
+
+
+@native("DELETE_GLOBAL")
+def _delete_global(writer: Writer, instruction: Instruction) -> None:
+    look = writer.known(_global, "read_global")
+    writer.line(f"{look}({writer.globals}, {instruction.value!r})")
+    writer.line(f"del {writer.globals}[{instruction.value!r}]")
+
+
+@native("LOAD_FAST", "DELETE_FAST")
+def _unbound_local(writer: Writer, instruction: Instruction) -> None:
+    """Only where the variable is unbound: it raises."""
+    name = instruction.value
+    text = f"cannot access local variable {name!r} where it is not associated with a value"
+    writer.raises = True
+    writer.line(f"raise UnboundLocalError({text!r})")
+
+
+@native("LOAD_DEREF", "DELETE_DEREF")
+def _load_deref(writer: Writer, instruction: Instruction) -> None:
+    """A cell that may be empty."""
+    cell = writer.variables[instruction.argument]
+    look = writer.known(_cell_contents, "read_cell")
+    text = f"{look}({cell}, {instruction.value!r})"
+    if instruction.name == "LOAD_DEREF":
+        writer.result(text)
+    else:
+        writer.line(text)
+        writer.line(f"del {cell}.cell_contents")
+
+
+def _cell_contents(cell: Any, name: str) -> Any:
+    """What a cell holds, or the error that reading it raises."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        text = f"cannot access free variable {name!r} where it is not associated with a value"
+        raise NameError(text + " in enclosing scope", name=name) from None

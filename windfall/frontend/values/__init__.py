@@ -1,0 +1,1 @@
+"""The kinds of symbolic Python objects; `base.py` first, then `wrap.py`."""

@@ -1,0 +1,420 @@
+"""Rules for Python's own builtins: one row each.
+
+Enters: calls of `len`, `isinstance`, `getattr`, `zip`… Leaves: values. What needs Python code of
+the user (keys of `sorted`, `__len__` of objects) is done by a polyfill: a Python function of
+`polyfills/` that is interpreted in its place.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.constant import fold
+from windfall.frontend.values.function import Cell
+from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Class, Object, Super, find
+from windfall.frontend.values.sequence import List, Slice, Tuple
+from windfall.frontend.values.tensor import Tensor
+from windfall.ir.guard import ABSENT
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+
+def exactly(arguments: Arguments, keywords: Keywords, least: int, most: int, name: str) -> None:
+    """Misfits are raised natively."""
+    if keywords or not least <= len(arguments) <= most:
+        stop(ARGUMENTS, name)
+
+
+class KindMethod(Value):
+    """A method of a builtin kind, bound: `kind.call_method` has the rule."""
+
+    __slots__ = ("name", "owner")
+
+    def __init__(self, owner: Value, name: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.name = name
+
+    def python_type(self) -> type:
+        """A builtin method."""
+        return types.BuiltinMethodType
+
+    def describe(self) -> str:
+        """Owner and name."""
+        return f"{self.owner.describe()}.{self.name}"
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """Ask the owner."""
+        rule = _DUNDERS.get(self.name)
+        if rule is not None:
+            result: Value = rule(self.owner, machine, *arguments)
+            return result
+        return self.owner.call_method(machine, self.name, arguments, keywords)
+
+    def rebuild(self, recipe: Any) -> str:
+        """Read again."""
+        return f"{recipe.name(self.owner)}.{self.name}"
+
+
+def _next(owner: Value, machine: Machine) -> Value:
+    found = owner.advance(machine)
+    if found is None:
+        raise machine.raised(StopIteration())
+    return found
+
+
+_DUNDERS: dict[str, Any] = {
+    "__iter__": lambda owner, machine: owner.iterate(machine),
+    "__next__": _next,
+    "__len__": lambda owner, machine: owner.length(machine),
+    "__contains__": lambda owner, machine, item: owner.contains(machine, item),
+    "__getitem__": lambda owner, machine, key: owner.get_item(machine, key),
+}
+
+
+# ---------------------------------------------------------------------------------------- types
+
+
+@calls(isinstance)
+def _isinstance(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 2, 2, "isinstance")
+    value, classes = arguments
+    value.guard_type(machine)
+    return machine.literal(
+        any(_is_instance(machine, value, one) for one in _classes(machine, classes))
+    )
+
+
+def _classes(machine: Machine, value: Value) -> list[type]:
+    if isinstance(value, Class):
+        value.rely(machine)
+        return [value.real]
+    if isinstance(value, Tuple):
+        return [one for item in value.items(machine) for one in _classes(machine, item)]
+    if value.python_type() is types.UnionType:
+        real = getattr(value, "real", None)
+        return [one for one in getattr(real, "__args__", ()) if isinstance(one, type)]
+    stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}")
+
+
+_PLAIN_CHECKS = (type.__instancecheck__,)
+
+
+def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
+    kind = value.python_type()
+    if issubclass(kind, torch.Tensor):
+        if cls in (nn.Parameter, nn.Buffer) and kind is torch.Tensor:
+            real = value.real if isinstance(value, Tensor) else None
+            return real is not None and isinstance(real, cls)
+        if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
+            return isinstance(value.fake(machine), cls)
+    check = type(cls).__instancecheck__
+    if check in _PLAIN_CHECKS or type(cls).__module__ in ("abc", "torch.nn.parameter", "typing"):
+        return issubclass(kind, cls)
+    if type(cls).__module__ in ("enum", "torch._C", "torch"):
+        return issubclass(kind, cls)
+    stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
+
+
+@calls(issubclass)
+def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 2, 2, "issubclass")
+    value, classes = arguments
+    if not isinstance(value, Class):
+        stop(UNKNOWN_OPERATION, f"issubclass of {value.describe()}")
+    value.rely(machine)
+    return machine.literal(issubclass(value.real, tuple(_classes(machine, classes))))
+
+
+@calls(type)
+def _type(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 1, "type")
+    (value,) = arguments
+    value.guard_type(machine)
+    kind = value.python_type()
+    return machine.known(kind, kind.__qualname__)
+
+
+@calls(callable)
+def _callable(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 1, "callable")
+    (value,) = arguments
+    value.guard_type(machine)
+    has_call = find(value.python_type(), "__call__") is not ABSENT
+    return machine.literal(isinstance(value, Class) or has_call)
+
+
+@calls(super)
+def _super(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if not arguments:
+        frame = machine.frames[-1]
+        cell = frame.variables[frame.listing.variables.index("__class__")]
+        start = cell.get(machine) if isinstance(cell, Cell) else None
+        first = frame.variables[0]
+        owner = first.get(machine) if isinstance(first, Cell) else first
+    else:
+        exactly(arguments, keywords, 2, 2, "super")
+        start, owner = arguments
+    if not isinstance(start, Class) or owner is None:
+        stop(UNKNOWN_CALL, "super")
+    start.rely(machine)
+    return Super(start, owner)
+
+
+# ------------------------------------------------------------------------------------ attributes
+
+
+@calls(getattr)
+def _getattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 2, 3, "getattr")
+    if len(arguments) == 3:
+        return machine.polyfill("getattr_or", arguments)
+    return arguments[0].get_attribute(machine, arguments[1].as_constant(machine))
+
+
+@calls(hasattr)
+def _hasattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 2, 2, "hasattr")
+    return machine.polyfill("hasattr", arguments)
+
+
+@calls(object.__setattr__)
+def _object_setattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 3, 3, "object.__setattr__")
+    owner, name, value = arguments
+    if not isinstance(owner, Object):
+        stop(UNKNOWN_CALL, f"object.__setattr__ of {owner.describe()}")
+    owner.guard_type(machine)
+    owner.store_attribute(machine, name.as_constant(machine), value)
+    return machine.literal(None)
+
+
+@calls(setattr)
+def _setattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 3, 3, "setattr")
+    owner, name, value = arguments
+    owner.set_attribute(machine, name.as_constant(machine), value)
+    return machine.literal(None)
+
+
+@calls(delattr)
+def _delattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 2, 2, "delattr")
+    arguments[0].delete_attribute(machine, arguments[1].as_constant(machine))
+    return machine.literal(None)
+
+
+@calls(vars)
+def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 1, "vars")
+    return arguments[0].get_attribute(machine, "__dict__")
+
+
+@calls(object.__init__, nn.Module.__init_subclass__)
+def _object_init(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 1, "object.__init__")
+    return machine.literal(None)
+
+
+@calls(globals)
+def _globals(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    space = machine.frames[-1].globals
+    return machine.globals_dict(space, space.get("__name__", "globals"))
+
+
+@calls(locals, eval, exec, dir, breakpoint)
+def _frame_bound(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    stop(FRAME_BOUND, "a function that looks at its caller's frame")
+
+
+# ---------------------------------------------------------------------------------- containers
+
+
+@calls(len)
+def _len(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 1, "len")
+    return arguments[0].length(machine)
+
+
+@calls(iter)
+def _iter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 1, "iter")
+    return arguments[0].iterate(machine)
+
+
+@calls(next)
+def _next_call(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 2, "next")
+    iterator = arguments[0]
+    if not isinstance(iterator, Iterator):
+        if len(arguments) == 2:
+            return machine.polyfill("next_or", arguments)
+        return machine.call_special(iterator, "__next__", [])
+    found = iterator.advance(machine)
+    if found is None:
+        if len(arguments) == 1:
+            raise machine.raised(StopIteration())
+        return arguments[1]
+    return found
+
+
+def _collected(machine: Machine, arguments: Arguments, name: str) -> list[Value] | None:
+    """The items of the one argument; None: they must be asked for by a polyfill."""
+    if not arguments:
+        return []
+    source = arguments[0]
+    return (
+        None
+        if isinstance(source, Object) or machine.is_generator(source)
+        else source.unpack(machine)
+    )
+
+
+@calls(list)
+def _list(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 0, 1, "list")
+    items = _collected(machine, arguments, "list")
+    return List(items) if items is not None else machine.polyfill("list", arguments)
+
+
+@calls(tuple)
+def _tuple(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 0, 1, "tuple")
+    if arguments and type(arguments[0]) is Tuple:
+        return arguments[0]
+    items = _collected(machine, arguments, "tuple")
+    return Tuple(items) if items is not None else machine.polyfill("tuple", arguments)
+
+
+@calls(torch.Size)
+def _size(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 0, 1, "Size")
+    return fold(machine, torch.Size, arguments, keywords)
+
+
+@calls(dict)
+def _dict(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if len(arguments) > 1:
+        stop(ARGUMENTS, "dict")
+    made = Dict({})
+    made.update(machine, *arguments)
+    for name, value in keywords.items():
+        made.store(machine, name, value)
+    return made
+
+
+@calls(range)
+def _range(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 3, "range")
+    return fold(machine, range, arguments, keywords)
+
+
+@calls(slice)
+def _slice(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 3, "slice")
+    none = machine.literal(None)
+    parts = [none, arguments[0]] if len(arguments) == 1 else list(arguments)
+    parts += [none] * (3 - len(parts))
+    return Slice((parts[0], parts[1], parts[2]))
+
+
+@calls(enumerate)
+def _enumerate(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    start = keywords.get("start") or (arguments[1] if len(arguments) > 1 else machine.literal(0))
+    if not arguments or set(keywords) - {"start"}:
+        stop(ARGUMENTS, "enumerate")
+    inner = arguments[0].iterate(machine)
+    if not isinstance(inner, Iterator):
+        stop(UNKNOWN_CALL, f"enumerate of {arguments[0].describe()}")
+    return Enumerate(inner, start.as_constant(machine))
+
+
+@calls(zip)
+def _zip(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if keywords:
+        strict = keywords.get("strict")
+        if strict is None or len(keywords) > 1:
+            stop(ARGUMENTS, "zip")
+        if strict.as_constant(machine):
+            return machine.polyfill("zip_strict", [machine.tuple(arguments)])
+    inner = [one.iterate(machine) for one in arguments]
+    if not all(isinstance(one, Iterator) for one in inner):
+        stop(UNKNOWN_CALL, "zip of objects")
+    return Zip(inner)
+
+
+@calls(reversed)
+def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 1, "reversed")
+    (value,) = arguments
+    if isinstance(value, Object):
+        return machine.call_special(value, "__reversed__", [])
+    return machine.iterator(value.unpack(machine)[::-1])
+
+
+@calls(sum)
+def _sum(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.polyfill("sum", arguments, keywords)
+
+
+@calls(any)
+def _any(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.polyfill("any", arguments, keywords)
+
+
+@calls(all)
+def _all(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.polyfill("all", arguments, keywords)
+
+
+@calls(map)
+def _map(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.polyfill("map", arguments, keywords)
+
+
+@calls(filter)
+def _filter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.polyfill("filter", arguments, keywords)
+
+
+# ------------------------------------------------------------------------------------- scalars
+
+
+@calls(bool)
+def _bool(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 0, 1, "bool")
+    if not arguments:
+        return machine.literal(False)
+    if isinstance(arguments[0], Object):
+        return machine.polyfill("truth", arguments)
+    found = arguments[0].truth(machine)
+    assert isinstance(found, bool), "only objects ask their classes"
+    return machine.literal(found)
+
+
+def _folded(function: Any) -> None:
+    """A row for a function that is pure of constants."""
+
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        return fold(machine, function, arguments, keywords)
+
+    calls(function)(rule)
+
+
+for _function in (int, float, str, min, max, sorted, hash, abs, round, divmod, pow, repr, chr, ord):
+    _folded(_function)
+
+
+@calls(id)
+def _id(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    stop(UNKNOWN_CALL, "id")

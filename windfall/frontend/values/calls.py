@@ -1,0 +1,33 @@
+"""Callables with a rule of their own: one row each.
+
+Enters: `@calls(len)` rows of any file in this folder. Leaves: `CALLS`, asked before anything else
+is tried with a callable. A rule gets the machine, the positional and the keyword arguments, and
+answers a `Value` (or PENDING). Invariant: a rule that cannot do its work refuses (`stop`) before it
+has changed anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.values.base import Arguments, Keywords, Value
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+Rule = Callable[["Machine", Arguments, Keywords], Value]
+
+CALLS: dict[Any, Rule] = {}
+
+
+def calls(*callables: Any) -> Callable[[Rule], Rule]:
+    """A row: how a call of any of these is captured."""
+
+    def register(rule: Rule) -> Rule:
+        for one in callables:
+            assert one not in CALLS, f"{one} has two rules"
+            CALLS[one] = rule
+        return rule
+
+    return register

@@ -1,0 +1,257 @@
+"""Constants: numbers, strings, None, dtypes: immutable objects whose value is known.
+
+Enters: a literal, a folded result, or an argument. Leaves: guards `Equals` where the value of one
+from outside is relied upon. Invariant: operations on constants are done by Python itself, on the
+constants; what they raise is raised in the interpreted program.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.wrap import wraps, wraps_if
+from windfall.ir.guard import Equals
+from windfall.ir.source import Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "@": operator.matmul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+}
+IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.iadd,
+    "-": operator.isub,
+    "*": operator.imul,
+    "/": operator.itruediv,
+    "//": operator.ifloordiv,
+    "%": operator.imod,
+    "**": operator.ipow,
+    "@": operator.imatmul,
+    "&": operator.iand,
+    "|": operator.ior,
+    "^": operator.ixor,
+    "<<": operator.ilshift,
+    ">>": operator.irshift,
+}
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+    "not": operator.not_,
+}
+
+_LITERALS = (int, float, str, bytes, bool, type(None), complex, type(Ellipsis))
+CONSTANT_TYPES = (
+    *_LITERALS,
+    type(NotImplemented),
+    types.CodeType,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
+
+
+class Constant(Value):
+    """An immutable object that is known."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        """The exact class."""
+        return type(self.value)
+
+    def describe(self) -> str:
+        """The constant itself."""
+        return repr(self.value)[:60]
+
+    def is_constant(self) -> bool:
+        """Yes."""
+        return True
+
+    def as_constant(self, machine: Machine) -> Any:
+        """The object, relied upon."""
+        if self.source is not None:
+            self.guard(machine, "value", Equals(self.value))
+        return self.value
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Fields and methods of plain immutable objects."""
+        value = self.as_constant(machine)
+        try:
+            found = getattr(value, name)
+        except AttributeError as error:
+            raise machine.raised(error) from None
+        if isinstance(found, _METHODS):
+            return ConstantMethod(self, name)
+        return machine.literal(found)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """Methods of constants are pure."""
+        return fold(machine, getattr(self.as_constant(machine), name), arguments, keywords)
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Folded, with another constant."""
+        if not other.is_constant():
+            return None
+        return fold(machine, BINARY[operation], [self, other], {})
+
+    def unary(self, machine: Machine, operation: str) -> Value:
+        """Folded."""
+        return fold(machine, UNARY[operation], [self], {})
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Folded, with another constant."""
+        if not isinstance(other, Constant):
+            return None
+        return fold(machine, COMPARE[operation], [self, other], {})
+
+    def get_item(self, machine: Machine, key: Value) -> Value:
+        """A part of a string."""
+        if not key.is_constant():
+            stop(UNKNOWN_OPERATION, f"{self.describe()}[{key.describe()}]")
+        return fold(machine, operator.getitem, [self, key], {})
+
+    def contains(self, machine: Machine, item: Value) -> Value:
+        """Whether a string has a part."""
+        return fold(machine, operator.contains, [self, item], {})
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Known."""
+        return bool(self.as_constant(machine))
+
+    def length(self, machine: Machine) -> Value:
+        """Of a string."""
+        return fold(machine, len, [self], {})
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """The characters of a string."""
+        try:
+            return [machine.literal(one) for one in self.as_constant(machine)]
+        except TypeError as error:
+            raise machine.raised(error) from None
+
+    def iterate(self, machine: Machine) -> Value:
+        """Of a string."""
+        return machine.iterator(self.unpack(machine))
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A literal, or the object itself under a name."""
+        if isinstance(self.value, _LITERALS) and _prints_exactly(self.value):
+            return repr(self.value)
+        return recipe.known(self.value, type(self.value).__name__)
+
+
+def _prints_exactly(value: Any) -> bool:
+    if isinstance(value, float):
+        return value - value == 0.0
+    return not isinstance(value, complex)
+
+
+_METHODS = (types.BuiltinMethodType, types.MethodWrapperType, types.MethodType)
+
+
+class ConstantMethod(Value):
+    """A method bound to a constant: pure, so its calls are folded."""
+
+    __slots__ = ("name", "owner")
+
+    def __init__(self, owner: Constant, name: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.name = name
+
+    def python_type(self) -> type:
+        """A builtin method."""
+        return types.BuiltinMethodType
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """Folded."""
+        return self.owner.call_method(machine, self.name, arguments, keywords)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """The method, read again."""
+        return f"{recipe.name(self.owner)}.{self.name}"
+
+
+def fold(
+    machine: Machine,
+    function: Callable[..., Any],
+    arguments: Sequence[Value],
+    keywords: Mapping[str, Value],
+) -> Value:
+    """The result of a pure function of constants; what it raises, the program raises."""
+    for one in (*arguments, *keywords.values()):
+        if not one.is_constant():
+            name = getattr(function, "__name__", repr(function))
+            stop(UNKNOWN_CALL, f"{name} of {one.describe()}")
+    plain = [one.as_constant(machine) for one in arguments]
+    named = {name: one.as_constant(machine) for name, one in keywords.items()}
+    try:
+        result = function(*plain, **named)
+    except Exception as error:  # whatever a pure function raises is the program's exception
+        raise machine.raised(error) from None
+    return machine.literal(result)
+
+
+@wraps(*CONSTANT_TYPES)
+def _wrap_constant(machine: Machine, value: Any, source: Source | None) -> Value:
+    return Constant(value, source)
+
+
+class EnumMember(Constant):
+    """A member of an enumeration: one object, compared by identity."""
+
+    __slots__ = ()
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """The member under a name."""
+        return recipe.known(self.value, self.value.name)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """`name` and `value`; other attributes as of any object."""
+        if name in ("name", "value", "_name_", "_value_"):
+            return machine.literal(getattr(self.as_constant(machine), name))
+        member = self.as_constant(machine)
+        return machine.object_of(member, Known(member, str(member))).get_attribute(machine, name)
+
+
+@wraps_if(10, lambda value: isinstance(value, enum.Enum))
+def _wrap_enum(machine: Machine, value: Any, source: Source | None) -> Value:
+    return EnumMember(value, source)

@@ -1,0 +1,131 @@
+"""Exceptions: raised, caught and asked about inside the interpreted program.
+
+Enters: exceptions that the program creates, that folded operations raise, or that a native step
+raised. Leaves: for one that leaves the segment, its reconstruction. Invariant: an exception that no
+frame handles is never made here: the raising instruction runs natively instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, stop
+from windfall.frontend.values.base import Value
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.wrap import wraps_if
+from windfall.ir.source import Attribute, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+_LINKS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
+
+
+class Exception_(Object):
+    """An exception object. `links` are cause, context and whether the context is shown."""
+
+    __slots__ = ("arguments", "links")
+
+    def __init__(
+        self,
+        cls: Class,
+        arguments: Tuple | None,
+        source: Source | None = None,
+        real: BaseException | None = None,
+    ) -> None:
+        super().__init__(cls, source, real)
+        self.arguments = arguments
+        self.links: dict[str, Value] = {}
+
+    def attributes(self, machine: Machine) -> Dict | None:
+        """Created ones have a dictionary of their own."""
+        if self._attributes is None and self.source is None:
+            self._attributes = Dict({})
+        return super().attributes(machine)
+
+    def describe(self) -> str:
+        """The class."""
+        return self.cls.real.__qualname__
+
+    def args(self, machine: Machine) -> Tuple:
+        """`args`."""
+        if self.arguments is None:
+            assert self.real is not None and self.source is not None
+            found = machine.wrap(self.real.args, Attribute(self.source, "args"))
+            assert isinstance(found, Tuple)
+            self.arguments = found
+        return self.arguments
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """`args`, the links, then as any object."""
+        if name == "args":
+            self.guard_type(machine)
+            return self.args(machine)
+        if name in _LINKS:
+            return self._link(machine, name)
+        if name == "value" and issubclass(self.cls.real, StopIteration):
+            items = self.args(machine).items(machine)
+            return items[0] if items else machine.literal(None)
+        return super().get_attribute(machine, name)
+
+    def _link(self, machine: Machine, name: str) -> Value:
+        if name in self.links:
+            return self.links[name]
+        if self.source is not None and self.real is not None:
+            return machine.wrap(getattr(self.real, name), Attribute(self.source, name))
+        if name == "__traceback__":
+            stop(UNKNOWN_ATTRIBUTE, "the traceback of an exception that was not raised natively")
+        return machine.literal(False if name == "__suppress_context__" else None)
+
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        """Links of created exceptions are noted; all else as of any object."""
+        if name not in (*_LINKS, "args"):
+            super().set_attribute(machine, name, value)
+        elif self.source is not None or name in ("__traceback__", "args"):
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} = ...")
+        else:
+            self.link(machine, name, value)
+
+    def link(self, machine: Machine, name: str, value: Value) -> None:
+        """Set cause or context."""
+        before = self.links.get(name)
+        machine.undo(lambda: machine.restore(self.links, name, before))
+        self.links[name] = value
+        if self.source is not None:
+            machine.effects.add(f"{{}}.{name} = {{}}", self, value)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made without `__init__`, which has been interpreted; then its links."""
+        assert self.arguments is not None and self.arguments._items is not None
+        cls = recipe.name(self.cls)
+        items = ", ".join(recipe.name(one) for one in self.arguments._items)
+        if _plainly_made(self.cls.real):
+            name = recipe.bind(self, f"{cls}({items})")
+        else:
+            make = recipe.known(BaseException.__new__, "new_exception")
+            name = recipe.bind(self, f"{make}({cls}{', ' if items else ''}{items})")
+        for link, value in self.links.items():
+            recipe.later(f"{name}.{link} = {{}}", value)
+        if self._attributes is not None:
+            for key, value in self._attributes.present():
+                recipe.later(f"{name}.__dict__[{key!r}] = {{}}", value)
+        return name
+
+
+def _plainly_made(cls: type) -> bool:
+    """Whether `cls(*args)` runs no user code."""
+    return all(base.__flags__ & (1 << 8) for base in cls.__mro__)
+
+
+@wraps_if(60, lambda value: isinstance(value, BaseException))
+def _wrap_exception(machine: Machine, value: BaseException, source: Source | None) -> Value:
+    cls = machine.known(type(value), type(value).__qualname__)
+    assert isinstance(cls, Class)
+    if source is None:
+        args = machine.wrap(value.args, None)
+        assert isinstance(args, Tuple)
+        return Exception_(cls, args)
+    return machine.remember(value, Exception_(cls, None, source, value))

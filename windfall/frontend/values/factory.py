@@ -1,0 +1,272 @@
+"""What values and opcode handlers ask the machine to make: literals, iterators, exceptions, calls.
+
+Enters: Python objects and values. Leaves: values. `Machine` inherits this class, so that kinds need
+not import each other. Invariant: nothing made here has a source, except what is known for good.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend import polyfills
+from windfall.frontend.breaks import GENERATOR, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.policy import Treatment
+from windfall.frontend.values import module, torchapi  # noqa: F401  (rows of the tables)
+from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
+from windfall.frontend.values.builtin import KindMethod
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.exception import Exception_
+from windfall.frontend.values.function import Function, Method
+from windfall.frontend.values.iterator import ItemsIterator
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.ir.guard import LengthIs
+from windfall.ir.node import Region
+from windfall.ir.source import DictOf, Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Frame, Machine
+
+_NONE = Constant(None)
+_TRUE = Constant(True)
+_FALSE = Constant(False)
+
+
+Pair = tuple[Value, Value]
+
+
+class ValueFactory:
+    """The making half of `Machine`."""
+
+    _globals_dicts: dict[int, Dict]
+    frames: list[Frame]
+
+    wrap: Callable[..., Value]
+    known: Callable[[Any, str], Value]
+
+    @property
+    def _machine(self) -> Machine:
+        return self  # type: ignore[return-value]
+
+    # --------------------------------------------------------------------------------- constants
+
+    def literal(self, value: Any) -> Value:
+        """The value of a Python object that was computed here."""
+        if value is None:
+            return _NONE
+        if value is True:
+            return _TRUE
+        if value is False:
+            return _FALSE
+        return self.wrap(value, None)
+
+    def literal_or_known(self, value: Any, name: str) -> Value:
+        """A constant, or an object that is known for good."""
+        return self.wrap(value, None if isinstance(value, str | int) else Known(value, name))
+
+    def tuple(self, items: Sequence[Value]) -> Tuple:
+        """A tuple."""
+        return Tuple(list(items))
+
+    def created_dict(self, entries: Mapping[Any, Value]) -> Dict:
+        """A dict."""
+        return Dict(dict(entries))
+
+    # --------------------------------------------------------------------------------- iterators
+
+    def iterator(self, items: list[Value]) -> Value:
+        """Over items that are fixed now."""
+        return ItemsIterator(Tuple(items))
+
+    def iterate_sequence(self, owner: SequenceValue | Range) -> Value:
+        """Over a sequence as it is when asked."""
+        return ItemsIterator(owner)
+
+    def is_generator(self, value: Value) -> bool:
+        """Whether asking it for an item runs interpreted code."""
+        return False
+
+    # -------------------------------------------------------------------------------- exceptions
+
+    def raised(self, error: BaseException) -> Raised:
+        """The program raises this."""
+        made = self.wrap(error, None)
+        return Raised(made)
+
+    # ------------------------------------------------------------------------------ dictionaries
+
+    def instance_dict(self, real: Any, source: Source | None) -> Dict:
+        """The dictionary of an object."""
+        if real is None or source is None:
+            return Dict({})
+        found = self.wrap(real.__dict__, DictOf(source))
+        assert isinstance(found, Dict), "an instance dictionary is a dict"
+        return found
+
+    def globals_dict(self, space: dict[str, Any], name: str) -> Dict:
+        """The globals of a module."""
+        found = self._globals_dicts.get(id(space))
+        if found is None:
+            wrapped = self.wrap(space, Known(space, f"globals of {name}"))
+            if not isinstance(wrapped, Dict):
+                stop(UNKNOWN_OPERATION, f"globals of {name} are no plain dict")
+            wrapped.guarded = {"type"}  # the dict is known by itself
+            found = self._globals_dicts[id(space)] = wrapped
+        return found
+
+    def string_keyed(self, value: Value) -> Keywords:
+        """The items of `__kwdefaults__`, or of `**keywords`."""
+        if isinstance(value, Dict):
+            items = value.load(self._machine).items()
+            if all(isinstance(key, str) for key, _ in items):
+                return {key: one for key, one in items if one is not None}
+        elif value.is_constant() and value.as_constant(self._machine) is None:
+            return {}
+        stop(UNKNOWN_OPERATION, f"keywords from {value.describe()}")
+
+    @staticmethod
+    def restore(entries: dict[Any, Value], key: Any, before: Value | None) -> None:
+        """Take back a write."""
+        if before is None:
+            entries.pop(key, None)
+        else:
+            entries[key] = before
+
+    def length_of(self, value: Value) -> int:
+        """The length of a container from outside, relied upon without looking into it."""
+        real = getattr(value, "real", None)
+        if value.source is None or real is None:
+            return int(value.length(self._machine).as_constant(self._machine))
+        if isinstance(value, Dict) and (value.whole or value.writes):
+            return len(value.load(self._machine))
+        value.guard_type(self._machine)
+        value.guard(self._machine, "length", LengthIs(len(real)))
+        return len(real)
+
+    # ------------------------------------------------------------------------------------- calls
+
+    def method(self, owner: Value, name: str) -> Value:
+        """A method of a builtin kind."""
+        return KindMethod(owner, name)
+
+    def push_call(
+        self,
+        function: Function,
+        variables: list[Value | None],
+        *,
+        discard: bool,
+        region: Region | None,
+    ) -> Value:
+        """A frame for a call of a Python function."""
+        from windfall.frontend.machine import Frame
+
+        machine = self._machine
+        space = function.globals.get("__builtins__", builtins)
+        names = space if isinstance(space, dict) else vars(space)
+        where = region or machine.region
+        frame = Frame(function.code, function.globals, names, variables, where, discard)
+        if frame.listing.is_generator:
+            stop(GENERATOR, function.qualname)
+        return machine.push(frame)
+
+    def polyfill(
+        self, name: str, arguments: Sequence[Value], keywords: Keywords | None = None
+    ) -> Value:
+        """Interpret a Python function of ours instead of a builtin."""
+        function = self.known(polyfills.TABLE[name], name)
+        assert isinstance(function, Function)
+        return function.inline(self._machine, list(arguments), keywords or {})
+
+    def call_special(self, owner: Value, name: str, arguments: Arguments) -> Value:
+        """Call a special method of an object."""
+        method = owner.dunder(self._machine, name) if isinstance(owner, Object) else None
+        if method is None:
+            stop(UNKNOWN_CALL, f"{owner.describe()}.{name}")
+        return method.call(self._machine, arguments, {})
+
+    def context_methods(self, manager: Value) -> Pair | None:
+        """`__enter__` and `__exit__` of a context manager, bound; None: they cannot be followed."""
+        if not isinstance(manager, Object):
+            return None
+        found = [manager.dunder(self._machine, name) for name in ("__enter__", "__exit__")]
+        enter, leave = found
+        for one in found:
+            if not isinstance(one, Method) or not isinstance(one.function, Function):
+                return None
+        return (enter, leave) if enter is not None and leave is not None else None
+
+    def class_attribute(self, owner: Value, cls: type, name: str) -> Value:
+        """A method that a builtin class gives to its instances."""
+        raw = find(cls, name)
+        return Method(self.known(raw, f"{cls.__qualname__}.{name}"), owner)
+
+    def object_of(self, real: Any, source: Source) -> Object:
+        """An object, seen as a plain instance of its class."""
+        cls = self.known(type(real), type(real).__qualname__)
+        assert isinstance(cls, Class)
+        return Object(cls, source, real)
+
+    def instantiate(self, cls: Class, arguments: Arguments, keywords: Keywords) -> Value:
+        """`cls(...)` for a class of the user."""
+        machine = self._machine
+        real = cls.real
+        if find(type(real), "__call__") is not find(type, "__call__"):
+            stop(UNKNOWN_CALL, f"{cls.describe()} has a metaclass with __call__")
+        if issubclass(real, BaseException):
+            return self._exception(cls, arguments, keywords)
+        if cls.find(machine, "__new__") is not find(object, "__new__") or not real.__flags__ & (
+            1 << 9
+        ):
+            stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
+        if getattr(real, "__abstractmethods__", None):
+            stop(UNKNOWN_CALL, f"{cls.describe()} is abstract")
+        made = Object(cls)
+        init = cls.find(machine, "__init__")
+        if init is find(object, "__init__"):
+            if arguments or keywords:
+                stop(UNKNOWN_CALL, f"{cls.describe()} takes no arguments")
+            return made
+        hook = cls.value_of(machine, "__init__", init)
+        if not isinstance(hook, Function) or not self.frames:
+            stop(UNKNOWN_CALL, f"{cls.describe()}.__init__")
+        hook.inline(machine, [made, *arguments], keywords, discard=True)
+        return made
+
+    def _exception(self, cls: Class, arguments: Arguments, keywords: Keywords) -> Value:
+        machine = self._machine
+        made = Exception_(cls, Tuple(list(arguments)))
+        init = cls.find(machine, "__init__")
+        new = cls.find(machine, "__new__")
+        if getattr(new, "__objclass__", None) or isinstance(new, staticmethod):
+            stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
+        hook = cls.value_of(machine, "__init__", init)
+        if isinstance(hook, Function):
+            hook.inline(machine, [made, *arguments], keywords, discard=True)
+        elif keywords:
+            stop(UNKNOWN_CALL, f"{cls.describe()} with keywords")
+        return made
+
+    def torch_call(
+        self, kind: str, target: Any, arguments: Sequence[Value], keywords: Mapping[str, Value]
+    ) -> Value:
+        """Put a call of torch into the graph."""
+        return torchapi.torch_call(self._machine, kind, target, arguments, keywords)
+
+    def torch_fold(
+        self, name: str, arguments: Sequence[Value], keywords: Mapping[str, Value]
+    ) -> Value:
+        """Ask a tensor method about types."""
+        return torchapi.torch_fold(self._machine, name, arguments, keywords)
+
+    def treated(
+        self, how: Treatment, function: Any, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """A call as the policy says."""
+        return torchapi.treated(self._machine, how, function, arguments, keywords)
+
+    def contains_by_equality(self, container: Value, item: Value) -> Value:
+        """`item in container`, comparing one by one in interpreted code."""
+        return self.polyfill("contains", [container, item])

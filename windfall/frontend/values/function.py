@@ -1,0 +1,432 @@
+"""Python functions, bound methods and closure cells.
+
+Enters: functions of the user (with a source) and those that the program defines (created). Leaves:
+a pushed frame for each call. Invariant: what an inlined function's behaviour depends on is relied
+upon: its code, globals, and those defaults and cells that are read.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.breaks import ARGUMENTS, GENERATOR, UNKNOWN_ATTRIBUTE, stop
+from windfall.frontend.bytecode import decode
+from windfall.frontend.policy import Treatment, treatment
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import CALLS
+from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.wrap import wraps
+from windfall.frontend.words import words
+from windfall.ir.guard import IdentityIs
+from windfall.ir.node import Region
+from windfall.ir.source import Attribute, CellContents, Item, Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+    from windfall.frontend.values.mapping import Dict
+
+
+class Cell(Value):
+    """A closure cell. `contents` None: empty, or not looked into yet."""
+
+    __slots__ = ("contents", "loaded", "real")
+
+    def __init__(
+        self,
+        contents: Value | None,
+        source: Source | None = None,
+        real: types.CellType | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.contents = contents
+        self.real = real
+        self.loaded = source is None
+
+    def python_type(self) -> type:
+        """A cell."""
+        return types.CellType
+
+    def get(self, machine: Machine) -> Value | None:
+        """What it holds; None: nothing."""
+        if not self.loaded:
+            assert self.source is not None and self.real is not None
+            self.loaded = True
+            try:
+                self.contents = machine.wrap(self.real.cell_contents, CellContents(self.source))
+            except ValueError:  # an empty cell
+                stop(UNKNOWN_ATTRIBUTE, f"empty cell {self.source}")
+        return self.contents
+
+    def set(self, machine: Machine, value: Value | None) -> None:
+        """Write it (None: empty it)."""
+        before, loaded = self.contents, self.loaded
+
+        def restore() -> None:
+            self.contents, self.loaded = before, loaded
+
+        machine.undo(restore)
+        self.contents, self.loaded = value, True
+        if self.source is not None:
+            self.guard_type(machine)
+            if value is None:
+                machine.effects.add("del {}.cell_contents", self)
+            else:
+                machine.effects.add("{}.cell_contents = {}", self, value)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """`cell_contents`."""
+        found = self.get(machine) if name == "cell_contents" else None
+        return found if found is not None else super().get_attribute(machine, name)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made empty, then filled: a function in it may close over it."""
+        name = recipe.bind(self, f"{recipe.known(types.CellType, 'Cell')}()")
+        if self.contents is not None:
+            recipe.later(f"{name}.cell_contents = {{}}", self.contents)
+        return name
+
+
+class Function(Value):
+    """A Python function."""
+
+    __slots__ = (
+        "_attributes",
+        "_closure",
+        "_defaults",
+        "_keyword_defaults",
+        "annotations",
+        "code",
+        "globals",
+        "name",
+        "qualname",
+        "real",
+    )
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        globals: dict[str, Any],
+        source: Source | None = None,
+        real: types.FunctionType | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.code = code
+        self.globals = globals
+        self.real = real
+        self.name = code.co_name
+        self.qualname = code.co_qualname
+        self._defaults: list[Value] | None = None if real else []
+        self._keyword_defaults: Keywords | None = None if real else {}
+        self._closure: list[Cell] | None = None if real else []
+        self._attributes: Dict | None = None
+        self.annotations: Value | None = None
+
+    @classmethod
+    def created(
+        cls,
+        code: types.CodeType,
+        globals: dict[str, Any],
+        defaults: list[Value],
+        keyword_defaults: Keywords,
+        closure: list[Cell],
+    ) -> Function:
+        """A function that the program defines."""
+        made = cls(code, globals)
+        made._defaults = defaults
+        made._keyword_defaults = keyword_defaults
+        made._closure = closure
+        return made
+
+    def python_type(self) -> type:
+        """A function."""
+        return types.FunctionType
+
+    def describe(self) -> str:
+        """Its name."""
+        return f"function {self.qualname}"
+
+    def key(self, machine: Machine) -> Any:
+        """Hashed by identity."""
+        return self
+
+    def attributes(self, machine: Machine) -> Dict:
+        """The function's own dictionary."""
+        if self._attributes is None:
+            self._attributes = machine.instance_dict(self.real, self.source)
+        return self._attributes
+
+    # ------------------------------------------------------------------------- what calls rely on
+
+    def rely(self, machine: Machine) -> None:
+        """Rely on code and globals."""
+        if self.source is None or (self.guarded is not None and "code" in self.guarded):
+            return
+        if self.guarded is None:
+            self.guarded = set()
+        self.guarded.add("code")
+        reason = f"{self.qualname} is inlined"
+        machine.add_guard(Attribute(self.source, "__code__"), IdentityIs(self.code), reason)
+        if not isinstance(self.source, Known):
+            where = Attribute(self.source, "__globals__")
+            machine.add_guard(where, IdentityIs(self.globals), reason)
+
+    def defaults(self, machine: Machine) -> list[Value]:
+        """Defaults of the last positional parameters."""
+        if self._defaults is None:
+            assert self.real is not None and self.source is not None
+            found = machine.wrap(self.real.__defaults__, Attribute(self.source, "__defaults__"))
+            if self.real.__defaults__ is None:
+                found.as_constant(machine)  # relies on there being none
+            self._defaults = found.unpack(machine) if isinstance(found, Tuple) else []
+        return self._defaults
+
+    def keyword_defaults(self, machine: Machine) -> Keywords:
+        """Defaults of keyword-only parameters."""
+        if self._keyword_defaults is None:
+            assert self.real is not None and self.source is not None
+            source = Attribute(self.source, "__kwdefaults__")
+            found = machine.wrap(self.real.__kwdefaults__, source)
+            self._keyword_defaults = machine.string_keyed(found)
+        return self._keyword_defaults
+
+    def closure(self, machine: Machine) -> list[Cell]:
+        """The cells of its free variables."""
+        if self._closure is None:
+            assert self.real is not None and self.source is not None
+            source = Attribute(self.source, "__closure__")
+            cells = self.real.__closure__ or ()
+            self._closure = []
+            for index, cell in enumerate(cells):
+                value = machine.wrap(cell, Item(source, index))
+                assert isinstance(value, Cell)
+                self._closure.append(value)
+        return self._closure
+
+    # ------------------------------------------------------------------------------- operations
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """A special rule, the graph, or inlined."""
+        if self.real is not None:
+            rule = CALLS.get(self.real)
+            if rule is not None:
+                self.guard(machine, "identity", IdentityIs(self.real))
+                return rule(machine, arguments, keywords)
+            how = treatment(self.real)
+            if how is not Treatment.INLINE:
+                self.guard(machine, "identity", IdentityIs(self.real))
+                return machine.treated(how, self.real, arguments, keywords)
+        return self.inline(machine, arguments, keywords)
+
+    def inline(
+        self,
+        machine: Machine,
+        arguments: Arguments,
+        keywords: Keywords,
+        *,
+        discard: bool = False,
+        region: Region | None = None,
+    ) -> Value:
+        """Push a frame; the result lands on the stack of the caller."""
+        listing = decode(self.code)
+        if listing.is_coroutine:
+            stop(GENERATOR, self.qualname)
+        self.rely(machine)
+        variables: list[Value | None] = [None] * len(listing.variables)
+        self._bind(machine, variables, arguments, keywords)
+        for index, cell in zip(listing.free, self.closure(machine), strict=True):
+            variables[index] = cell
+        return machine.push_call(self, variables, discard=discard, region=region)
+
+    def _bind(
+        self,
+        machine: Machine,
+        variables: list[Value | None],
+        arguments: Arguments,
+        keywords: Keywords,
+    ) -> None:
+        """Arguments to parameters, as the interpreter does; misfits are raised natively."""
+        code = self.code
+        count = code.co_argcount
+        total = count + code.co_kwonlyargcount
+        variables[: min(count, len(arguments))] = arguments[:count]
+        extra = arguments[count:]
+        flags = code.co_flags
+        if flags & inspect.CO_VARARGS:
+            variables[total] = Tuple(list(extra))
+        elif extra:
+            stop(ARGUMENTS, f"{self.qualname} takes {count} positional arguments")
+        rest = self._bind_keywords(variables, keywords, total)
+        if flags & inspect.CO_VARKEYWORDS:
+            at = total + bool(flags & inspect.CO_VARARGS)
+            variables[at] = machine.created_dict(rest)
+        elif rest:
+            stop(ARGUMENTS, f"{self.qualname} got unexpected {', '.join(rest)}")
+        self._fill_defaults(machine, variables, count, total)
+
+    def _bind_keywords(
+        self, variables: list[Value | None], keywords: Keywords, total: int
+    ) -> Keywords:
+        if not keywords:
+            return {}
+        code = self.code
+        names = code.co_varnames[:total]
+        rest: Keywords = {}
+        for name, value in keywords.items():
+            try:
+                index = names.index(name, code.co_posonlyargcount)
+            except ValueError:
+                rest[name] = value
+                continue
+            if variables[index] is not None:
+                stop(ARGUMENTS, f"{self.qualname} got multiple values for {name}")
+            variables[index] = value
+        return rest
+
+    def _fill_defaults(
+        self, machine: Machine, variables: list[Value | None], count: int, total: int
+    ) -> None:
+        if None in variables[:count]:
+            defaults = self.defaults(machine)
+            first = count - len(defaults)
+            for index in range(count):
+                if variables[index] is None:
+                    if index < first:
+                        stop(ARGUMENTS, f"{self.qualname} misses {self.code.co_varnames[index]}")
+                    variables[index] = defaults[index - first]
+        for index in range(count, total):
+            if variables[index] is None:
+                name = self.code.co_varnames[index]
+                found = self.keyword_defaults(machine).get(name)
+                if found is None:
+                    stop(ARGUMENTS, f"{self.qualname} misses {name}")
+                variables[index] = found
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Plain fields, then the function's dictionary."""
+        if name in ("__name__", "__qualname__") and self.source is None:
+            return machine.literal(self.name if name == "__name__" else self.qualname)
+        if name in _FIELDS:
+            if self.real is None or self.source is None:
+                if name == "__code__":
+                    return machine.literal(self.code)
+                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+            return machine.wrap(getattr(self.real, name), Attribute(self.source, name))
+        found = self.attributes(machine).lookup(machine, name)
+        if found is not None:
+            return found
+        if hasattr(types.FunctionType, name):
+            return machine.class_attribute(self, types.FunctionType, name)
+        raise machine.raised(AttributeError(f"'function' object has no attribute '{name}'"))
+
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        """In the function's dictionary; its fields are written natively."""
+        if hasattr(types.FunctionType, name):
+            if self.source is None and name in ("__name__", "__qualname__"):
+                setattr(self, name.strip("_"), value.as_constant(machine))
+                return
+            if self.source is None and name == "__doc__":
+                return
+        if hasattr(types.FunctionType, name):
+            super().set_attribute(machine, name, value)
+        self.attributes(machine).store(machine, name, value)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made anew from code, globals, defaults and cells."""
+        cells = self._closure or []
+        closure = ", ".join(recipe.name(one) for one in cells)
+        defaults = ", ".join(recipe.name(one) for one in self._defaults or [])
+        made = recipe.bind(
+            self,
+            f"{recipe.known(types.FunctionType, 'Function')}("
+            f"{recipe.known(self.code, self.code.co_name + '_code')}, "
+            f"{recipe.known(self.globals, 'globals_of_' + self.code.co_name)}, {self.name!r}, "
+            f"({defaults + ',' if defaults else ''}) or None, "
+            f"({closure + ',' if closure else ''}))",
+        )
+        if self._keyword_defaults:
+            parts = ", ".join(f"{k!r}: {recipe.name(v)}" for k, v in self._keyword_defaults.items())
+            recipe.line(f"{made}.__kwdefaults__ = {{{parts}}}")
+        if self.qualname != self.name:
+            recipe.line(f"{made}.__qualname__ = {self.qualname!r}")
+        if self.annotations is not None:
+            recipe.line(f"{made}.__annotations__ = {recipe.name(self.annotations)}")
+        if self._attributes is not None:
+            for name, value in self._attributes.present():
+                recipe.later(f"{made}.{name} = {{}}", value)
+        return made
+
+
+_FIELDS = words("""
+    __code__ __defaults__ __kwdefaults__ __closure__ __globals__ __name__ __qualname__
+    __module__ __doc__ __annotations__
+""")
+
+
+class Method(Value):
+    """A function bound to an object."""
+
+    __slots__ = ("function", "owner")
+
+    def __init__(self, function: Value, owner: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+        self.owner = owner
+
+    def python_type(self) -> type:
+        """A method."""
+        return types.MethodType
+
+    def describe(self) -> str:
+        """As its function."""
+        return f"method {self.function.describe()}"
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """The function, with the object before the other arguments."""
+        self.guard_type(machine)
+        return self.function.call(machine, [self.owner, *arguments], keywords)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Its parts, else as the function."""
+        self.guard_type(machine)
+        if name == "__self__":
+            return self.owner
+        if name == "__func__":
+            return self.function
+        return self.function.get_attribute(machine, name)
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Equal where function and object are the same."""
+        if isinstance(other, Method) and operation in ("==", "!="):
+            same = self.function is other.function and self.owner is other.owner
+            return machine.literal(same == (operation == "=="))
+        return None
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Bound anew."""
+        bind = recipe.known(types.MethodType, "Method")
+        return f"{bind}({recipe.name(self.function)}, {recipe.name(self.owner)})"
+
+
+@wraps(types.FunctionType)
+def _wrap_function(machine: Machine, value: types.FunctionType, source: Source | None) -> Value:
+    source = source or Known(value, value.__qualname__)
+    made = Function(value.__code__, value.__globals__, source, value)
+    made.name, made.qualname = value.__name__, value.__qualname__
+    return machine.remember(value, made)
+
+
+@wraps(types.CellType)
+def _wrap_cell(machine: Machine, value: types.CellType, source: Source | None) -> Value:
+    source = source or Known(value, "cell")
+    return machine.remember(value, Cell(None, source, value))
+
+
+@wraps(types.MethodType)
+def _wrap_method(machine: Machine, value: types.MethodType, source: Source | None) -> Value:
+    source = source or Known(value, value.__qualname__)
+    function = machine.wrap(value.__func__, Attribute(source, "__func__"))
+    owner = machine.wrap(value.__self__, Attribute(source, "__self__"))
+    return machine.remember(value, Method(function, owner, source))

@@ -1,0 +1,223 @@
+"""Iterators that the program makes over things whose items are known.
+
+Enters: `iter` of sequences, dicts, ranges; `zip`, `enumerate`, `reversed`. Leaves: items.
+Invariant: an iterator that lives on after the segment is rebuilt as a real one, at its present
+place; one that comes from outside is advanced natively.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.breaks import FOREIGN_ITERATOR, stop
+from windfall.frontend.values.base import Value
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.sequence import Range, SequenceValue
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.source import Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+
+class _End:
+    """What a polyfill answers in place of an item where there is none left."""
+
+    def __repr__(self) -> str:
+        return "END"
+
+
+END = _End()
+
+
+@wraps(_End)
+def _wrap_end(machine: Machine, value: Any, source: Source | None) -> Value:
+    return Constant(value, source)
+
+
+class Iterator(Value):
+    """What iterators have in common."""
+
+    __slots__ = ()
+
+    def iterate(self, machine: Machine) -> Value:
+        """Itself."""
+        return self
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """What is left, consumed."""
+        items = []
+        while (item := self.advance(machine)) is not None:
+            items.append(item)
+        return items
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """An iterator is true."""
+        return True
+
+    def key(self, machine: Machine) -> Any:
+        """Hashed by identity."""
+        return self
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """`__next__` and `__iter__`."""
+        if name in ("__next__", "__iter__"):
+            return machine.method(self, name)
+        return super().get_attribute(machine, name)
+
+
+class ItemsIterator(Iterator):
+    """Over items that are known; over a list it sees what is appended meanwhile."""
+
+    __slots__ = ("done", "index", "owner")
+
+    def __init__(self, owner: SequenceValue | Range, index: int = 0) -> None:
+        super().__init__()
+        self.owner = owner
+        self.index = index
+        self.done = False
+
+    def python_type(self) -> type:
+        """The iterator's class, by that of what it goes over."""
+        return type(iter(self.owner.python_type()(*([1] if type(self.owner) is Range else []))))
+
+    def advance(self, machine: Machine) -> Value | None:
+        """The next item."""
+        found = self._peek(machine)
+        before = self.done
+
+        def restore() -> None:
+            self.done = before
+            if found is not None:
+                self.index -= 1
+
+        machine.undo(restore)
+        if found is None:
+            self.done = True
+        else:
+            self.index += 1
+        return found
+
+    def _peek(self, machine: Machine) -> Value | None:
+        if self.done:
+            return None
+        if isinstance(self.owner, Range):
+            plain: range = self.owner.as_constant(machine)
+            return machine.literal(plain[self.index]) if self.index < len(plain) else None
+        items = self.owner.items(machine)
+        return items[self.index] if self.index < len(items) else None
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A real iterator at the same place."""
+        if self.done:
+            return "iter(())"
+        name = recipe.bind(self, f"iter({recipe.name(self.owner)})")
+        if self.index:
+            recipe.line(f"{name}.__setstate__({self.index})")
+        return name
+
+
+class Enumerate(Iterator):
+    """`enumerate`."""
+
+    __slots__ = ("count", "inner")
+
+    def __init__(self, inner: Value, count: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.count = count
+
+    def python_type(self) -> type:
+        """`enumerate`."""
+        return enumerate
+
+    def advance(self, machine: Machine) -> Value | None:
+        """A pair."""
+        item = self.inner.advance(machine)
+        if item is None:
+            return None
+        number = machine.literal(self.count)
+
+        def restore() -> None:
+            self.count -= 1
+
+        machine.undo(restore)
+        self.count += 1
+        return machine.tuple([number, item])
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """From the present count."""
+        return f"enumerate({recipe.name(self.inner)}, {self.count})"
+
+
+class Zip(Iterator):
+    """`zip`, not strict."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: list[Value]) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def python_type(self) -> type:
+        """`zip`."""
+        return zip
+
+    def advance(self, machine: Machine) -> Value | None:
+        """A tuple."""
+        items = []
+        for one in self.inner:
+            item = one.advance(machine)
+            if item is None:
+                return None
+            items.append(item)
+        return machine.tuple(items) if items else None
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Of the inner iterators."""
+        return f"zip({', '.join(map(recipe.name, self.inner))})"
+
+
+class ForeignIterator(Iterator):
+    """An iterator from outside: only itself knows where it stands."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source | None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        """The iterator's class."""
+        return type(self.real)
+
+    def advance(self, machine: Machine) -> Value | None:
+        """Natively."""
+        stop(FOREIGN_ITERATOR, self.describe())
+
+
+ITERATOR_TYPES: tuple[type, ...] = (
+    type(iter([])),
+    type(iter(())),
+    type(iter({})),
+    type(iter({}.values())),
+    type(iter({}.items())),
+    type(iter(set())),
+    type(iter("")),
+    type(iter(range(0))),
+    type(iter(range(1 << 1000))),
+    type(reversed([])),
+    zip,
+    enumerate,
+    map,
+    filter,
+    types.GeneratorType,
+)
+
+
+@wraps(*ITERATOR_TYPES)
+def _wrap_iterator(machine: Machine, value: Any, source: Source | None) -> Value:
+    assert source is not None
+    return machine.remember(value, ForeignIterator(value, source))

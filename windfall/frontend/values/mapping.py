@@ -1,0 +1,437 @@
+"""Dictionaries: literals, arguments, globals of modules, instance dictionaries.
+
+Enters: dicts. Leaves: guards on the keys that were asked for, entries of the effect log. Invariant:
+a dict from outside is looked into key by key; only iterating or counting relies on all its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.guard import HasKey, KeysAre
+from windfall.ir.source import Item, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+_PLAIN = (str, int, bool, float, bytes, type(None), complex)
+
+
+def is_plain_key(key: Any) -> bool:
+    """Whether a key may stand in a source: constant, hashed without user code."""
+    if isinstance(key, tuple):
+        return all(is_plain_key(one) for one in key)
+    return type(key) in _PLAIN
+
+
+class Dict(Value):
+    """A dict. `entries` are the known present items by key; complete where `whole`. Before that,
+    `writes` is what the program did, in order, and a None in `entries` says: absent."""
+
+    __slots__ = ("entries", "keys", "real", "whole", "writes")
+    made_of: type = dict
+
+    def __init__(
+        self,
+        entries: dict[Any, Value | None] | None = None,
+        source: Source | None = None,
+        real: dict[Any, Any] | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.entries: dict[Any, Value | None] = entries if entries is not None else {}
+        self.keys: dict[Any, Value] = {}  # the keys as values, where they are no plain constants
+        self.real = real
+        self.whole = source is None
+        self.writes: list[tuple[Any, Value | None]] = []
+
+    def python_type(self) -> type:
+        """The exact class."""
+        return self.made_of
+
+    # ---------------------------------------------------------------------------------- reading
+
+    def lookup(self, machine: Machine, key: Any) -> Value | None:
+        """The item at a key (as `Value.key` gives it), or None."""
+        if self.whole or key in self.entries:
+            return self.entries.get(key)
+        assert self.real is not None and self.source is not None
+        if not is_plain_key(key):
+            return self.load(machine).get(key)
+        self.guard_type(machine)
+        if key in self.real:
+            found = self.entries[key] = machine.wrap(self.real[key], Item(self.source, key))
+            return found
+        self.guard(machine, ("absent", key), HasKey(key, False))
+        self.entries[key] = None
+        return None
+
+    def load(self, machine: Machine) -> dict[Any, Value | None]:
+        """All items, in order."""
+        if not self.whole:
+            assert self.real is not None and self.source is not None
+            if not all(is_plain_key(key) for key in self.real):
+                stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
+            self.guard_type(machine)
+            self.guard(machine, "keys", KeysAre(tuple(self.real)))
+            source, known = self.source, self.entries
+            written = {key for key, _ in self.writes}
+            whole: dict[Any, Value | None] = {}
+            for key, value in self.real.items():
+                if key in known and key not in written:
+                    whole[key] = known[key]
+                else:
+                    whole[key] = machine.wrap(value, Item(source, key))
+            for key, written_value in self.writes:
+                if written_value is None:
+                    whole.pop(key, None)
+                else:
+                    whole[key] = written_value
+            self.entries, self.whole = whole, True
+        return self.entries
+
+    def present(self) -> Iterable[tuple[Any, Value]]:
+        """Known items."""
+        return [(key, value) for key, value in self.entries.items() if value is not None]
+
+    def key_value(self, machine: Machine, key: Any) -> Value:
+        """A key as a value."""
+        return self.keys.get(key) or (key if isinstance(key, Value) else machine.literal(key))
+
+    def key_values(self, machine: Machine) -> list[Value]:
+        """All keys."""
+        return [self.key_value(machine, key) for key in self.load(machine)]
+
+    def item_values(self, machine: Machine) -> list[Value]:
+        """All items."""
+        return [value for value in self.load(machine).values() if value is not None]
+
+    def is_constant(self) -> bool:
+        """Whether all is constant."""
+        return self.whole and all(
+            value is not None and value.is_constant() and not isinstance(key, Value)
+            for key, value in self.entries.items()
+        )
+
+    def as_constant(self, machine: Machine) -> Any:
+        """A plain copy."""
+        entries = self.load(machine).items()
+        return {key: value.as_constant(machine) for key, value in entries if value is not None}
+
+    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
+        """A dict of arguments."""
+        parts = {
+            key: value.graph_argument(machine)
+            for key, value in self.load(machine).items()
+            if value is not None and isinstance(key, str)
+        }
+        return {k: v[0] for k, v in parts.items()}, {k: v[1] for k, v in parts.items()}
+
+    # ---------------------------------------------------------------------------------- writing
+
+    def store(self, machine: Machine, key: Any, value: Value | None) -> None:
+        """Write (None: delete) at a key, and log it if the dict existed before."""
+        entries, writes = self.entries, len(self.writes)
+        existed, before = key in entries, entries.get(key)
+        order = list(entries) if self.whole and value is None else None
+
+        def restore() -> None:
+            del self.writes[writes:]
+            if existed:
+                entries[key] = before
+            else:
+                entries.pop(key, None)
+            if order is not None:
+                copy = {name: entries[name] for name in order}
+                entries.clear()
+                entries.update(copy)
+
+        machine.undo(restore)
+        if self.whole and value is None:
+            entries.pop(key, None)
+        else:
+            entries[key] = value
+        if not self.whole:
+            self.writes.append((key, value))
+        if self.source is not None:
+            self.guard_type(machine)
+            shown = self.key_value(machine, key)
+            if value is None:
+                machine.effects.add("del {}[{}]", self, shown)
+            else:
+                machine.effects.add("{}[{}] = {}", self, shown, value)
+
+    def set_item(self, machine: Machine, key: Value, value: Value) -> None:
+        """`self[key] = value`."""
+        plain = key.key(machine)
+        if not is_plain_key(plain):
+            self.load(machine)
+            self.keys.setdefault(plain, key)
+        self.store(machine, plain, value)
+
+    def delete_item(self, machine: Machine, key: Value) -> None:
+        """`del self[key]`."""
+        plain = key.key(machine)
+        if self.lookup(machine, plain) is None:
+            raise machine.raised(KeyError(plain))
+        self.store(machine, plain, None)
+
+    # ------------------------------------------------------------------------------- operations
+
+    def get_item(self, machine: Machine, key: Value) -> Value:
+        """`self[key]`."""
+        plain = key.key(machine)
+        found = self.lookup(machine, plain)
+        if found is None:
+            if isinstance(plain, Value):
+                stop(UNKNOWN_OPERATION, "KeyError of an object")
+            raise machine.raised(KeyError(plain))
+        return found
+
+    def contains(self, machine: Machine, item: Value) -> Value:
+        """`key in self`."""
+        plain = item.key(machine)
+        found = self.lookup(machine, plain)
+        if found is not None and not self.whole and found.source is not None:
+            self.guard(machine, ("present", plain), HasKey(plain, True))
+        return machine.literal(found is not None)
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Whether there are items."""
+        return bool(self.load(machine))
+
+    def length(self, machine: Machine) -> Value:
+        """How many items."""
+        return machine.literal(len(self.load(machine)))
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """Its keys."""
+        return self.key_values(machine)
+
+    def iterate(self, machine: Machine) -> Value:
+        """Over its keys."""
+        return machine.iterator(self.key_values(machine))
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Methods."""
+        if name in DICT_METHODS:
+            return machine.method(self, name)
+        if hasattr(dict, name):
+            stop(UNKNOWN_OPERATION, f"dict.{name}")
+        raise machine.raised(AttributeError(f"'dict' object has no attribute '{name}'"))
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """A row of DICT_METHODS."""
+        method = DICT_METHODS.get(name)
+        if method is None:
+            stop(UNKNOWN_OPERATION, f"dict.{name}")
+        return method(self, machine, *arguments, **keywords)
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Equality where it is known."""
+        if not isinstance(other, Dict) or operation not in ("==", "!="):
+            return None
+        mine, others = self.load(machine), other.load(machine)
+        if mine.keys() != others.keys():
+            return machine.literal(operation == "!=")
+        if all(others[key] is value for key, value in mine.items()):
+            return machine.literal(operation == "==")
+        if self.is_constant() and other.is_constant():
+            same = self.as_constant(machine) == other.as_constant(machine)
+            return machine.literal(same == (operation == "=="))
+        return None
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """`|` of two dicts."""
+        if operation == "|" and isinstance(other, Dict):
+            merged = self.copied(machine)
+            merged.update(machine, other)
+            return merged
+        return None
+
+    def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """`|=`."""
+        if operation == "|" and isinstance(other, Dict):
+            self.update(machine, other)
+            return self
+        return None
+
+    # --------------------------------------------------------------------------------- methods
+
+    def get(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
+        """`get`."""
+        plain = key.key(machine)
+        found = self.lookup(machine, plain)
+        return found if found is not None else default or machine.literal(None)
+
+    def copied(self, machine: Machine) -> Dict:
+        """A new dict with the same items."""
+        made = Dict(dict(self.load(machine)))
+        made.keys = dict(self.keys)
+        return made
+
+    def update(self, machine: Machine, other: Value | None = None, **keywords: Value) -> Value:
+        """`update`."""
+        if isinstance(other, Dict):
+            for key, value in list(other.load(machine).items()):
+                self.set_item(machine, other.key_value(machine, key), _there(value))
+        elif other is not None:
+            for pair in other.unpack(machine):
+                parts = pair.unpack(machine)
+                if len(parts) != 2:
+                    stop(UNKNOWN_OPERATION, "dict.update of other than pairs")
+                self.set_item(machine, parts[0], parts[1])
+        for name, value in keywords.items():
+            self.store(machine, name, value)
+        return machine.literal(None)
+
+    def take(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
+        """`pop`."""
+        plain = key.key(machine)
+        found = self.lookup(machine, plain)
+        if found is None:
+            if default is None:
+                raise machine.raised(KeyError(plain))
+            return default
+        self.store(machine, plain, None)
+        return found
+
+    def take_last(self, machine: Machine) -> Value:
+        """`popitem`."""
+        entries = self.load(machine)
+        if not entries:
+            raise machine.raised(KeyError("popitem(): dictionary is empty"))
+        key, value = next(reversed(entries.items()))
+        shown = self.key_value(machine, key)
+        self.store(machine, key, None)
+        return machine.tuple([shown, _there(value)])
+
+    def set_default(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
+        """`setdefault`."""
+        found = self.lookup(machine, key.key(machine))
+        if found is None:
+            found = default or machine.literal(None)
+            self.set_item(machine, key, found)
+        return found
+
+    def clear(self, machine: Machine) -> Value:
+        """`clear`."""
+        for key in list(self.load(machine)):
+            self.store(machine, key, None)
+        return machine.literal(None)
+
+    def view_keys(self, machine: Machine) -> Value:
+        """`keys`."""
+        return DictView(self, "keys")
+
+    def view_values(self, machine: Machine) -> Value:
+        """`values`."""
+        return DictView(self, "values")
+
+    def view_items(self, machine: Machine) -> Value:
+        """`items`."""
+        return DictView(self, "items")
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A display; one that holds itself is filled after it was made."""
+
+        def display() -> str:
+            parts = (
+                f"{recipe.key(self, key)}: {recipe.name(value)}" for key, value in self.present()
+            )
+            return "{" + ", ".join(parts) + "}"
+
+        return recipe.container(self, "{}", display, "{}.update({})")
+
+
+def _there(value: Value | None) -> Value:
+    assert value is not None, "a whole dict has no absent items"
+    return value
+
+
+DICT_METHODS: dict[str, Callable[..., Value]] = {
+    "get": Dict.get,
+    "copy": Dict.copied,
+    "update": Dict.update,
+    "pop": Dict.take,
+    "popitem": Dict.take_last,
+    "setdefault": Dict.set_default,
+    "clear": Dict.clear,
+    "keys": Dict.view_keys,
+    "values": Dict.view_values,
+    "items": Dict.view_items,
+    "__contains__": Dict.contains,
+    "__getitem__": Dict.get_item,
+    "__len__": Dict.length,
+    "__iter__": Dict.iterate,
+}
+
+_VIEW_TYPES = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
+
+
+class DictView(Value):
+    """`keys()`, `values()` or `items()`."""
+
+    __slots__ = ("kind", "owner")
+
+    def __init__(self, owner: Dict, kind: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.kind = kind
+
+    def python_type(self) -> type:
+        """The view's class."""
+        return _VIEW_TYPES[self.kind]
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """What it shows now."""
+        if self.kind == "keys":
+            return self.owner.key_values(machine)
+        if self.kind == "values":
+            return self.owner.item_values(machine)
+        pairs = zip(self.owner.key_values(machine), self.owner.item_values(machine), strict=True)
+        return [machine.tuple(list(pair)) for pair in pairs]
+
+    def iterate(self, machine: Machine) -> Value:
+        """Over what it shows now."""
+        return machine.iterator(self.unpack(machine))
+
+    def length(self, machine: Machine) -> Value:
+        """How many items."""
+        return self.owner.length(machine)
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Whether there are items."""
+        return self.owner.truth(machine)
+
+    def contains(self, machine: Machine, item: Value) -> Value:
+        """Of keys only."""
+        if self.kind == "keys":
+            return self.owner.contains(machine, item)
+        return super().contains(machine, item)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Methods of views."""
+        if name in ("__iter__", "__len__", "__contains__"):
+            return machine.method(self, name)
+        stop(UNKNOWN_OPERATION, f"dict view .{name}")
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Asked of the dict."""
+        return f"{recipe.name(self.owner)}.{self.kind}()"
+
+
+@wraps(dict)
+def _wrap_dict(machine: Machine, value: dict[Any, Any], source: Source | None) -> Value:
+    if source is None:
+        entries: dict[Any, Value | None] = {
+            key: machine.wrap(one, None) for key, one in value.items()
+        }
+        return Dict(entries)
+    return machine.remember(value, Dict(None, source, value))

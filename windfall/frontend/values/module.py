@@ -1,0 +1,128 @@
+"""`nn.Module`: parameters become graph inputs, calls are inlined and open a region.
+
+Enters: modules of the user. Leaves: reads through `__dict__`, `_parameters`, `_buffers`, `_modules`
+and the class, in `nn.Module`'s order. Invariant: hooks are never skipped: a module that has any is
+called by interpreting torch's own `__call__`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from windfall.frontend.breaks import ATTRIBUTE_WRITE, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.function import Function, Method
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.wrap import wraps_if
+from windfall.ir.source import Item, Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_GLOBAL_HOOKS = tuple(
+    f"_global_{kind}" for kind in
+    ("backward_pre_hooks", "backward_hooks", "forward_hooks", "forward_pre_hooks")
+)  # fmt: skip
+_CALL = find(nn.Module, "__call__")
+_GETATTR = find(nn.Module, "__getattr__")
+_SETATTR = find(nn.Module, "__setattr__")
+_MODULE_GLOBALS: dict[str, Any] = vars(sys.modules[nn.Module.__module__])
+
+
+def module_path(source: Source | None) -> str:
+    """The path of a module from the root: the keys under `_modules` on the way to it."""
+    parts: list[str] = []
+    while source is not None:
+        if isinstance(source, Item) and isinstance(source.of, Item) and source.of.key == "_modules":
+            parts.append(str(source.key))
+        source = source.base
+    return ".".join(reversed(parts))
+
+
+class Module(Object):
+    """An `nn.Module`."""
+
+    __slots__ = ()
+
+    def registry(self, machine: Machine, name: str) -> Dict | None:
+        """`_parameters`, `_buffers` or `_modules`."""
+        attributes = self.attributes(machine)
+        found = attributes.lookup(machine, name) if attributes is not None else None
+        return found if isinstance(found, Dict) else None
+
+    def fallback(self, machine: Machine, name: str) -> Value:
+        """As `nn.Module.__getattr__`."""
+        if self.cls.find(machine, "__getattr__") is not _GETATTR:
+            return super().fallback(machine, name)
+        for registry in _REGISTRIES:
+            items = self.registry(machine, registry)
+            found = items.lookup(machine, name) if items is not None else None
+            if found is not None:
+                return found
+        text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
+        raise machine.raised(AttributeError(text))
+
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        """Plain attributes and buffers; registering parameters and modules happens natively."""
+        self.guard_type(machine)
+        if self.cls.find(machine, "__setattr__") is not _SETATTR:
+            super().set_attribute(machine, name, value)
+            return
+        if isinstance(value, Module) or issubclass(value.python_type(), nn.Parameter):
+            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} registers a {value.describe()}")
+        for registry in ("_parameters", "_modules"):
+            items = self.registry(machine, registry)
+            if items is not None and items.lookup(machine, name) is not None:
+                stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} in {registry}")
+        buffers = self.registry(machine, "_buffers")
+        if buffers is not None and buffers.lookup(machine, name) is not None:
+            if not isinstance(value, Tensor):
+                stop(ATTRIBUTE_WRITE, f"buffer {self.describe()}.{name}")
+            buffers.store(machine, name, value)
+            return
+        self.store_attribute(machine, name, value)
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """`forward`, where no hook is in the way; else torch's own `__call__`, interpreted."""
+        self.guard_type(machine)
+        call = self.cls.find(machine, "__call__")
+        if call is not _CALL or self._has_hooks(machine):
+            return super().call(machine, arguments, keywords)
+        forward = self.get_attribute(machine, "forward")
+        if isinstance(forward, Method) and isinstance(forward.function, Function):
+            region = machine.enter_region(module_path(self.source), self.cls.real.__name__)
+            function, inner = forward.function, [forward.owner, *arguments]
+            return function.inline(machine, inner, keywords, region=region)
+        return forward.call(machine, arguments, keywords)
+
+    def _has_hooks(self, machine: Machine) -> bool:
+        attributes = self.attributes(machine)
+        assert attributes is not None
+        compiled = attributes.lookup(machine, "_compiled_call_impl")
+        if compiled is not None and compiled.as_constant(machine) is not None:
+            return True
+        for name in _HOOKS:
+            hooks = attributes.lookup(machine, name)
+            if hooks is None or machine.length_of(hooks):
+                return True
+        space = machine.globals_dict(_MODULE_GLOBALS, nn.Module.__module__)
+        for name in _GLOBAL_HOOKS:
+            hooks = space.lookup(machine, name)
+            if hooks is None or machine.length_of(hooks):
+                return True
+        return False
+
+
+@wraps_if(40, lambda value: isinstance(value, nn.Module))
+def _wrap_module(machine: Machine, value: nn.Module, source: Source | None) -> Value:
+    cls = machine.known(type(value), type(value).__qualname__)
+    assert isinstance(cls, Class)
+    source = source or Known(value, type(value).__name__)
+    return machine.remember(value, Module(cls, source, value))

@@ -1,0 +1,625 @@
+"""Classes and their instances: attribute lookup as Python does it, without running user code.
+
+Enters: classes and objects of the user. Leaves: guards `Resolves` on what classes answer, reads and
+writes of instance dictionaries, pushed frames for properties, descriptors and dunders written in
+Python. Invariant: the order of lookup is `object.__getattribute__`'s.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.breaks import (
+    ATTRIBUTE_WRITE,
+    UNKNOWN_ATTRIBUTE,
+    UNKNOWN_CALL,
+    UNKNOWN_VALUE,
+    stop,
+)
+from windfall.frontend.policy import Treatment, treatment
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import CALLS
+from windfall.frontend.values.function import Function, Method
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.wrap import wraps, wraps_if
+from windfall.frontend.words import words
+from windfall.ir.guard import ABSENT, IdentityIs, Resolves
+from windfall.ir.source import Attribute, Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_SLOT_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
+
+
+def find(cls: type, name: str) -> Any:
+    """What a class answers for a name along its MRO, descriptors not called; or ABSENT."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return ABSENT
+
+
+def is_data_descriptor(raw: Any) -> bool:
+    """Whether it goes before the instance's dictionary."""
+    kind = type(raw)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+class Class(Value):
+    """A class from outside."""
+
+    __slots__ = ("_found", "real")
+
+    def __init__(self, real: type, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+        self._found: dict[str, Any] = {}
+
+    def python_type(self) -> type:
+        """The metaclass."""
+        return type(self.real)
+
+    def describe(self) -> str:
+        """Its name."""
+        return f"class {self.real.__qualname__}"
+
+    def rely(self, machine: Machine) -> None:
+        """Rely on its being this very class."""
+        if not isinstance(self.source, Known):
+            self.guard(machine, "identity", IdentityIs(self.real))
+
+    def key(self, machine: Machine) -> Any:
+        """Hashed by identity."""
+        self.rely(machine)
+        return self
+
+    def find(self, machine: Machine, name: str) -> Any:
+        """As `find`, relied upon."""
+        if name not in self._found:
+            found = self._found[name] = find(self.real, name)
+            if not self.real.__flags__ & _IMMUTABLE:
+                known = Known(self.real, self.real.__qualname__)
+                machine.add_guard(known, Resolves(name, found), "class attribute")
+        return self._found[name]
+
+    def value_of(self, machine: Machine, name: str, raw: Any) -> Value:
+        """What was found, as a value: `find` has relied on its identity."""
+        return machine.wrap(raw, _pinned(raw, f"{self.real.__qualname__}.{name}"))
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """`cls.name`: the class's own attributes, then those of the metaclass."""
+        self.rely(machine)
+        if name in _CLASS_FIELDS:
+            return machine.literal_or_known(getattr(self.real, name), f"{self.describe()}.{name}")
+        if name == "__dict__":
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.__dict__")
+        meta = find(type(self.real), name)
+        raw = self.find(machine, name)
+        if raw is ABSENT or (meta is not ABSENT and is_data_descriptor(meta)):
+            return self._from_metaclass(machine, name, meta)
+        if isinstance(raw, staticmethod):
+            return self.value_of(machine, name, raw.__func__)
+        if isinstance(raw, classmethod):
+            return Method(self.value_of(machine, name, raw.__func__), self)
+        if isinstance(raw, types.FunctionType) or not hasattr(type(raw), "__get__"):
+            return self.value_of(machine, name, raw)
+        if isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType, *_SLOT_TYPES)):
+            return self.value_of(machine, name, raw)
+        if isinstance(raw, property | functools.cached_property):
+            return self.value_of(machine, name, raw)
+        found = getattr(self.real, name) if isinstance(raw, types.ClassMethodDescriptorType) else 0
+        if isinstance(found, types.BuiltinMethodType):
+            return machine.known(found, f"{self.real.__qualname__}.{name}")
+        stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+
+    def _from_metaclass(self, machine: Machine, name: str, meta: Any) -> Value:
+        if meta is ABSENT:
+            text = f"type object '{self.real.__name__}' has no attribute '{name}'"
+            raise machine.raised(AttributeError(text))
+        if isinstance(meta, types.FunctionType):
+            return Method(machine.known(meta, name), self)
+        stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """A special rule, or an instance made by following `__new__` and `__init__`."""
+        self.rely(machine)
+        rule = CALLS.get(self.real)
+        if rule is not None:
+            return rule(machine, arguments, keywords)
+        how = treatment(self.real)
+        if how is Treatment.FOLD:
+            return machine.treated(how, self.real, arguments, keywords)
+        return machine.instantiate(self, arguments, keywords)
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """A class is true, unless its metaclass says otherwise."""
+        if (
+            find(type(self.real), "__bool__") is ABSENT
+            and find(type(self.real), "__len__") is ABSENT
+        ):
+            return True
+        return super().truth(machine)
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """By identity."""
+        if operation in ("==", "!=") and isinstance(other, Class):
+            self.rely(machine)
+            other.rely(machine)
+            return machine.literal((self.real is other.real) == (operation == "=="))
+        return None
+
+
+_CLASS_FIELDS = words("__name__ __qualname__ __module__ __doc__ __mro__ __bases__")
+
+
+def _pinned(raw: Any, name: str) -> Source | None:
+    """The source of an object whose identity is relied upon already."""
+    return None if isinstance(raw, int | float | str | bytes | bool | None) else Known(raw, name)
+
+
+class Object(Value):
+    """An instance. Its attributes are the items of `attributes`, a `Dict`."""
+
+    __slots__ = ("_attributes", "cls", "real", "slots")
+
+    def __init__(self, cls: Class, source: Source | None = None, real: Any = None) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.real = real
+        self._attributes: Dict | None = None
+        self.slots: dict[str, Value | None] = {}  # what was written to `__slots__`
+
+    def python_type(self) -> type:
+        """Its class."""
+        return self.cls.real
+
+    def describe(self) -> str:
+        """Class and source."""
+        return f"{self.cls.real.__qualname__} object {self.source or ''}".strip()
+
+    def attributes(self, machine: Machine) -> Dict | None:
+        """The instance's dictionary; None: it has none."""
+        if self._attributes is None:
+            if self.source is None or self.real is None:
+                if not getattr(self.cls.real, "__dictoffset__", 0):
+                    return None
+                self._attributes = Dict({})
+            elif hasattr(self.real, "__dict__"):
+                self._attributes = machine.instance_dict(self.real, self.source)
+        return self._attributes
+
+    def key(self, machine: Machine) -> Any:
+        """By identity, where the class leaves it at that."""
+        for name in ("__hash__", "__eq__"):
+            if self.cls.find(machine, name) is not getattr(object, name):
+                stop(UNKNOWN_VALUE, f"{self.describe()} as a key")
+        self.guard_type(machine)
+        return self
+
+    # ------------------------------------------------------------------------------ attributes
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """As `object.__getattribute__`."""
+        self.guard_type(machine)
+        cls = self.cls
+        if cls.find(machine, "__getattribute__") is not object.__getattribute__:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} has its own __getattribute__")
+        if name == "__class__":
+            return cls
+        if name == "__dict__":
+            found = self.attributes(machine)
+            return found if found is not None else self._missing(machine, name)
+        raw = cls.find(machine, name)
+        if raw is not ABSENT and is_data_descriptor(raw):
+            return self.described(machine, name, raw)
+        attributes = self.attributes(machine)
+        if attributes is not None:
+            found_here = attributes.lookup(machine, name)
+            if found_here is not None:
+                return found_here
+        if raw is not ABSENT:
+            return self.described(machine, name, raw)
+        return self.fallback(machine, name)
+
+    def fallback(self, machine: Machine, name: str) -> Value:
+        """Through `__getattr__`."""
+        raw = self.cls.find(machine, "__getattr__")
+        if raw is ABSENT:
+            return self._missing(machine, name)
+        hook = self.cls.value_of(machine, "__getattr__", raw)
+        return hook.call(machine, [self, machine.literal(name)], {})
+
+    def _missing(self, machine: Machine, name: str) -> Value:
+        text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
+        raise machine.raised(AttributeError(text))
+
+    def described(self, machine: Machine, name: str, raw: Any) -> Value:
+        """What a class attribute is when it is read through an instance."""
+        bind = _BINDERS.get(type(raw))
+        if bind is not None:
+            bound: Value = bind(self, machine, name, raw)
+            return bound
+        getter = find(type(raw), "__get__")
+        if getter is ABSENT:
+            return self.cls.value_of(machine, name, raw)
+        if isinstance(raw, functools.cached_property | property) or not isinstance(
+            getter, types.FunctionType
+        ):
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a {type(raw).__name__}")
+        descriptor = self.cls.value_of(machine, name, raw)
+        hook = machine.known(getter, f"{type(raw).__qualname__}.__get__")
+        return hook.call(machine, [descriptor, self, self.cls], {})
+
+    def _bind_function(self, machine: Machine, name: str, raw: Any) -> Value:
+        return Method(self.cls.value_of(machine, name, raw), self)
+
+    def _bind_static(self, machine: Machine, name: str, raw: Any) -> Value:
+        return self.cls.value_of(machine, name, raw.__func__)
+
+    def _bind_class(self, machine: Machine, name: str, raw: Any) -> Value:
+        return Method(self.cls.value_of(machine, name, raw.__func__), self.cls)
+
+    def _call_property(self, machine: Machine, name: str, raw: Any) -> Value:
+        if raw.fget is None:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} cannot be read")
+        getter = machine.known(raw.fget, f"{self.cls.real.__qualname__}.{name}")
+        return getter.call(machine, [self], {})
+
+    def _cached(self, machine: Machine, name: str, raw: Any) -> Value:
+        getter = machine.known(raw.func, f"{self.cls.real.__qualname__}.{name}")
+        arguments = [self, getter, machine.literal(raw.attrname)]
+        return machine.polyfill("cached_property", arguments)
+
+    def _read_slot(self, machine: Machine, name: str, raw: Any) -> Value:
+        if name in self.slots:
+            written = self.slots[name]
+            return written if written is not None else self._missing(machine, name)
+        if self.source is None or self.real is None:
+            return self._missing(machine, name)
+        try:
+            value = raw.__get__(self.real)
+        except AttributeError:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} is not set")
+        return machine.wrap(value, Attribute(self.source, name))
+
+    def _bind_builtin(self, machine: Machine, name: str, raw: Any) -> Value:
+        return Method(self.cls.value_of(machine, name, raw), self)
+
+    # ----------------------------------------------------------------------------------- writes
+
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        """As `object.__setattr__`, or through the class's own."""
+        self.guard_type(machine)
+        setter = self.cls.find(machine, "__setattr__")
+        if setter is not object.__setattr__:
+            hook = self.cls.value_of(machine, "__setattr__", setter)
+            if not isinstance(hook, Function):
+                stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
+            hook.inline(machine, [self, machine.literal(name), value], {}, discard=True)
+            return
+        self.store_attribute(machine, name, value)
+
+    def store_attribute(self, machine: Machine, name: str, value: Value | None) -> None:
+        """`object.__setattr__` (None: `object.__delattr__`)."""
+        raw = self.cls.find(machine, name)
+        if isinstance(raw, property):
+            function = raw.fset if value is not None else raw.fdel
+            if function is None:
+                stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
+            hook = machine.known(function, f"{self.cls.real.__qualname__}.{name}")
+            if not isinstance(hook, Function):
+                stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
+            arguments: Arguments = [self] if value is None else [self, value]
+            hook.inline(machine, arguments, {}, discard=True)
+            return
+        if isinstance(raw, types.MemberDescriptorType):
+            self._write_slot(machine, name, value)
+            return
+        if raw is not ABSENT and is_data_descriptor(raw):
+            self._write_descriptor(machine, name, raw, value)
+            return
+        attributes = self.attributes(machine)
+        if attributes is None:
+            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
+        if value is None and attributes.lookup(machine, name) is None:
+            self._missing(machine, name)
+        attributes.store(machine, name, value)
+
+    def _write_slot(self, machine: Machine, name: str, value: Value | None) -> None:
+        existed, before = name in self.slots, self.slots.get(name)
+
+        def restore() -> None:
+            self.slots.pop(name, None)
+            if existed:
+                self.slots[name] = before
+
+        machine.undo(restore)
+        self.slots[name] = value
+        if self.source is not None:
+            if value is None:
+                machine.effects.add(f"del {{}}.{name}", self)
+            else:
+                machine.effects.add(f"{{}}.{name} = {{}}", self, value)
+
+    def _write_descriptor(self, machine: Machine, name: str, raw: Any, value: Value | None) -> None:
+        setter = find(type(raw), "__set__")
+        if value is None or not isinstance(setter, types.FunctionType):
+            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
+        hook = machine.known(setter, f"{type(raw).__qualname__}.__set__")
+        assert isinstance(hook, Function)
+        descriptor = self.cls.value_of(machine, name, raw)
+        hook.inline(machine, [descriptor, self, value], {}, discard=True)
+
+    def delete_attribute(self, machine: Machine, name: str) -> None:
+        """As `object.__delattr__`."""
+        self.guard_type(machine)
+        if self.cls.find(machine, "__delattr__") is not object.__delattr__:
+            stop(ATTRIBUTE_WRITE, f"del {self.describe()}.{name}")
+        self.store_attribute(machine, name, None)
+
+    # ------------------------------------------------------------------------------- operations
+
+    def dunder(self, machine: Machine, name: str) -> Value | None:
+        """A special method, looked up on the class, bound; None: there is none."""
+        self.guard_type(machine)
+        raw = self.cls.find(machine, name)
+        if raw is ABSENT or raw is None:
+            return None
+        return self.described(machine, name, raw)
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """`__call__`."""
+        method = self.dunder(machine, "__call__")
+        if method is None:
+            stop(UNKNOWN_CALL, self.describe())
+        return method.call(machine, arguments, keywords)
+
+    def _special(self, machine: Machine, name: str, *arguments: Value) -> Value | None:
+        method = self.dunder(machine, name)
+        if not isinstance(method, Method) or not isinstance(method.function, Function):
+            return None
+        return method.call(machine, list(arguments), {})
+
+    def get_item(self, machine: Machine, key: Value) -> Value:
+        """`__getitem__`."""
+        found = self._special(machine, "__getitem__", key)
+        return found if found is not None else super().get_item(machine, key)
+
+    def set_item(self, machine: Machine, key: Value, value: Value) -> None:
+        """`__setitem__`."""
+        if not self._write(machine, "__setitem__", key, value):
+            super().set_item(machine, key, value)
+
+    def delete_item(self, machine: Machine, key: Value) -> None:
+        """`__delitem__`."""
+        if not self._write(machine, "__delitem__", key):
+            super().delete_item(machine, key)
+
+    def _write(self, machine: Machine, name: str, *arguments: Value) -> bool:
+        method = self.dunder(machine, name)
+        if not isinstance(method, Method) or not isinstance(method.function, Function):
+            return False
+        method.function.inline(machine, [self, *arguments], {}, discard=True)
+        return True
+
+    def length(self, machine: Machine) -> Value:
+        """`__len__`."""
+        found = self._special(machine, "__len__")
+        return found if found is not None else super().length(machine)
+
+    def contains(self, machine: Machine, item: Value) -> Value:
+        """`__contains__`, or by iterating."""
+        method = self.dunder(machine, "__contains__")
+        if method is None:
+            return machine.polyfill("contains", [self, item])
+        if not isinstance(method, Method) or not isinstance(method.function, Function):
+            return super().contains(machine, item)
+        return machine.polyfill("contains_by_method", [method, item])
+
+    def iterate(self, machine: Machine) -> Value:
+        """`__iter__`, or the old protocol."""
+        found = self._special(machine, "__iter__")
+        if found is not None:
+            return found
+        if self.dunder(machine, "__iter__") is None and self.dunder(machine, "__getitem__"):
+            return machine.polyfill("iterate_by_index", [self])
+        return super().iterate(machine)
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """`__bool__`, `__len__`, else true."""
+        for name in ("__bool__", "__len__"):
+            found = self._special(machine, name)
+            if found is not None:
+                return found
+            if self.dunder(machine, name) is not None:
+                return super().truth(machine)
+        return True
+
+    def unary(self, machine: Machine, operation: str) -> Value:
+        """A dunder."""
+        found = self._special(machine, _UNARY_NAMES[operation]) if operation != "not" else None
+        return found if found is not None else super().unary(machine, operation)
+
+    # ---------------------------------------------------------------------------------- leaving
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made by `object.__new__`, then its attributes."""
+        make = recipe.known(self.cls.real.__new__, "new")
+        name = recipe.bind(self, f"{make}({recipe.name(self.cls)})")
+        if self._attributes is not None:
+            for key, value in self._attributes.present():
+                recipe.later(f"{name}.__dict__[{key!r}] = {{}}", value)
+        for key, written in self.slots.items():
+            if written is not None:
+                recipe.later(f"{name}.{key} = {{}}", written)
+        return name
+
+
+_UNARY_NAMES = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
+
+_BINDERS: dict[type, Any] = {
+    types.FunctionType: Object._bind_function,
+    staticmethod: Object._bind_static,
+    classmethod: Object._bind_class,
+    property: Object._call_property,
+    functools.cached_property: Object._cached,
+    types.MemberDescriptorType: Object._read_slot,
+    types.WrapperDescriptorType: Object._bind_builtin,
+    types.MethodDescriptorType: Object._bind_builtin,
+}
+
+
+class PythonModule(Value):
+    """A module of Python: its globals are its attributes."""
+
+    __slots__ = ("_globals", "real")
+
+    def __init__(self, real: types.ModuleType, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+        self._globals: Dict | None = None
+
+    def python_type(self) -> type:
+        """The module's class."""
+        return type(self.real)
+
+    def describe(self) -> str:
+        """Its name."""
+        return f"module {self.real.__name__}"
+
+    def key(self, machine: Machine) -> Any:
+        """By identity."""
+        return self
+
+    def globals(self, machine: Machine) -> Dict:
+        """Its dictionary; relies on its being this very module."""
+        if self._globals is None:
+            self.guard(machine, "identity", IdentityIs(self.real))
+            self._globals = machine.globals_dict(self.real.__dict__, self.real.__name__)
+        return self._globals
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """A global; a module's `__getattr__` runs natively."""
+        found = self.globals(machine).lookup(machine, name)
+        if found is not None:
+            return found
+        if hasattr(type(self.real), name) or "__getattr__" in self.real.__dict__:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+        text = f"module '{self.real.__name__}' has no attribute '{name}'"
+        raise machine.raised(AttributeError(text))
+
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        """A global."""
+        self.globals(machine).store(machine, name, value)
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """A module is true."""
+        return True
+
+
+class Opaque(Value):
+    """An object of a kind that windfall does not model: it can be passed on and compared by
+    identity; everything else happens natively."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        """Its class."""
+        return type(self.real)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Natively."""
+        stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+
+
+def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: str) -> Value | None:
+    """`super(start, owner).name`: what comes after `start` in the MRO of `cls`."""
+    mro = cls.__mro__
+    for base in mro[mro.index(start) + 1 :]:
+        if name not in base.__dict__:
+            continue
+        raw = base.__dict__[name]
+        holder = machine.known(base, base.__qualname__)
+        assert isinstance(holder, Class)
+        holder.find(machine, name)
+        if isinstance(owner, Object):
+            return owner.described(machine, name, raw)
+        if isinstance(owner, Class) and isinstance(raw, classmethod):
+            return Method(holder.value_of(machine, name, raw.__func__), owner)
+        if isinstance(raw, staticmethod):
+            return holder.value_of(machine, name, raw.__func__)
+        return holder.value_of(machine, name, raw)
+    return None
+
+
+class Super(Value):
+    """`super(cls, object)`."""
+
+    __slots__ = ("owner", "start")
+
+    def __init__(self, start: Class, owner: Value) -> None:
+        super().__init__()
+        self.start = start
+        self.owner = owner
+
+    def python_type(self) -> type:
+        """`super`."""
+        return super
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """The next one in the MRO."""
+        owner = self.owner
+        cls = owner.real if isinstance(owner, Class) else owner.python_type()
+        owner.guard_type(machine)
+        found = super_lookup(machine, self.start.real, owner, cls, name)
+        if found is None:
+            raise machine.raised(AttributeError(f"'super' object has no attribute '{name}'"))
+        return found
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made anew."""
+        return f"super({recipe.name(self.start)}, {recipe.name(self.owner)})"
+
+
+@wraps(type)
+def wrap_class(machine: Machine, value: type, source: Source | None) -> Value:
+    """A class."""
+    return machine.remember(value, Class(value, source or Known(value, value.__qualname__)))
+
+
+@wraps_if(5, lambda value: isinstance(value, type))
+def _wrap_class(machine: Machine, value: type, source: Source | None) -> Value:
+    return wrap_class(machine, value, source)
+
+
+@wraps_if(30, lambda value: isinstance(value, types.ModuleType))
+def _wrap_module(machine: Machine, value: types.ModuleType, source: Source | None) -> Value:
+    return machine.remember(value, PythonModule(value, source or Known(value, value.__name__)))
+
+
+@wraps_if(900, lambda value: bool(type(value).__flags__ & (1 << 9)))  # Py_TPFLAGS_HEAPTYPE
+def _wrap_object(machine: Machine, value: Any, source: Source | None) -> Value:
+    cls = machine.known(type(value), type(value).__qualname__)
+    source = source or Known(value, type(value).__name__)
+    if not isinstance(cls, Class) or not _is_plain(type(value)):
+        return machine.remember(value, Opaque(value, source))
+    return machine.remember(value, Object(cls, source, value))
+
+
+def _is_plain(cls: type) -> bool:
+    """Whether instances have no other state than attributes (no builtin container inside)."""
+    return all(base is object or base.__flags__ & (1 << 9) for base in cls.__mro__)
+
+
+@wraps_if(1000, lambda value: True)
+def _wrap_opaque(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, Opaque(value, source or Known(value, type(value).__name__)))

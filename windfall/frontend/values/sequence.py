@@ -1,0 +1,502 @@
+"""Tuples and lists (and `torch.Size`, slices, ranges): items as values.
+
+Enters: literals, arguments, results. Leaves: guards on type and length where the contents are
+relied upon; entries of the effect log for writes to lists from outside. Invariant: `items` shows
+the present contents; a list from outside to which the program only appends is never looked into.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.constant import COMPARE, Constant, fold
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.guard import LengthIs
+from windfall.ir.source import Item, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+
+class SequenceValue(Value):
+    """What tuples and lists have in common."""
+
+    __slots__ = ("_items", "real")
+    made_of: type = tuple
+
+    def __init__(
+        self,
+        items: list[Value] | None,
+        source: Source | None = None,
+        real: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(source)
+        self._items = items
+        self.real = real
+
+    def python_type(self) -> type:
+        """The exact class."""
+        return self.made_of
+
+    def describe(self) -> str:
+        """Kind and source."""
+        return f"{self.made_of.__name__} {self.source or ''}".strip()
+
+    def items(self, machine: Machine) -> list[Value]:
+        """The present contents, relied upon in number."""
+        if self._items is None:
+            assert self.real is not None and self.source is not None
+            self.guard_type(machine)
+            self.guard(machine, "length", LengthIs(len(self.real)))
+            source = self.source
+            self._items = [
+                machine.wrap(value, Item(source, index)) for index, value in enumerate(self.real)
+            ]
+        return self._items
+
+    def is_constant(self) -> bool:
+        """Whether all items are constants."""
+        if self._items is None:
+            return False
+        return all(one.is_constant() for one in self._items)
+
+    def as_constant(self, machine: Machine) -> Any:
+        """A copy with plain items, to be read only."""
+        return self.made_of([one.as_constant(machine) for one in self.items(machine)])
+
+    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
+        """A sequence of arguments."""
+        parts = [one.graph_argument(machine) for one in self.items(machine)]
+        kind = list if self.made_of is list else tuple
+        return kind(node for node, _ in parts), kind(one for _, one in parts)
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Whether there are items."""
+        return bool(self.items(machine))
+
+    def length(self, machine: Machine) -> Value:
+        """How many items."""
+        return machine.literal(len(self.items(machine)))
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """A copy of the items."""
+        return list(self.items(machine))
+
+    def iterate(self, machine: Machine) -> Value:
+        """An iterator that sees later changes, as Python's do."""
+        return machine.iterate_sequence(self)
+
+    def same_kind(self, items: list[Value]) -> Value:
+        """A created sequence of this kind."""
+        return type(self)(items)
+
+    def get_item(self, machine: Machine, key: Value) -> Value:
+        """By index or slice."""
+        index = key_of(machine, key)
+        items = self.items(machine)
+        try:
+            found = items[index]
+        except (IndexError, TypeError) as error:
+            raise machine.raised(_renamed(error, self.made_of)) from None
+        return self.same_kind(found) if isinstance(found, list) else found
+
+    def contains(self, machine: Machine, item: Value) -> Value:
+        """By identity or equality of constants."""
+        for one in self.items(machine):
+            if one is item:
+                return machine.literal(True)
+            if not (one.is_constant() and item.is_constant()):
+                if one.is_constant() != item.is_constant():
+                    raise_if_unknown(one, item)
+                    continue
+                return machine.contains_by_equality(self, item)
+            if one.as_constant(machine) == item.as_constant(machine):
+                return machine.literal(True)
+        return machine.literal(False)
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Concatenation and repetition."""
+        if operation == "+" and isinstance(other, SequenceValue) and self._joins(other):
+            return self.same_kind(self.items(machine) + other.items(machine))
+        if operation == "*" and isinstance(other, Constant):
+            count = other.as_constant(machine)
+            if isinstance(count, int):
+                return self.same_kind(self.items(machine) * count)
+        return None
+
+    def _joins(self, other: SequenceValue) -> bool:
+        return other.made_of is self.made_of or {self.made_of, other.made_of} <= {tuple, torch.Size}
+
+    def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Repetition."""
+        return self.binary(machine, "*", other) if operation == "*" else None
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Of constants by Python; of other items item by item, where that is known."""
+        if not isinstance(other, SequenceValue):
+            return None
+        mine, others = self.items(machine), other.items(machine)
+        if self.is_constant() and other.is_constant():
+            return fold(machine, COMPARE[operation], [self, other], {})
+        if operation not in ("==", "!="):
+            return None
+        if len(mine) != len(others):
+            return machine.literal(operation == "!=")
+        if all(a is b for a, b in zip(mine, others, strict=True)):
+            return machine.literal(operation == "==")
+        return None
+
+
+def raise_if_unknown(one: Value, other: Value) -> None:
+    """A constant never equals a tensor, a container of another kind, a function; of objects whose
+    class may define equality nothing is known."""
+    for value in (one, other):
+        if not value.is_constant() and not isinstance(value, SequenceValue):
+            if not _identity_equality(value.python_type()):
+                stop(UNKNOWN_OPERATION, f"equality of {one.describe()} and {other.describe()}")
+
+
+def _identity_equality(kind: type) -> bool:
+    return all("__eq__" not in vars(base) for base in kind.__mro__[:-1])
+
+
+def key_of(machine: Machine, key: Value) -> Any:
+    """An index or slice as Python's own."""
+    if isinstance(key, Slice):
+        return key.plain(machine)
+    return key.as_constant(machine)
+
+
+def _renamed(error: Exception, kind: type) -> Exception:
+    text = str(error).replace("list", kind.__name__)
+    return type(error)(text)
+
+
+class Tuple(SequenceValue):
+    """A tuple."""
+
+    __slots__ = ()
+
+    def key(self, machine: Machine) -> Any:
+        """Hashed by its items."""
+        return tuple(one.key(machine) for one in self.items(machine))
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """`index` and `count`."""
+        if name in ("index", "count"):
+            return machine.method(self, name)
+        raise machine.raised(AttributeError(f"'tuple' object has no attribute '{name}'"))
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """`index` and `count`, of constants."""
+        items = [self, *arguments]
+        return fold(machine, getattr(tuple, name), items, keywords)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A display."""
+        assert self._items is not None
+        names = [recipe.name(one) for one in self._items]
+        return f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"
+
+
+class Size(Tuple):
+    """A `torch.Size`."""
+
+    __slots__ = ()
+    made_of = torch.Size
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Methods of a tuple, and `numel`."""
+        if name == "numel":
+            return machine.method(self, name)
+        return super().get_attribute(machine, name)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """Of constants."""
+        return fold(machine, getattr(torch.Size, name), [self, *arguments], keywords)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made anew."""
+        return f"{recipe.known(torch.Size, 'Size')}({super().rebuild(recipe)})"
+
+
+class List(SequenceValue):
+    """A list. `appended` is what was added to one from outside that is not looked into yet."""
+
+    __slots__ = ("appended",)
+    made_of = list
+
+    def __init__(
+        self,
+        items: list[Value] | None,
+        source: Source | None = None,
+        real: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(items, source, real)
+        self.appended: list[Value] = []
+
+    def items(self, machine: Machine) -> list[Value]:
+        """The present contents."""
+        if self._items is None:
+            self._items = super().items(machine)
+            self._items.extend(self.appended)
+        return self._items
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Methods."""
+        if name in LIST_METHODS:
+            return machine.method(self, name)
+        if hasattr(list, name):
+            stop(UNKNOWN_OPERATION, f"list.{name}")
+        raise machine.raised(AttributeError(f"'list' object has no attribute '{name}'"))
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """A row of LIST_METHODS."""
+        method = LIST_METHODS.get(name)
+        if method is None or keywords:
+            stop(UNKNOWN_OPERATION, f"list.{name}")
+        return method(self, machine, *arguments)
+
+    # ----------------------------------------------------------------------------------- writes
+
+    def changed(self, machine: Machine) -> list[Value]:
+        """The contents, about to be changed; can be taken back."""
+        items = self.items(machine)
+        before = list(items)
+
+        def restore() -> None:
+            items[:] = before
+
+        machine.undo(restore)
+        return items
+
+    def write(self, machine: Machine, template: str, *operands: Value) -> None:
+        """Log a write, if the list existed before."""
+        if self.source is not None:
+            self.guard_type(machine)
+            machine.effects.add(template, self, *operands)
+
+    def append(self, machine: Machine, item: Value) -> Value:
+        """At the end: does not look into the list."""
+        target = self.appended if self._items is None else self._items
+        target.append(item)
+        machine.undo(lambda: target.__delitem__(-1))
+        self.write(machine, "{}.append({})", item)
+        return machine.literal(None)
+
+    def extend(self, machine: Machine, other: Value) -> Value:
+        """By items that are known."""
+        for item in other.unpack(machine):
+            self.append(machine, item)
+        return machine.literal(None)
+
+    def insert(self, machine: Machine, index: Value, item: Value) -> Value:
+        """Before an index."""
+        self.changed(machine).insert(index.as_constant(machine), item)
+        self.write(machine, "{}.insert({}, {})", index, item)
+        return machine.literal(None)
+
+    def take(self, machine: Machine, index: Value | None = None) -> Value:
+        """`pop`."""
+        position = index.as_constant(machine) if index is not None else -1
+        items = self.changed(machine)
+        try:
+            found = items.pop(position)
+        except (IndexError, TypeError) as error:
+            raise machine.raised(error) from None
+        self.write(machine, "{}.pop({})", machine.literal(position))
+        return found
+
+    def clear(self, machine: Machine) -> Value:
+        """All items."""
+        self.changed(machine).clear()
+        self.write(machine, "{}.clear()")
+        return machine.literal(None)
+
+    def reverse(self, machine: Machine) -> Value:
+        """In place."""
+        self.changed(machine).reverse()
+        self.write(machine, "{}.reverse()")
+        return machine.literal(None)
+
+    def copy(self, machine: Machine) -> Value:
+        """A new list."""
+        return List(self.unpack(machine))
+
+    def find(self, machine: Machine, item: Value) -> Value:
+        """`index`, of constants."""
+        return fold(machine, list.index, [self, item], {})
+
+    def count(self, machine: Machine, item: Value) -> Value:
+        """`count`, of constants."""
+        return fold(machine, list.count, [self, item], {})
+
+    def set_item(self, machine: Machine, key: Value, value: Value) -> None:
+        """At an index, or for a slice."""
+        index = key_of(machine, key)
+        new: Any = value.unpack(machine) if isinstance(index, slice) else value
+        items = self.changed(machine)
+        try:
+            items[index] = new
+        except (IndexError, TypeError, ValueError) as error:
+            raise machine.raised(error) from None
+        self.write(machine, "{}[{}] = {}", key, value)
+
+    def delete_item(self, machine: Machine, key: Value) -> None:
+        """At an index, or for a slice."""
+        index = key_of(machine, key)
+        items = self.changed(machine)
+        try:
+            del items[index]
+        except (IndexError, TypeError) as error:
+            raise machine.raised(error) from None
+        self.write(machine, "del {}[{}]", key)
+
+    def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """`+=` extends this very list."""
+        if operation == "+":
+            self.extend(machine, other)
+            return self
+        return None
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A display; one that holds itself is filled after it was made."""
+        assert self._items is not None
+        items = self._items
+        return recipe.container(
+            self, "[]", lambda: f"[{', '.join(map(recipe.name, items))}]", "{}.extend({})"
+        )
+
+
+LIST_METHODS: dict[str, Callable[..., Value]] = {
+    "append": List.append,
+    "extend": List.extend,
+    "insert": List.insert,
+    "pop": List.take,
+    "clear": List.clear,
+    "reverse": List.reverse,
+    "copy": List.copy,
+    "index": List.find,
+    "count": List.count,
+}
+
+
+class Slice(Value):
+    """A slice whose parts are values."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Value, Value, Value], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.parts = parts
+
+    def python_type(self) -> type:
+        """`slice`."""
+        return slice
+
+    def plain(self, machine: Machine) -> slice:
+        """As Python's own, of constants."""
+        return slice(*(one.as_constant(machine) for one in self.parts))
+
+    def is_constant(self) -> bool:
+        """Whether its parts are."""
+        return all(one.is_constant() for one in self.parts)
+
+    def as_constant(self, machine: Machine) -> Any:
+        """The slice."""
+        return self.plain(machine)
+
+    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
+        """A slice of arguments."""
+        parts = [one.graph_argument(machine) for one in self.parts]
+        return slice(*(node for node, _ in parts)), slice(*(one for _, one in parts))
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Its parts."""
+        if name in ("start", "stop", "step"):
+            return self.parts[("start", "stop", "step").index(name)]
+        if name == "indices":
+            return machine.method(self, name)
+        raise machine.raised(AttributeError(f"'slice' object has no attribute '{name}'"))
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """`indices`."""
+        return fold(machine, getattr(slice, name), [self, *arguments], keywords)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made anew."""
+        return f"slice({', '.join(map(recipe.name, self.parts))})"
+
+
+class Range(Constant):
+    """A range, whole."""
+
+    __slots__ = ()
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """As printed."""
+        return repr(self.value)
+
+    def iterate(self, machine: Machine) -> Value:
+        """Lazily, so that a long range costs nothing."""
+        return machine.iterate_sequence(self)
+
+    def get_item(self, machine: Machine, key: Value) -> Value:
+        """An integer or a shorter range."""
+        return fold(machine, operator.getitem, [self, key], {})
+
+
+@wraps(range)
+def _wrap_range(machine: Machine, value: range, source: Source | None) -> Value:
+    return Range(value, source)
+
+
+@wraps(slice)
+def _wrap_slice(machine: Machine, value: slice, source: Source | None) -> Value:
+    from windfall.ir.source import Attribute
+
+    parts = tuple(
+        machine.wrap(getattr(value, name), Attribute(source, name) if source else None)
+        for name in ("start", "stop", "step")
+    )
+    result = Slice((parts[0], parts[1], parts[2]), source)
+    result.guard_type(machine)
+    return result
+
+
+@wraps(tuple)
+def _wrap_tuple(machine: Machine, value: tuple[Any, ...], source: Source | None) -> Value:
+    return _wrapped(machine, Tuple, value, source)
+
+
+@wraps(torch.Size)
+def _wrap_size(machine: Machine, value: torch.Size, source: Source | None) -> Value:
+    return _wrapped(machine, Size, value, source)
+
+
+@wraps(list)
+def _wrap_list(machine: Machine, value: list[Any], source: Source | None) -> Value:
+    return _wrapped(machine, List, value, source)
+
+
+def _wrapped(
+    machine: Machine, kind: type[SequenceValue], value: Sequence[Any], source: Source | None
+) -> Value:
+    if source is None:
+        return kind([machine.wrap(one, None) for one in value])
+    return machine.remember(value, kind(None, source, value))

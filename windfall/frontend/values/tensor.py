@@ -1,0 +1,335 @@
+"""Tensors: a node of the graph and a fake tensor that knows its type.
+
+Enters: tensors of the user, results of torch functions. Leaves: nodes of the graph. Invariant: a
+tensor from outside becomes a placeholder (and gets its guard) when it is first used, not before; an
+operation that answers the very tensor it was given (in place) answers the same `Tensor` value.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch import nn
+
+from windfall import torch_abi
+from windfall.frontend.breaks import (
+    ATTRIBUTE_WRITE,
+    DATA_READ,
+    SUBCLASS,
+    TENSOR_BRANCH,
+    UNKNOWN_ATTRIBUTE,
+    stop,
+)
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
+from windfall.frontend.values.wrap import wraps, wraps_if
+from windfall.frontend.words import words
+from windfall.ir.dtype import TensorType
+from windfall.ir.guard import Equals, TensorIs
+from windfall.ir.source import Attribute, DictOf, Item, Source
+from windfall.ops.fake import fake, is_fake
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+# Attributes that say something of the type, or are the same for every tensor of one type.
+METADATA = words("""
+    shape dtype device ndim layout requires_grad is_leaf is_cuda is_cpu is_meta is_mps
+    is_mkldnn is_quantized is_sparse is_sparse_csr is_xla is_xpu is_vulkan is_nested
+    itemsize nbytes names is_ipu is_mtia is_maia output_nr
+""")
+# Attributes that are operations.
+VIEWS = words("T mT H mH real imag")
+# Methods whose answer depends on the type only.
+METADATA_METHODS = words("""
+    size dim numel nelement ndimension stride is_contiguous is_floating_point is_complex
+    is_signed element_size storage_offset get_device is_inference is_conj is_neg
+    has_names __len__ is_non_overlapping_and_dense is_distributed dim_order is_same_size
+""")
+# Methods that read data, touch autograd's records or memory: called natively.
+NATIVE_METHODS = {
+    **dict.fromkeys(
+        words("""
+    item tolist numpy __array__ __bool__ __int__ __float__ __index__ __complex__ equal
+    allclose is_nonzero __contains__ __format__ __repr__ __str__ data_ptr
+"""),
+        DATA_READ,
+    ),
+    **dict.fromkeys(
+        words("""
+    backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_
+    storage untyped_storage share_memory_ pin_memory is_pinned set_ resize_ resize_as_
+    rename_ __deepcopy__ __reduce_ex__ __setstate__ apply_ map_ map2_ as_subclass
+    __dlpack__ __dlpack_device__ detach_ module_load type
+"""),
+        UNKNOWN_ATTRIBUTE,
+    ),
+}
+
+
+class Tensor(Value):
+    """A tensor. `real` is the user's, looked at for its metadata only."""
+
+    __slots__ = ("_fake", "_node", "children", "exact_class", "real")
+
+    def __init__(
+        self,
+        source: Source | None = None,
+        real: torch.Tensor | None = None,
+        node: torch.fx.Node | None = None,
+        fake: torch.Tensor | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.real = real
+        self.exact_class = type(real) if real is not None else torch.Tensor
+        self._node = node
+        self._fake = fake
+        self.children: dict[str, Value] = {}
+
+    def python_type(self) -> type:
+        """`torch.Tensor` or `nn.Parameter`."""
+        return self.exact_class
+
+    def describe(self) -> str:
+        """Its name in the graph or outside."""
+        return f"tensor {self.source if self.source is not None else self._node}"
+
+    def guard_type(self, machine: Machine) -> None:
+        """The class alone is seldom enough: rely on all that the type says."""
+        self.fake(machine)
+
+    def fake(self, machine: Machine) -> torch.Tensor:
+        """The tensor without data; relies on the type of one from outside."""
+        if self._fake is None:
+            assert self.real is not None and self.source is not None
+            type = TensorType.of(self.real)
+            check = TensorIs(type, self.exact_class, torch_abi.dispatch_keys(self.real))
+            self.guard(machine, "tensor", check)
+            self._fake = _stand_in(self.real, type)
+            machine.graph.fakes[id(self._fake)] = self
+        return self._fake
+
+    def node(self, machine: Machine) -> torch.fx.Node:
+        """The node of the graph; a placeholder for one from outside."""
+        if self._node is None:
+            assert self.real is not None and self.source is not None
+            self.fake(machine)
+            self._node = machine.graph.placeholder(self.source, TensorType.of(self.real))
+        return self._node
+
+    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
+        """The node, the fake."""
+        return self.node(machine), self.fake(machine)
+
+    def key(self, machine: Machine) -> Any:
+        """Tensors are hashed by identity."""
+        return self
+
+    # ------------------------------------------------------------------------------- operations
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Metadata, views, `grad`, methods, and what the user attached."""
+        known = self.children.get(name)
+        if known is not None:
+            return known
+        if name in METADATA:
+            return self._metadata(machine, name)
+        if name in VIEWS:
+            return machine.torch_call("call_function", getattr, [self, machine.literal(name)], {})
+        if name == "data":
+            return machine.torch_call("call_method", "detach", [self], {})
+        if name == "grad":
+            return self._grad(machine)
+        if name == "__class__":
+            self.guard_type(machine)
+            return machine.known(self.exact_class, self.exact_class.__name__)
+        return self._other_attribute(machine, name)
+
+    def _metadata(self, machine: Machine, name: str) -> Value:
+        fake = self.fake(machine)
+        if name == "is_leaf" and self.real is not None:
+            if self.real.requires_grad:
+                assert self.source is not None
+                machine.add_guard(Attribute(self.source, name), Equals(self.real.is_leaf), name)
+            return machine.literal(self.real.is_leaf)
+        return machine.literal(getattr(fake, name))
+
+    def _grad(self, machine: Machine) -> Value:
+        if self.real is None or self.source is None:
+            if self.fake(machine).requires_grad:
+                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.grad")
+            return machine.literal(None)
+        return machine.wrap(self.real.grad, Attribute(self.source, "grad"))
+
+    def _other_attribute(self, machine: Machine, name: str) -> Value:
+        attached = getattr(self.real, "__dict__", {}) if self.real is not None else {}
+        if name in attached and self.source is not None:
+            return machine.wrap(attached[name], Item(DictOf(self.source), name))
+        found = getattr(torch.Tensor, name, None)
+        if callable(found):
+            return TensorMethod(self, name)
+        if hasattr(torch.Tensor, name) or hasattr(self.exact_class, name):
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+        self.guard_type(machine)
+        if self.source is not None:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+        raise machine.raised(AttributeError(f"'Tensor' object has no attribute '{name}'"))
+
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        """Attributes of the user's own are written back; torch's own are written natively."""
+        if hasattr(torch.Tensor, name) or self.source is None:
+            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
+        before = self.children.get(name)
+        machine.undo(lambda: machine.restore(self.children, name, before))
+        self.children[name] = value
+        machine.effects.add(f"{{}}.{name} = {{}}", self, value)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """A method of `torch.Tensor`."""
+        native = NATIVE_METHODS.get(name)
+        if native is not None:
+            stop(native, f"{self.describe()}.{name}()")
+        if name in METADATA_METHODS:
+            return machine.torch_fold(name, [self, *arguments], keywords)
+        return machine.torch_call("call_method", name, [self, *arguments], keywords)
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """In the graph."""
+        return machine.torch_call("call_function", BINARY[operation], [self, other], {})
+
+    def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """In the graph."""
+        return machine.torch_call("call_function", BINARY[operation], [other, self], {})
+
+    def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """In the graph: answers this very tensor."""
+        return machine.torch_call("call_function", IN_PLACE[operation], [self, other], {})
+
+    def unary(self, machine: Machine, operation: str) -> Value:
+        """In the graph; `not` reads data."""
+        if operation == "not":
+            stop(TENSOR_BRANCH, f"not {self.describe()}")
+        return machine.torch_call("call_function", UNARY[operation], [self], {})
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """In the graph."""
+        return machine.torch_call("call_function", COMPARE[operation], [self, other], {})
+
+    def get_item(self, machine: Machine, key: Value) -> Value:
+        """In the graph."""
+        return machine.torch_call("call_function", operator.getitem, [self, key], {})
+
+    def set_item(self, machine: Machine, key: Value, value: Value) -> None:
+        """In the graph, in place."""
+        machine.torch_call("call_function", operator.setitem, [self, key, value], {})
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Depends on the data."""
+        stop(TENSOR_BRANCH, self.describe())
+
+    def length(self, machine: Machine) -> Value:
+        """The first size."""
+        return machine.torch_fold("__len__", [self], {})
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """Its rows."""
+        if self.fake(machine).dim() == 0:
+            raise machine.raised(TypeError("iteration over a 0-d tensor"))
+        zero = machine.literal(0)
+        return machine.torch_call("call_method", "unbind", [self, zero], {}).unpack(machine)
+
+    def iterate(self, machine: Machine) -> Value:
+        """Its rows."""
+        return machine.iterator(self.unpack(machine))
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A result of the graph."""
+        assert self._node is not None
+        return recipe.graph_output(self._node)
+
+
+def _stand_in(real: torch.Tensor, type: TensorType) -> torch.Tensor:
+    """A fake for a user's tensor. One that is no leaf stands for no leaf, so that in-place
+    operations are allowed as they are on the real one."""
+    made = fake(type)
+    if type.requires_grad and not real.is_leaf:
+        with torch.enable_grad():
+            inner = made.clone()
+        if inner.stride() == made.stride():
+            return inner
+    return made
+
+
+class TensorMethod(Value):
+    """A method bound to a tensor."""
+
+    __slots__ = ("name", "owner")
+
+    def __init__(self, owner: Tensor, name: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.name = name
+
+    def python_type(self) -> type:
+        """As of a builtin method."""
+        return type(getattr(torch.Tensor, self.name))
+
+    def describe(self) -> str:
+        """The method's name."""
+        return f"{self.owner.describe()}.{self.name}"
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """In the graph, folded, or natively."""
+        return self.owner.call_method(machine, self.name, arguments, keywords)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """The method, read again."""
+        return f"{recipe.name(self.owner)}.{self.name}"
+
+
+class ForeignTensor(Value):
+    """A tensor of a class of its own: everything about it is done natively."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: torch.Tensor, source: Source | None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        """The user's class."""
+        return type(self.real)
+
+    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
+        """Refused."""
+        stop(SUBCLASS, self.describe())
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Refused."""
+        stop(SUBCLASS, f"{self.describe()}.{name}")
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """The object itself under a name."""
+        return recipe.known(self.real, "tensor")
+
+
+@wraps(torch.Tensor, nn.Parameter)
+def _wrap_tensor(machine: Machine, value: Any, source: Source | None) -> Value:
+    if source is None:
+        known = machine.graph.fakes.get(id(value)) if is_fake(value) else None
+        assert known is not None, "a tensor comes from outside or from the graph"
+        return known
+    if not torch_abi.is_plain_tensor(value):
+        return machine.remember(value, ForeignTensor(value, source))
+    return machine.remember(value, Tensor(source, value))
+
+
+@wraps_if(20, lambda value: isinstance(value, torch.Tensor))
+def _wrap_foreign(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, ForeignTensor(value, source))

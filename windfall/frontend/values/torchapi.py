@@ -1,0 +1,310 @@
+"""Calls of torch functions: one node of the graph and one run on fake tensors.
+
+Enters: a torch function or method name with symbolic arguments. Leaves: the value of its result.
+Invariant: the function has run on fakes before its node exists; a result that is one of the
+arguments (in place, `out=`) is that argument's value.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from windfall.frontend.breaks import TORCH_CALL, UNKNOWN_CALL, stop
+from windfall.frontend.policy import Treatment, treatment
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import CALLS, calls
+from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.wrap import wraps, wraps_if
+from windfall.ir.guard import IdentityIs
+from windfall.ir.source import Known, Source
+from windfall.ops.fake import is_fake
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+Kind = str  # "call_function" or "call_method"
+
+
+def _split(
+    machine: Machine, arguments: Sequence[Value], keywords: Mapping[str, Value]
+) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Any, ...], dict[str, Any]]:
+    """Arguments of the node, and arguments for the run on fakes."""
+    pairs = [one.graph_argument(machine) for one in arguments]
+    named = {name: one.graph_argument(machine) for name, one in keywords.items()}
+    return (
+        tuple(node for node, _ in pairs),
+        {name: node for name, (node, _) in named.items()},
+        tuple(plain for _, plain in pairs),
+        {name: plain for name, (_, plain) in named.items()},
+    )
+
+
+def torch_call(
+    machine: Machine,
+    kind: Kind,
+    target: str | Callable[..., Any],
+    arguments: Sequence[Value],
+    keywords: Mapping[str, Value],
+) -> Value:
+    """Put a call into the graph."""
+    from windfall.frontend.graph import value_type
+
+    nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
+    function = target if callable(target) else getattr(torch.Tensor, target)
+    result = machine.graph.on_fakes(function, plain, named_plain)
+    if not _has_tensor(result) and not isinstance(result, tuple | list):
+        return _plain_result(machine, kind, target, nodes, named_nodes, result)
+    node = machine.graph.call(kind, target, nodes, named_nodes, value_type(result))
+    return result_value(machine, node, result)
+
+
+def _has_tensor(result: Any) -> bool:
+    if isinstance(result, tuple | list):
+        return any(_has_tensor(one) for one in result)
+    return isinstance(result, torch.Tensor)
+
+
+# What may answer something else than a tensor: comparisons with None, item assignment.
+_OPERATORS = "_operator"
+
+
+def _plain_result(
+    machine: Machine,
+    kind: Kind,
+    target: str | Callable[..., Any],
+    nodes: tuple[Any, ...],
+    named: dict[str, Any],
+    result: Any,
+) -> Value:
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if getattr(target, "__module__", None) != _OPERATORS:
+        stop(TORCH_CALL, f"{name} answers {type(result).__name__}")
+    if name == "setitem":
+        machine.graph.call(kind, target, nodes, named, None)
+    return machine.literal(result)
+
+
+def result_value(machine: Machine, node: torch.fx.Node, result: Any) -> Value:
+    """The value of a result on fakes; parts of tuples are read by nodes of their own."""
+    from windfall.frontend.graph import value_type
+
+    if isinstance(result, torch.Tensor):
+        known = machine.graph.fakes.get(id(result))
+        if known is not None:
+            return known
+        if not is_fake(result):
+            stop(TORCH_CALL, f"{node.target} answers a {type(result).__name__}")
+        made = Tensor(node=node, fake=result)
+        machine.graph.fakes[id(result)] = made
+        return made
+    if isinstance(result, tuple | list):
+        items = [
+            result_value(machine, machine.graph.item(node, index, value_type(one)), one)
+            if _has_tensor(one) or isinstance(one, tuple | list)
+            else machine.literal(one)
+            for index, one in enumerate(result)
+        ]
+        if isinstance(result, list):
+            return List(items)
+        return Tuple(items) if type(result) is tuple else Record(type(result), items)
+    return machine.literal(result)
+
+
+class Record(Tuple):
+    """A named tuple as torch's functions return them (`values`, `indices`)."""
+
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type, items: list[Value]) -> None:
+        super().__init__(items)
+        self.cls = cls
+
+    def python_type(self) -> type:
+        """The record's class."""
+        return self.cls
+
+    def same_kind(self, items: list[Value]) -> Value:
+        """A slice of a record is a tuple."""
+        return Tuple(items)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """A field, by name."""
+        for index, item in enumerate(self.items(machine)):
+            member = getattr(self.cls, name, None)
+            if isinstance(member, types.MemberDescriptorType) and _field(self.cls, index) == name:
+                return item
+        return super().get_attribute(machine, name)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made anew."""
+        return f"{recipe.known(self.cls, self.cls.__name__)}({super().rebuild(recipe)})"
+
+
+def _field(cls: type, index: int) -> str:
+    """The name of a field of a struct sequence, by its position."""
+    names = [
+        name for name, value in vars(cls).items() if isinstance(value, types.MemberDescriptorType)
+    ]
+    probe = cls(range(len(names)))
+    return next((name for name in names if getattr(probe, name) == index), "")
+
+
+def torch_fold(
+    machine: Machine, name: str, arguments: Sequence[Value], keywords: Mapping[str, Value]
+) -> Value:
+    """A method that asks for the type only: its answer is a constant."""
+    plain = [_type_only(machine, one) for one in arguments]
+    named = {key: _type_only(machine, one) for key, one in keywords.items()}
+    function = getattr(torch.Tensor, name)
+    return machine.literal(machine.graph.on_fakes(function, tuple(plain), named))
+
+
+def _type_only(machine: Machine, value: Value) -> Any:
+    return value.fake(machine) if isinstance(value, Tensor) else value.as_constant(machine)
+
+
+def treated(
+    machine: Machine, how: Treatment, function: Any, arguments: Arguments, keywords: Keywords
+) -> Value:
+    """A call as the policy says."""
+    name = getattr(function, "__name__", repr(function))
+    if how is Treatment.GRAPH:
+        return torch_call(machine, "call_function", function, arguments, keywords)
+    if how is Treatment.FOLD:
+        if any(isinstance(one, Tensor) for one in (*arguments, *keywords.values())):
+            plain = tuple(_type_only(machine, one) for one in arguments)
+            named = {key: _type_only(machine, one) for key, one in keywords.items()}
+            result = machine.graph.on_fakes(function, plain, named)
+            if _has_tensor(result):
+                return torch_call(machine, "call_function", function, arguments, keywords)
+            return machine.literal(result)
+        return fold(machine, function, arguments, keywords)
+    stop(UNKNOWN_CALL, name)
+
+
+class Builtin(Value):
+    """A callable written in C."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        """Its class."""
+        return type(self.real)
+
+    def describe(self) -> str:
+        """Its name."""
+        return getattr(self.real, "__qualname__", None) or repr(self.real)
+
+    def key(self, machine: Machine) -> Any:
+        """By identity."""
+        return self
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Builtins are true."""
+        return True
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """A special rule, else as the policy says."""
+        rule = _rule(self.real)
+        if rule is not None:
+            self.rely(machine)
+            result: Value = rule(machine, arguments, keywords)
+            return result
+        if isinstance(self.real, types.MethodDescriptorType | types.WrapperDescriptorType):
+            return self._unbound(machine, arguments, keywords)
+        how = treatment(self.real)
+        if how is Treatment.NATIVE:
+            stop(UNKNOWN_CALL, self.describe())
+        self.rely(machine)
+        return treated(machine, how, self.real, arguments, keywords)
+
+    def rely(self, machine: Machine) -> None:
+        """Rely on its being this very builtin."""
+        if not isinstance(self.source, Known):
+            self.guard(machine, "identity", IdentityIs(self.real))
+
+    def _unbound(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """`torch.Tensor.add(x, y)`, `str.upper(s)`, `list.append(l, x)`."""
+        if not arguments:
+            stop(UNKNOWN_CALL, self.describe())
+        owner, name = arguments[0], self.real.__name__
+        if not issubclass(owner.python_type(), self.real.__objclass__) or not isinstance(
+            owner, Tensor | Constant | Tuple | List
+        ):
+            stop(UNKNOWN_CALL, self.describe())
+        self.rely(machine)
+        return owner.call_method(machine, name, arguments[1:], keywords)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Its names."""
+        if name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            self.rely(machine)
+            return machine.literal(getattr(self.real, name))
+        return super().get_attribute(machine, name)
+
+
+def _rule(real: Any) -> Any:
+    try:
+        return CALLS.get(real)
+    except TypeError:  # not hashable
+        return None
+
+
+@wraps(
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.MethodWrapperType,
+)
+def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, Builtin(value, source or Known(value, value.__name__)))
+
+
+@wraps_if(50, lambda value: type(value).__name__ in ("finfo", "iinfo"))
+def _wrap_info(machine: Machine, value: Any, source: Source | None) -> Value:
+    return Constant(value, source)
+
+
+@calls(torch.is_tensor)
+def _is_tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    (value,) = arguments
+    value.guard_type(machine)
+    return machine.literal(issubclass(value.python_type(), torch.Tensor))
+
+
+@calls(getattr(torch.jit, "is_scripting"), getattr(torch.jit, "is_tracing"))  # noqa: B009
+def _false(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.literal(False)
+
+
+@calls(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _true(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.literal(True)
+
+
+@calls(torch.is_grad_enabled)
+def _grad_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.literal(torch.is_grad_enabled())  # ambient, guarded always
+
+
+@calls(torch.overrides.has_torch_function)
+def _has_torch_function(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    for one in arguments:
+        for item in one.unpack(machine):
+            item.guard_type(machine)
+            if not isinstance(item, Tensor | Constant):
+                stop(UNKNOWN_CALL, "has_torch_function")
+    return machine.literal(False)
