@@ -1,0 +1,200 @@
+"""`windfall.explain(f)(*args)`: what happened to a function, told from its events.
+
+Enters: the event log of one compiled object. Leaves: an `Explanation`: text for people, a dict of
+plain values for tools. Invariant: it tells only what events say; it compiles nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from windfall.events import Event, EventLog
+from windfall.ir.graph_text import print_graph, short_line
+from windfall.ir.stages import Break, Capture, Entry, Joint, Module, Program, Segment, Split
+
+STAGES = (
+    "capture", "rewrite", "differentiate", "split", "lower", "schedule", "plan", "emit", "build",
+    "bind", "enter", "backend",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What compiling and running a function did. `result` is what the function returned."""
+
+    events: tuple[Event, ...]
+    result: Any = None
+
+    def _records(self, kind: str) -> list[tuple[str, Any]]:
+        return [(event.subject, event.record) for event in self.events if event.kind == kind]
+
+    @property
+    def captures(self) -> list[Capture]:
+        """Every captured segment, in order."""
+        return [record for _, record in self._records("capture") if isinstance(record, Capture)]
+
+    @property
+    def graphs(self) -> list[Capture]:
+        """The captures that hold at least one operation on tensors."""
+        return [one for one in self.captures if _operations(one)]
+
+    @property
+    def breaks(self) -> list[Break]:
+        """Why captures ended before the function did."""
+        return [one.stopped for one in self.captures if one.stopped is not None]
+
+    @property
+    def fallbacks(self) -> list[str]:
+        """What ran eagerly because it could not be compiled."""
+        return [event.facts.get("reason", event.subject) for event in self.events if event.kind == "fallback"]
+
+    def seconds(self) -> dict[str, float]:
+        """Time spent in each stage that ran."""
+        spent: dict[str, float] = {}
+        for event in self.events:
+            if event.kind in STAGES:
+                spent[event.kind] = spent.get(event.kind, 0.0) + event.seconds
+        return spent
+
+    def kernels(self) -> list[Any]:
+        """A note of each kernel of each program."""
+        programs = [record for _, record in self._records("build") if isinstance(record, Program)]
+        return [note for program in programs for note in program.kernels]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "graph_count": len(self.graphs),
+            "break_count": len(self.breaks),
+            "graphs": [print_graph(one.graph) for one in self.graphs],
+            "guards": [[str(guard) for guard in one.guards] for one in self.captures],
+            "breaks": [_break_dict(one) for one in self.breaks],
+            "effects": [[str(effect) for effect in one.effects] for one in self.captures],
+            "source": [s.source for _, s in self._records("rewrite") if isinstance(s, Segment)],
+            "kernels": [
+                {"name": note.name, "kind": note.kind, "text": note.text,
+                 "lines": [str(line) for line in note.origins]}
+                for note in self.kernels()
+            ],  # fmt: skip
+            "entries": [
+                {"segment": subject, "native": entry.native}
+                for subject, entry in self._records("enter")
+                if isinstance(entry, Entry)
+            ],
+            "fallbacks": self.fallbacks,
+            "seconds": self.seconds(),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+
+def _operations(capture: Capture) -> int:
+    return sum(node.op not in ("placeholder", "output") for node in capture.graph.nodes)
+
+
+def _break_dict(one: Break) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "reason": one.reason,
+        "detail": one.detail,
+        "hint": one.hint,
+        "where": str(one.where) if one.where else None,
+    }
+
+
+def _text(explained: Explanation) -> Iterable[str]:
+    graphs, breaks, kernels = explained.graphs, explained.breaks, explained.kernels()
+    yield (
+        f"{_count(len(graphs), 'graph')}, {_count(len(breaks), 'break')}, "
+        f"{_count(len(kernels), 'kernel')}, {_count(len(explained.fallbacks), 'fall-back')} to eager"
+    )
+    for reason in explained.fallbacks:
+        yield f"  runs eagerly: {reason}"
+    for number, capture in enumerate(explained.captures):
+        yield ""
+        yield f"segment {number}: {capture.name}" + (
+            f" ({short_line(capture.origin)})" if capture.origin else ""
+        )
+        yield from _indented(print_graph(capture.graph) if _operations(capture) else "(no graph)")
+        yield "  guards:"
+        yield from (f"    {guard}   # {guard.reason}" for guard in capture.guards)
+        if capture.effects:
+            yield "  effects:"
+            yield from (f"    {effect}" for effect in capture.effects)
+        if capture.stopped is not None:
+            one = capture.stopped
+            yield f"  break W{one.number:04d} at {one.where}: {one.reason}: {one.detail}"
+            yield f"    what to do: {one.hint}"
+    if kernels:
+        yield ""
+        yield "kernels:"
+        for note in kernels:
+            yield f"  {note.name} ({note.kind})"
+            yield from _indented(note.text, "    ")
+    yield ""
+    yield "time by stage: " + ", ".join(
+        f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in explained.seconds().items()
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _indented(text: str, by: str = "  ") -> Iterable[str]:
+    return (by + line for line in text.splitlines())
+
+
+# WINDFALL_LOGS: name -> (kind of event, how it is printed).
+LOGS: dict[str, tuple[str, Callable[[Event], str]]] = {
+    "graph": ("capture", lambda e: _titled(e, "graph", _of(Capture, e, lambda c: print_graph(c.graph)))),
+    "guards": ("capture", lambda e: _titled(
+        e, "guards", _of(Capture, e, lambda c: "\n".join(map(str, c.guards))))),
+    "breaks": ("capture", lambda e: _of(Capture, e, lambda c: _titled(
+        e, "break", f"W{c.stopped.number:04d} {c.stopped.where}: {c.stopped.detail}")
+        if c.stopped else "")),
+    "source": ("rewrite", lambda e: _titled(e, "source", _of(Segment, e, lambda s: s.source))),
+    "joint": ("differentiate", lambda e: _titled(
+        e, "joint graph", _of(Joint, e, lambda j: print_graph(j.graph)))),
+    "split": ("split", lambda e: _titled(e, "forward", _of(Split, e, lambda s: print_graph(s.forward)))),
+    "loops": ("schedule", lambda e: _titled(e, "loops", str(e.record))),
+    "kernels": ("build", lambda e: _titled(e, "kernels", _of(Program, e, lambda p: "\n".join(
+        f"{note.name} ({note.kind})\n{note.text}" for note in p.kernels)))),
+    "llvm": ("emit", lambda e: _titled(e, "LLVM", _of(Module, e, lambda m: m.text))),
+    "fallbacks": ("fallback", lambda e: _titled(e, "fall-back", str(e.facts.get("reason", "")))),
+    "recompiles": ("recompile", lambda e: _titled(e, "recompile", str(e.facts.get("reason", "")))),
+}  # fmt: skip
+
+
+def _of(kind: type, event: Event, show: Callable[[Any], str]) -> str:
+    return show(event.record) if isinstance(event.record, kind) else str(event.facts)
+
+
+def _titled(event: Event, title: str, text: str) -> str:
+    return f"[windfall] {title} of {event.subject}\n{text}"
+
+
+def log_listener(names: tuple[str, ...]) -> Callable[[Event], None]:
+    """A listener that prints what `names` (rows of LOGS, and `timings`) ask for."""
+    wanted = [LOGS[name] for name in names if name in LOGS]
+    timings = "timings" in names
+
+    def listen(event: Event) -> None:
+        import sys
+
+        for kind, show in wanted:
+            text = show(event) if event.kind == kind else ""
+            if text:
+                print(text, file=sys.stderr)
+        if timings and event.kind in STAGES:
+            print(f"[windfall] {event.kind} of {event.subject}: {event.seconds * 1e3:.2f} ms", file=sys.stderr)
+
+    return listen
+
+
+def explanation_of(log: EventLog, result: Any = None) -> Explanation:
+    """What a log says so far."""
+    return Explanation(log.snapshot(), result)
