@@ -1,0 +1,1 @@
+"""Speed of windfall against eager and torch.compile. See README.md."""

@@ -1,0 +1,61 @@
+"""Who runs: name → how a program is made ready. A new peer is one row of CONTENDERS.
+
+Enters: a `Subject`. Leaves: a callable used like its program. Invariant: nothing is loaded for a
+contender that does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchmarks.case import Case, Subject
+
+Program = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """`ready` compiles (or not); `note` says in a few words what it made of a case."""
+
+    ready: Callable[[Program], Program]
+    note: Callable[[Case], str] = lambda case: ""
+
+
+def _torch_compile(program: Program) -> Program:
+    import torch._dynamo
+
+    torch._dynamo.reset()  # each case stands alone: no dynamic shapes learnt from another
+    return torch.compile(program)
+
+
+def _windfall(program: Program) -> Program:
+    import windfall
+
+    compiled: Program = windfall.compile(program)
+    return compiled
+
+
+def _windfall_note(case: Case) -> str:
+    """Whether windfall compiled the case: a ratio of 1.0 may mean that it ran eagerly."""
+    import windfall
+
+    subject: Subject = case.subject()
+    with torch.set_grad_enabled(case.mode == "training"):
+        facts: dict[str, Any] = windfall.explain(subject.program)(*subject.inputs).to_dict()
+    if facts["fallbacks"]:
+        return f"ran eagerly: {facts['fallbacks'][0]}"
+    made = [kernel["kind"] for kernel in facts["kernels"]]
+    counts = [f"{made.count(kind)} {kind}" for kind in dict.fromkeys(made)]
+    breaks = [f"{facts['break_count']} breaks"] if facts["break_count"] else []
+    return ", ".join([*breaks, *counts]) or "no kernel"
+
+
+CONTENDERS: dict[str, Contender] = {
+    "eager": Contender(lambda program: program),
+    "windfall": Contender(_windfall, _windfall_note),
+    "torch.compile": Contender(_torch_compile),
+}

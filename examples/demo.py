@@ -1,0 +1,159 @@
+"""`make demo`: a transformer block and a training step, eager against windfall.
+
+Prints, for each: the first call, the steady state, and how far the answers differ; then what
+`windfall.explain` has to say. Nothing here but `windfall.compile` is windfall's.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import windfall
+
+ROUNDS = 15
+SAMPLE_SECONDS = 0.02
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block, as in any tutorial."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_attention = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.norm_mlp = nn.LayerNorm(width)
+        self.expand = nn.Linear(width, 4 * width)
+        self.contract = nn.Linear(4 * width, width)
+
+    def attention(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.query_key_value(x).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        projected: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, length, width))
+        return projected
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm_attention(x))
+        hidden = F.gelu(self.expand(self.norm_mlp(x)))
+        result: Tensor = x + self.contract(hidden)
+        return result
+
+
+def inference() -> None:
+    """The block, without gradients."""
+    torch.manual_seed(0)
+    block = Block(width=128, heads=4).eval()
+    x = torch.randn(1, 32, 128)
+    with torch.no_grad():
+        compare("Transformer block, inference (1 × 32 × 128)", block, windfall.compile(block), x)
+        show_explanation(block, x)
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 128), nn.GELU(), nn.Linear(128, 10)
+    )
+
+
+def training_step(forward: Callable[..., Any], model: nn.Module) -> Callable[[], Tensor]:
+    """Forward, loss, backward and an AdamW step on one batch; answers the loss."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(32, 64, generator=generator)
+    labels = torch.randint(10, (32,), generator=generator)
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(forward(x), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def training() -> None:
+    """Two equal models train side by side, one eagerly, one compiled."""
+    torch.manual_seed(0)
+    first = perceptron()
+    twins = [copy.deepcopy(first) for _ in range(4)]
+    compare(
+        "MLP training step: forward, loss, backward, AdamW",
+        training_step(twins[0], twins[0]),
+        training_step(windfall.compile(twins[1]), twins[1]),
+    )
+    steps = (
+        training_step(twins[2], twins[2]),
+        training_step(windfall.compile(twins[3]), twins[3]),
+    )
+    for name, step in zip(("eager", "windfall"), steps, strict=True):
+        losses = "  ".join(f"{float(step()):.5f}" for _ in range(6))
+        print(f"  losses, {name:10}{losses}")
+
+
+def compare(title: str, eager: Callable[..., Tensor], ours: Callable[..., Tensor], *x: Any) -> None:
+    """First call and steady state of both, and the largest difference."""
+    print(f"\n{title}")
+    eager_first, expected = timed(eager, *x)
+    ours_first, actual = timed(ours, *x)
+    counts = [max(1, int(SAMPLE_SECONDS / timed(run, *x)[0])) for run in (eager, ours)]
+    pairs = [(sample(eager, counts[0], x), sample(ours, counts[1], x)) for _ in range(ROUNDS)]
+    ratio = statistics.median(mine / theirs for theirs, mine in pairs)
+    print(f"  {'':12}{'eager':>12}{'windfall':>12}")
+    print(f"  {'first call':12}{shown(eager_first):>12}{shown(ours_first):>12}")
+    best = [min(column) for column in zip(*pairs, strict=True)]
+    print(f"  {'each call':12}{shown(best[0]):>12}{shown(best[1]):>12}   ratio {ratio:.2f}")
+    print(f"  largest difference {float((actual - expected).abs().max()):.1e}")
+
+
+def timed(run: Callable[..., Tensor], *x: Any) -> tuple[float, Tensor]:
+    started = time.perf_counter()
+    result = run(*x)
+    return time.perf_counter() - started, result
+
+
+def sample(run: Callable[..., Tensor], count: int, x: tuple[Any, ...]) -> float:
+    started = time.perf_counter()
+    for _ in repeat(None, count):
+        run(*x)
+    return (time.perf_counter() - started) / count
+
+
+def shown(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def show_explanation(function: Callable[..., Any], *x: Any, lines: int = 24) -> None:
+    """The beginning of what windfall tells about a function."""
+    text = str(windfall.explain(function)(*x)).splitlines()
+    print("\n  windfall.explain(block)(x) says, in the beginning:\n")
+    print("\n".join(f"    {line[:110]}".rstrip() for line in text[:lines]))
+    if len(text) > lines:
+        print(f"    … and {len(text) - lines} lines more")
+
+
+def main() -> None:
+    """Both parts, and what was not needed for them."""
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    inference()
+    # Asked here, because torch's optimizers, below, load torch._dynamo by themselves.
+    loaded = [name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules]
+    print(f"\n  loaded of torch's own compiler stack: {', '.join(loaded) or 'nothing'}")
+    training()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Each rule, on text that breaks it and on text that does not: a rule that cannot fail is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.architecture import rules
+from tests.architecture.scan import Module, scan
+
+
+def house(**texts: str) -> dict[str, Module]:
+    """Modules by name; `ir__loop` stands for `windfall.ir.loop`, `package` for `windfall`."""
+    named = {
+        "windfall" if name == "package" else "windfall." + name.replace("__", "."): text
+        for name, text in texts.items()
+    }
+    folders = {name.rpartition(".")[0] for name in named}
+    named = {**{folder: "" for folder in folders if folder}, **named}
+    return {name: scan(name, text, name in folders) for name, text in named.items()}
+
+
+UPWARD = {
+    "plain import": "import windfall.ops.registry",
+    "from a module": "from windfall.ops.registry import lookup",
+    "from a package": "from windfall.ops import registry",
+    "relative": "from ..ops import registry",
+    "inside a function": "def f():\n    from windfall.ops import registry",
+    "for types only": "if TYPE_CHECKING:\n    from windfall.ops import registry",
+    "by string": "import importlib\nimportlib.import_module('windfall.ops.registry')",
+    "by a string in part": "from importlib import import_module as i\ni(f'windfall.ops.{name}')",
+}
+
+
+@pytest.mark.parametrize("text", UPWARD.values(), ids=UPWARD.keys())
+def test_an_import_upward_is_seen(text: str) -> None:
+    (broken,) = rules.import_direction(house(ir__loop=text, ops__registry=""))
+    assert broken.startswith("windfall.ir.loop:")
+    assert "windfall.ops" in broken
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("frontend__machine", "codegen__lower"),
+        ("runtime__bind", "autograd__joint"),
+        ("codegen__lower", "pipeline"),
+        ("pipeline", "api"),
+        ("report__explain", "api"),
+        ("errors", "ir__loop"),
+        ("api", "package"),
+    ],
+)
+def test_rooms_keep_to_their_floor(importer: str, imported: str) -> None:
+    target = "windfall" if imported == "package" else "windfall." + imported.replace("__", ".")
+    modules = house(**{imported: "", importer: f"import {target}"})
+    assert len(rules.import_direction(modules)) == 1
+
+
+def test_imports_downward_and_at_home_are_fine() -> None:
+    modules = house(
+        errors="",
+        options="from windfall.errors import UserError",
+        ir__loop="from windfall import errors",
+        codegen__lower="from windfall.ir.loop import Loop\nfrom windfall.codegen import plan",
+        codegen__plan="from windfall.ir import loop",
+        pipeline="from windfall.codegen.lower import lower",
+        package="from windfall.pipeline import run",
+    )
+    assert rules.import_direction(modules) == []
+
+
+def test_a_new_place_must_be_given_a_floor() -> None:
+    (broken,) = rules.import_direction(house(helpers=""))
+    assert "has no floor" in broken
+
+
+def test_a_cycle_is_seen_once_even_through_local_imports() -> None:
+    modules = house(
+        ir__a="from windfall.ir import b",
+        ir__b="def f():\n    import windfall.ir.c",
+        ir__c="from windfall.ir.a import x",
+        ir__d="from windfall.ir import a",
+    )
+    (cycle,) = rules.import_cycles(modules)
+    assert {"windfall.ir.a", "windfall.ir.b", "windfall.ir.c"} == set(cycle.split(" -> "))
+
+
+def test_imports_for_types_make_no_cycle() -> None:
+    modules = house(
+        ir__a="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from windfall.ir import b",
+        ir__b="from windfall.ir import a",
+    )
+    assert rules.import_cycles(modules) == []
+
+
+def test_no_cycle_without_one() -> None:
+    modules = house(ir__a="", ir__b="import windfall.ir.a", ir__c="from windfall.ir import a, b")
+    assert rules.import_cycles(modules) == []
+
+
+REPLACED = {
+    "import": "import torch._dynamo",
+    "below": "from torch._inductor.utils import x",
+    "from torch": "from torch import _functorch",
+    "chain": "import torch\ntorch._C._dynamo.eval_frame",
+    "string": "import importlib\nimportlib.import_module('torch._dynamo.config')",
+    "builtin": "__import__('torch._inductor')",
+}
+
+
+@pytest.mark.parametrize("text", REPLACED.values(), ids=REPLACED.keys())
+def test_the_replaced_systems_are_seen_even_in_torch_abi(text: str) -> None:
+    assert rules.replaced_systems(scan("windfall.torch_abi", text))
+
+
+def test_words_about_the_replaced_systems_are_fine() -> None:
+    text = '"""Not torch._dynamo."""\nimport torch\ntorch.compile\nname = "torch._dynamo"'
+    assert rules.replaced_systems(scan("windfall.ir.x", text)) == []
+
+
+ENVIRONMENT = {
+    "environ": "import os\nos.environ['A']",
+    "getenv": "import os\nos.getenv('A')",
+    "alias": "import os as system\nsystem.environ.get('A')",
+    "from": "from os import environ",
+    "putenv": "def f():\n    import os\n    os.putenv('A', 'b')",
+    "getattr": "import os\ngetattr(os, 'environ')",
+}
+
+
+@pytest.mark.parametrize("text", ENVIRONMENT.values(), ids=ENVIRONMENT.keys())
+def test_readers_of_the_environment_are_seen(text: str) -> None:
+    assert rules.environment_readers(scan("windfall.ir.x", text))
+    assert rules.environment_readers(scan("windfall.options", text)) == []
+
+
+def test_other_uses_of_os_are_fine() -> None:
+    text = "import os\nos.path.join('a', 'b')\nenviron = 1"
+    assert rules.environment_readers(scan("windfall.ir.x", text)) == []
+
+
+PRIVATE = {
+    "chain": "import torch\ntorch._C._get_tracing_state()",
+    "import": "import torch._subclasses",
+    "from": "from torch._prims_common import is_contiguous",
+    "from torch": "from torch import _C",
+    "alias": "import torch.nn.functional as F\nF._verify_batch_size",
+    "deep": "from torch.utils import _pytree",
+    "function": "import torch\ntorch._foreach_add",
+    "getattr": "import torch\ngetattr(torch, '_C')",
+    "getattr, then more": "import torch\ngetattr(torch.utils, '_pytree').tree_map",
+    "string": "from importlib import import_module\nimport_module('torch._C')",
+    "assignment": "import torch\ntorch._x = 1",
+    "class": "import torch\ntorch.Tensor._make_subclass",
+    "tensor": "def f(x):\n    return x._cdata",
+    "tensor, by string": "def f(x):\n    return getattr(x, '_version')",
+}
+
+
+@pytest.mark.parametrize("text", PRIVATE.values(), ids=PRIVATE.keys())
+def test_private_symbols_of_torch_are_seen(text: str) -> None:
+    assert rules.private_torch(scan("windfall.frontend.x", text))
+    assert rules.private_torch(scan("windfall.torch_abi", text)) == []
+
+
+def test_public_symbols_and_own_private_names_are_fine() -> None:
+    text = "\n".join(
+        [
+            "import torch",
+            "import torch.fx as fx",
+            "torch.Tensor.__add__, torch.__version__, fx.Graph()",
+            "torch.ops.aten._softmax.default",
+            "_own = 1",
+            "class A:",
+            "    def f(self):",
+            "        return self._own",
+        ]
+    )
+    assert rules.private_torch(scan("windfall.frontend.x", text)) == []
+
+
+def test_users_of_llvmlite_are_seen() -> None:
+    text = "def f():\n    import llvmlite.binding as llvm"
+    assert rules.llvm_users(scan("windfall.codegen.build", text))
+    assert rules.llvm_users(scan("windfall.jit", text)) == []
+
+
+def test_a_missing_docstring_is_seen() -> None:
+    assert rules.missing_docstring(scan("windfall.ir.x", "x = 1"))
+    assert rules.missing_docstring(scan("windfall.ir.x", '"""Words."""')) == []

@@ -1,0 +1,53 @@
+"""The rules, on windfall's own sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import rules
+from tests.architecture.scan import scan_tree
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = scan_tree(ROOT, "windfall")
+
+
+def shown(broken: list[str]) -> str:
+    return "\n".join(["", *broken])
+
+
+def test_the_scan_sees_the_house() -> None:
+    assert {"windfall", "windfall.options", "windfall.ir.stages"} <= MODULES.keys()
+
+
+@pytest.mark.parametrize("rule", [rules.import_direction, rules.import_cycles])
+def test_rule_over_all_modules(rule) -> None:
+    broken = rule(MODULES)
+    assert not broken, shown(broken)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        rules.replaced_systems,
+        rules.environment_readers,
+        rules.private_torch,
+        rules.llvm_users,
+        rules.missing_docstring,
+    ],
+)
+def test_rule_for_each_module(rule) -> None:
+    broken = [line for module in MODULES.values() for line in rule(module)]
+    assert not broken, shown(broken)
+
+
+def test_every_room_has_a_readme() -> None:
+    rooms = [path.parent for path in (ROOT / "windfall").glob("*/__init__.py")]
+    assert rooms
+    bare = [room.name for room in rooms if not (room / "README.md").is_file()]
+    assert not bare, f"rooms without README.md: {bare}"
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "windfall" / "py.typed").is_file()

@@ -1,0 +1,36 @@
+"""What every test may ask for: `golden` (text compared with approved text), `--bless`; and what
+every test gets: torch's global state as it found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.golden import Golden, golden_for
+
+pytest_plugins = ["pytester"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--bless", action="store_true", help="rewrite the goldens with what the program says now"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return golden_for(request.path, request.config.getoption("--bless"))
+
+
+@pytest.fixture(autouse=True)
+def _torch_state_is_given_back() -> Iterator[None]:
+    """Seeds make a failure repeatable; a test that leaves a mode on would mislead the next."""
+    torch.manual_seed(0)
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    yield
+    assert torch.is_grad_enabled(), "the test left gradients switched off"
+    assert not torch.is_inference_mode_enabled(), "the test left inference mode on"
+    assert torch.get_default_dtype() == dtype, "the test left another default dtype"
+    torch.set_num_threads(threads)

@@ -1,0 +1,134 @@
+"""What the documents show is run: each python block, in order, one namespace for each page. A text
+block that follows a python block is what it prints; `pytest --bless` rewrites it."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import linecache
+import re
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.golden import normalised
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```$(?:\s*^```text\n(?P<shown>.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    line: int
+    code: str
+    shown: str | None  # what it prints, where the document says so
+    span: tuple[int, int]  # of `shown` in the document's text
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(text: str) -> list[Block]:
+    return [
+        Block(
+            text.count("\n", 0, found.start("code")) + 1,
+            found["code"],
+            found["shown"],
+            found.span("shown"),
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def run(name: str, text: str) -> str:
+    """Run the blocks; answers the document as it should be, with what the blocks really print."""
+    namespace: dict[str, object] = {"__name__": "document"}
+    # Tracebacks and windfall's own messages name lines of the document.
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    pieces, end = [], 0
+    for block in blocks(text):
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile("\n" * (block.line - 1) + block.code, name, "exec"), namespace)
+        if block.shown is not None:
+            pieces += [text[end : block.span[0]], normalised(printed.getvalue())]
+            end = block.span[1]
+    return "".join([*pieces, text[end:]])
+
+
+def check(path: Path, bless: bool) -> None:
+    text = path.read_text(encoding="utf-8")
+    actual = run(str(path), text)
+    if bless and actual != text:
+        path.write_text(actual, encoding="utf-8")
+    elif actual != text:
+        diff = difflib.unified_diff(
+            text.splitlines(), actual.splitlines(), "document", "now", lineterm=""
+        )
+        raise AssertionError("\n".join(["prints something else (--bless accepts):", *diff]))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in documents() if blocks(path.read_text(encoding="utf-8"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_the_examples_run(path: Path, request: pytest.FixtureRequest) -> None:
+    check(path, request.config.getoption("--bless"))
+
+
+EXAMPLE = """Words.
+
+```python
+x = 1
+```
+
+```
+not python
+```
+
+```python
+print(x + 1)
+```
+
+```text
+2
+```
+
+More words.
+"""
+
+
+def test_blocks_share_names_and_keep_their_lines() -> None:
+    assert [(block.line, block.shown) for block in blocks(EXAMPLE)] == [(4, None), (12, "2\n")]
+    assert run("example.md", EXAMPLE) == EXAMPLE
+
+
+def test_an_example_that_fails_is_seen() -> None:
+    with pytest.raises(AssertionError):
+        run("example.md", "```python\nassert 1 + 1 == 3\n```\n")
+
+
+def test_an_example_that_prints_something_else_is_seen_and_can_be_blessed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(EXAMPLE.replace("x = 1", "x = 2"))
+    with pytest.raises(AssertionError, match=r"(?s)-2\n\+3"):
+        check(page, bless=False)
+    check(page, bless=True)
+    assert page.read_text() == EXAMPLE.replace("x = 1", "x = 2").replace("\n2\n", "\n3\n")
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    pages = [*documents(), ROOT / "CONTRIBUTING.md", *ROOT.glob("windfall/*/README.md")]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:\s]+)[^):]*\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert not broken, "\n".join(broken)
