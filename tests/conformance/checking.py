@@ -1,0 +1,143 @@
+"""One function, uncompiled and compiled, on equal inputs: the check that every sweep makes.
+
+Enters: `make`, which answers a function and its arguments afresh, always equal. Leaves: facts
+written into a `Line`: whether results, inputs and gradients agree, and what was captured. Each
+compiled function is called twice: the call that compiles, and one that uses what was compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.conformance.sweep import DIFFERENT, REFUSED, Line
+from tests.programs.observe import Comparison
+from tests.programs.subjects import Windfall
+
+Made = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Tags(TorchDispatchMode):
+    """Notes whether an ATen op ran whose result's size or value depends on data."""
+
+    _TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if any(tag in function.tags for tag in self._TAGS):
+            self.found.add(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a nested structure."""
+    leaves = torch.utils._pytree.tree_leaves(value)
+    return (one for one in leaves if isinstance(one, torch.Tensor))
+
+
+def gradients(result: Any, inputs: list[torch.Tensor]) -> tuple[Any, ...]:
+    """The gradients of a fixed weighing of every result, for those inputs that want one."""
+    total: Any = 0
+    for number, one in enumerate(tensors_in(result)):
+        if one.requires_grad and (one.is_floating_point() or one.is_complex()):
+            weights = torch.linspace(0.5, 1.5 + number, one.numel()).reshape(one.shape)
+            product = one * weights.to(one.device)
+            total = total + (product.abs() if one.is_complex() else product).sum()
+    wanted = [one for one in inputs if one.requires_grad]
+    if not isinstance(total, torch.Tensor) or not wanted:
+        return ()
+    return torch.autograd.grad(total, wanted, allow_unused=True)
+
+
+def answer(made: Made, call: Callable[..., Any], differentiate: bool) -> tuple[Any, Any, Any]:
+    """What a call returns, its gradients, and its inputs after it."""
+    function, args, kwargs = made
+    torch.manual_seed(7)
+    result = call(*args, **kwargs)
+    given = [args, kwargs]
+    inputs = list(tensors_in(given))
+    if isinstance(function, torch.nn.Module):
+        inputs += list(function.parameters())
+        given.append(function.state_dict())
+    return result, gradients(result, inputs) if differentiate else (), given
+
+
+def check_one(
+    make: Callable[[], Made], backend: str, line: Line, values: bool = True, name: str = ""
+) -> None:
+    """Add to a line what one sample says. `values`: False where results are not initialised."""
+    differentiate = backend != "eager"
+    first, again = make(), make()
+    tags = Tags()
+    try:
+        expected = [answer(made, made[0], differentiate) for made in (first, again)]
+        again = make()
+        with tags:
+            again[0](*again[1], **again[2])
+    except Exception as error:  # not a program: nothing to compare with
+        line.detail = line.detail or f"uncompiled: {type(error).__name__}: {error}"
+        line.status = REFUSED if not line.samples else line.status
+        return
+    line.status = line.status.replace(REFUSED, "equal")
+    line.data_dependent |= bool(tags.found)
+    line.samples += 1
+    subject = Windfall(backend, strict=False, verify=True)
+    made = make()
+    compiled = subject.compile(made[0])
+    for number, wanted in enumerate(expected):
+        if number:
+            made = (made[0], *make()[1:])
+            if isinstance(made[0], torch.nn.Module):
+                wanted = expected_second(make, differentiate)
+        given = answer(made, compiled, differentiate)
+        compare(wanted, given, subject.exact, values, line, f"call {number}")
+    told(subject, line, name)
+
+
+def expected_second(make: Callable[[], Made], differentiate: bool) -> tuple[Any, Any, Any]:
+    """What the second call of one and the same module answers (its buffers have changed)."""
+    made = make()
+    answer(made, made[0], differentiate)
+    return answer((made[0], *make()[1:]), made[0], differentiate)
+
+
+def compare(
+    expected: Any, given: Any, exact: bool, values: bool, line: Line, where: str
+) -> None:
+    """Note the first difference."""
+    comparison = Comparison("", exact)
+    with torch._C.DisableTorchFunction():
+        for part, one, other in zip(("result", "gradients", "inputs"), expected, given, strict=True):
+            comparison.walk(one, other, f"{where}: {part}")
+    found = [one for one in comparison.differences if values or one.aspect != "value"]
+    if found:
+        line.status = DIFFERENT
+        line.detail = "\n".join(map(str, found[:4]))
+
+
+def told(subject: Windfall, line: Line, name: str) -> None:
+    """What was captured."""
+    explained = subject.explanation
+    line.graphs += len(explained.graphs)
+    line.breaks += [f"W{one.number:04d} {one.detail} at {one.where}" for one in explained.breaks]
+    line.fallbacks += explained.fallbacks
+    line.captured &= bool(explained.graphs) and not explained.breaks and not explained.fallbacks
+    names = {plain_name(node.target) for one in explained.graphs for node in one.graph.nodes}
+    line.named &= not name or plain_name(name) in names
+
+
+def plain_name(target: Any) -> str:
+    """`torch.nn.functional.relu`, `"relu_"`, `aten.relu.default` as `relu`."""
+    text = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    last = text.split(".")[-1] if not text.endswith(".default") else text.split(".")[-2]
+    for prefix in ("linalg_", "special_", "fft_"):
+        last = last.removeprefix(prefix)
+    return last.strip("_")

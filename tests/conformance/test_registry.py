@@ -1,0 +1,81 @@
+"""Every op that the dictionary gives samples for, through the whole compiler, against eager."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import windfall
+from windfall.ops import registry
+
+pytestmark = pytest.mark.conformance
+
+
+def overload(name: str) -> Callable[..., Any]:
+    """`aten.add.Tensor` as torch's dispatcher knows it."""
+    return functools.reduce(getattr, name.split("."), torch.ops)
+
+
+def program(
+    op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], list[torch.Tensor]]:
+    """Straight-line code that calls `op`: tensors are its parameters, the rest constants."""
+    tensors: list[torch.Tensor] = []
+    namespace: dict[str, Any] = {"op": op}
+
+    def text(value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            return f"t{len(tensors) - 1}"
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(text, value))}]"
+        name = f"c{len(namespace)}"
+        namespace[name] = value
+        return name
+
+    written = [text(value) for value in args] + [f"{k}={text(v)}" for k, v in kwargs.items()]
+    names = ", ".join(f"t{index}" for index in range(len(tensors)))
+    exec(f"def run({names}):\n    return op({', '.join(written)})", namespace)
+    return namespace["run"], tensors
+
+
+def same(actual: Any, expected: Any) -> None:
+    if isinstance(expected, torch.Tensor):
+        exact = not (expected.is_floating_point() or expected.is_complex())
+        tolerance = {"rtol": 0, "atol": 0} if exact else {}
+        torch.testing.assert_close(actual, expected, equal_nan=True, **tolerance)
+        assert actual.stride() == expected.stride()
+    elif isinstance(expected, list | tuple):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
+            same(one, other)
+    else:
+        assert actual == expected
+
+
+def sampled() -> list[registry.Op]:
+    return [op for op in registry.all_ops() if op.samples is not None]
+
+
+@pytest.mark.parametrize("op", sampled(), ids=lambda op: op.name)
+def test_an_op_equals_eager(op: registry.Op) -> None:
+    target = overload(op.name)
+    # Samples are made afresh, with equal values, each time: an op may write into its own.
+    for for_eager, for_first, for_second in zip(*(op.samples() for _ in range(3)), strict=True):
+        run, expected_inputs = program(target, *for_eager)
+        torch.manual_seed(0)
+        expected = run(*expected_inputs)
+        compiled = windfall.compile(run, options={"strict": True})
+        for sample in (for_first, for_second):
+            inputs = program(target, *sample)[1]
+            torch.manual_seed(0)
+            same(compiled(*inputs), expected)
+            same(inputs, expected_inputs)
+
+
+def test_there_is_something_to_sweep() -> None:
+    assert len(sampled()) >= 50

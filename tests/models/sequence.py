@@ -1,0 +1,180 @@
+"""A model's whole life, eager beside windfall: inference, then training with dropout on.
+
+Enters: the name of a recipe. Leaves: nothing; an assertion fails where the two differ. Both sides
+start from the same weights, see the same data and the same seed. Used by tests in this process, in
+its threads, and in a process that has forked (`python -m tests.models.sequence NAME`).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import windfall
+from examples.models import RECIPES, Recipe, adamw, training_step
+from tests.models.agreement import assert_results_agree, assert_values_agree
+
+STEPS = 20
+LOSS_TOLERANCE = 1e-4
+STRICT = {"strict": True}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same model three times: eager's, windfall's, and eager's in float64. `compiled` is the
+    callable made of `ours`."""
+
+    eager: nn.Module
+    ours: nn.Module
+    exact: nn.Module
+    compiled: Callable[..., Any]
+
+    @classmethod
+    def of(cls, make: Callable[[], nn.Module]) -> Pair:
+        torch.manual_seed(0)
+        eager = make()
+        ours = copy.deepcopy(eager)
+        return cls(
+            eager, ours, copy.deepcopy(eager).double(), windfall.compile(ours, options=STRICT)
+        )
+
+
+def doubled(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same values in float64, where they are floating."""
+    return tuple(
+        one.double() if isinstance(one, Tensor) and one.is_floating_point() else one
+        for one in values
+    )
+
+
+def recipe_of(name: str) -> Recipe:
+    return RECIPES[name]()
+
+
+# -------------------------------------------------------------------------------------- inference
+
+
+def check_inference(pair: Pair, inputs: tuple[Tensor, ...], **keywords: Any) -> None:
+    """One call each; windfall's twice, for the second takes another way."""
+    with torch.no_grad():
+        expected = pair.eager(*inputs, **keywords)
+        exact = pair.exact(*doubled(inputs), **keywords)
+        for _ in range(2):
+            assert_results_agree(pair.compiled(*inputs, **keywords), expected, exact)
+
+
+# --------------------------------------------------------------------------------------- training
+
+
+def check_gradients(pair: Pair, inputs: Tensor, labels: Tensor) -> None:
+    """Loss, gradients of every parameter, buffers and the generator's state, after one backward."""
+    sides = (
+        (pair.compiled, pair.ours, (inputs, labels)),
+        (pair.eager, pair.eager, (inputs, labels)),
+        (pair.exact, pair.exact, doubled((inputs, labels))),
+    )
+    losses, gradients, states = [], [], []
+    for forward, model, given in sides:
+        torch.manual_seed(7)
+        model.zero_grad()
+        loss = forward(*given)
+        loss.backward()
+        losses.append({"loss": loss})
+        gradients.append(gradients_of(model))
+        states.append(torch.get_rng_state())
+    assert torch.equal(states[0], states[1]), "windfall drew other random numbers than eager"
+    assert gradients[0].keys() == gradients[1].keys(), "other parameters have a gradient"
+    assert_values_agree(*losses)
+    assert_values_agree(*gradients)
+    check_buffers(pair.ours, pair.eager)
+
+
+def gradients_of(model: nn.Module) -> dict[str, Tensor]:
+    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+
+def check_buffers(ours: nn.Module, eager: nn.Module) -> None:
+    """Batch norm's statistics, and whatever else is kept."""
+    expected = dict(eager.named_buffers())
+    for name, one in ours.named_buffers():
+        torch.testing.assert_close(one, expected[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def check_training(pair: Pair, batches: list[tuple[Tensor, Tensor]], seed: int = 11) -> None:
+    """Losses side by side over as many steps as there are batches, dropout on, with AdamW."""
+    histories = []
+    for forward, model in ((pair.eager, pair.eager), (pair.compiled, pair.ours)):
+        torch.manual_seed(seed)
+        step = training_step(forward, model, adamw(model))
+        histories.append([float(step(*batch)) for batch in batches])
+        histories[-1].append(float(torch.rand(())))  # where the generator stands
+    expected, actual = histories
+    assert min(expected[1:-1]) < expected[0], "eager learns nothing: the test would prove nothing"
+    worst = max(abs(a - e) for a, e in zip(actual, expected, strict=True))
+    assert worst <= LOSS_TOLERANCE, f"losses differ by {worst:.2e}\n{expected}\n{actual}"
+    check_buffers(pair.ours, pair.eager)
+
+
+def training_batches(recipe: Recipe, size: int, steps: int = STEPS) -> list[tuple[Tensor, Tensor]]:
+    """Two batches in turn: windfall must read each call's data, and the model can learn them."""
+    torch.manual_seed(3)
+    two = [recipe.batch(size) for _ in range(2)]
+    return [two[number % 2] for number in range(steps)]
+
+
+def batch_of(name: str) -> int:
+    """How large a batch a training step of this model takes in tests."""
+    return 4 if name.startswith("tiny") else 2
+
+
+def check_whole(name: str, steps: int = STEPS) -> None:
+    """Inference, gradients and training of one model."""
+    recipe = recipe_of(name)
+    size = batch_of(name)
+    check_inference(Pair.of(recipe.model), recipe.inputs(2))
+    check_gradients(Pair.of(recipe.objective), *recipe.batch(size))
+    check_training(Pair.of(recipe.objective), training_batches(recipe, size, steps))
+
+
+# ------------------------------------------------------------------------------------- after fork
+
+
+def check_after_fork(name: str, threads: int) -> int:
+    """Everything once before the fork; then, in the child, what was compiled before goes on, and a
+    new model goes all the way. The child is set to one thread, as torch's own data loaders do:
+    libgomp's threads do not survive a fork, so that eager too hangs with two. Its exit code."""
+    torch.set_num_threads(threads)
+    recipe = recipe_of(name)
+    inference, objective = Pair.of(recipe.model), Pair.of(recipe.objective)
+    inputs, batch = recipe.inputs(2), recipe.batch(batch_of(name))
+    check_inference(inference, inputs)
+    check_gradients(objective, *batch)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            torch.set_num_threads(1)
+            check_inference(inference, inputs)
+            check_gradients(objective, *batch)
+            check_whole(name, steps=3)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    check_inference(inference, inputs)  # and the parent is not disturbed
+    return os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    sys.exit(check_after_fork(sys.argv[1], int(sys.argv[2])))
