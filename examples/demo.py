@@ -1,17 +1,23 @@
-"""`make demo`: a transformer block and a training step, eager against windfall.
+"""`make demo`: a transformer block, a training step, and a small GPT-2, eager against windfall.
 
-Prints, for each: the first call, the steady state, and how far the answers differ; then what
-`windfall.explain` has to say. Nothing here but `windfall.compile` is windfall's.
+Prints, for the first two: the first call, the steady state, and how far the answers differ; then
+what `windfall.explain` has to say. The GPT-2 (`language.py`) learns a text and goes on with it,
+once for each contender in a process of its own. Nothing here but `windfall.compile` and
+`windfall.explain` is windfall's.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import statistics
+import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -145,14 +151,73 @@ def show_explanation(function: Callable[..., Any], *x: Any, lines: int = 24) -> 
         print(f"    … and {len(text) - lines} lines more")
 
 
+# ------------------------------------------------------------------------------------------ GPT-2
+
+
+def language() -> None:
+    """Train and write, eagerly and compiled, and put both side by side."""
+    print(
+        "\nGPT-2 of transformers, 2 layers, learns the bytes of LICENSE (AdamW, dropout), then writes"
+    )
+    found = {name: in_a_process(name) for name in ("eager", "windfall")}
+    if None in found.values():
+        return
+    eager, ours = found["eager"], found["windfall"]
+    assert eager is not None and ours is not None
+    print(f"  {'':22}{'eager':>12}{'windfall':>12}")
+    line("first training step", eager["first_step"], ours["first_step"], shown)
+    line("each training step", eager["step"], ours["step"], shown, ratio=True)
+    line("first answer", eager["first_answer"], ours["first_answer"], shown)
+    speeds = (eager["tokens_per_second"], ours["tokens_per_second"])
+    line("tokens per second", *speeds, lambda value: f"{value:.0f}", ratio=True)
+    if eager["peak"] and ours["peak"]:
+        line("memory of training", eager["peak"], ours["peak"], megabytes, ratio=True)
+    for number in (0, 9, 19, 59, 119, len(eager["losses"]) - 1):
+        pair = (eager["losses"][number], ours["losses"][number])
+        line(f"loss of step {number + 1}", *pair, lambda value: f"{value:.5f}")
+    start = zip(eager["losses"][:20], ours["losses"][:20], strict=True)
+    print(f"  largest difference of the first 20 losses {max(abs(a - b) for a, b in start):.1e}")
+    print("\n  windfall.explain(objective)(batch) says, in short:")
+    print("\n".join(f"    {one}" for one in ours["told"]))
+    for name, one in (("eager", eager), ("windfall", ours)):
+        print(f"\n  {name} writes:")
+        print(textwrap.indent(one["text"], "    "))
+
+
+def line(
+    title: str, eager: float, ours: float, show: Callable[[float], str], ratio: bool = False
+) -> None:
+    """One figure of both, and windfall's over eager's where that means something."""
+    relative = f"   ratio {ours / eager:.2f}" if ratio else ""
+    print(f"  {title:22}{show(eager):>12}{show(ours):>12}{relative}")
+
+
+def megabytes(count: float) -> str:
+    return f"{count / 1e6:.0f} MB"
+
+
+def in_a_process(contender: str) -> dict[str, Any] | None:
+    """What `language.py` found; None (and its last words) where it failed."""
+    script = Path(__file__).with_name("language.py")
+    done = subprocess.run(
+        [sys.executable, str(script), contender], capture_output=True, text=True, timeout=600
+    )
+    if done.returncode:
+        print(f"  {contender} failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        return None
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def main() -> None:
-    """Both parts, and what was not needed for them."""
+    """All parts, and what was not needed for the first."""
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     inference()
     # Asked here, because torch's optimizers, below, load torch._dynamo by themselves.
     loaded = [name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules]
     print(f"\n  loaded of torch's own compiler stack: {', '.join(loaded) or 'nothing'}")
     training()
+    language()
 
 
 if __name__ == "__main__":

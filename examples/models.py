@@ -177,7 +177,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 def adamw(model: nn.Module) -> torch.optim.Optimizer:
     """Torch's fused AdamW: the fastest that eager has."""
-    return torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
 
 def training_step(

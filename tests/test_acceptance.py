@@ -1,4 +1,4 @@
-"""The functions of the walking skeleton, through every room, against eager; and what explain says."""
+"""The functions of the walking skeleton, through every room; and what explain says of them."""
 
 from __future__ import annotations
 
@@ -339,6 +339,16 @@ def test_a_user_backend_gets_the_graph() -> None:
         return graph.forward
 
     x, y = tensors((6, 33), (6, 33))
-    torch.testing.assert_close(windfall.compile(gelu_chain, backend=backend)(x, y), gelu_chain(x, y))
+    torch.testing.assert_close(
+        windfall.compile(gelu_chain, backend=backend)(x, y), gelu_chain(x, y)
+    )
     assert len(seen) == 1 and seen[0][1] == [torch.Tensor, torch.Tensor]
     assert "gelu" in seen[0][0].code
+
+
+def test_fullgraph_names_the_line_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(windfall.UserError, match=r"(?s)test_acceptance.py:\d+.*print.*what to do"):
+        windfall.compile(prints, fullgraph=True)(*tensors((9,)))
+    assert capsys.readouterr().out == ""
+    x, y = tensors((6, 33), (6, 33))
+    torch.testing.assert_close(windfall.compile(gelu_chain, fullgraph=True)(x, y), gelu_chain(x, y))

@@ -1,7 +1,7 @@
 """windfall: an independent compiler for PyTorch programs.
 
-    import windfall
-    model = windfall.compile(model)
+import windfall
+model = windfall.compile(model)
 """
 
 from windfall.api import compile, explain, list_backends

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any
 
 import torch
 
@@ -23,12 +23,6 @@ from windfall.events import EventLog
 from windfall.options import Options
 from windfall.report.explain import Explanation, explanation_of, log_listener
 from windfall.twin import compiled_of, module_twin, original_of
-
-
-@overload
-def compile(target: None = None, **settings: Any) -> Callable[[Any], Any]: ...
-@overload
-def compile(target: Any, **settings: Any) -> Any: ...
 
 
 def compile(

@@ -38,6 +38,7 @@ class EventLog:
 
     def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
         self._events: list[Event] = []
+        self._counted: dict[Any, Event] = {}
         self._lock = threading.Lock()
         self._listeners = listeners
 
@@ -61,6 +62,18 @@ class EventLog:
             event.seconds = time.perf_counter() - event.started
             event.cpu_seconds = time.thread_time() - cpu
             self._append(event)
+
+    def count(self, kind: str, subject: str, **facts: Any) -> None:
+        """Note something that may happen on every call: one event, whose `times` grows."""
+        key = (kind, subject, *facts.items())
+        with self._lock:
+            known = self._counted.get(key)
+            if known is not None:
+                known.facts["times"] += 1
+                return
+            event = Event(kind, subject, time.perf_counter(), facts={**facts, "times": 1})
+            self._counted[key] = event
+        self._append(event)
 
     def _append(self, event: Event) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import llvmlite.binding as llvm
+from llvmlite.binding.ffi import ObjectRef
 
 from windfall import torch_abi
 from windfall.errors import InternalError
@@ -77,9 +78,8 @@ class _Loaded(int):
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
-            for one in self._held.pop(
-                int(self)
-            ):  # the engine owns the module, which is only marked
+            # The engine owns the module, which is only marked.
+            for one in self._held.pop(int(self)):
                 one.close()
 
 
@@ -162,13 +162,14 @@ def _compiled(
     if quick:
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
-        passes.run(module, llvm.create_pass_builder(machine, llvm.PipelineTuningOptions()))
+        builder = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions())
+        _run(passes, module, builder)
     elif optimise:
         tuning = llvm.create_pipeline_tuning_options(speed_level=optimise)
         tuning.loop_vectorization = False
         tuning.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, tuning)
-        builder.getModulePassManager().run(module, builder)
+        _run(builder.getModulePassManager(), module, builder)
     assembly = machine.emit_assembly(module) if want_assembly else None
     needs = tuple(
         value.name
@@ -176,6 +177,15 @@ def _compiled(
         if value.is_declaration and not value.name.startswith("llvm.")
     )
     return CompiledObject(machine.emit_object(module), needs, assembly)
+
+
+def _run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
+    """Run passes and free them, which llvmlite (0.50) forgets: its classes are in an order in which
+    the method that frees is never found, and each run loses 64 KB."""
+    passes.run(module, builder)
+    if type(passes)._dispose is ObjectRef._dispose:
+        llvm.NewPassManager._dispose(passes)
+        passes.detach()
 
 
 def link(compiled: CompiledObject, symbols: Mapping[str, int] | None = None) -> NativeCode:

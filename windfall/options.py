@@ -27,7 +27,10 @@ MODES: dict[str, dict[str, Any]] = {
     "max-autotune-no-cudagraphs": {},
 }
 NUMERICS = ("default", "eager")
-LOG_NAMES = ("graph", "guards", "breaks", "source", "joint", "loops", "kernels", "llvm", "timings", "recompiles")
+LOG_NAMES = (
+    "graph", "guards", "breaks", "source", "joint", "split", "loops", "kernels", "llvm", "timings",
+    "fallbacks", "recompiles",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class Options:
 
 def _accept(name: str, value: Any, accepted: tuple[Any, ...]) -> None:
     if not any(value is one or (isinstance(one, str) and value == one) for one in accepted):
-        raise UserError(f"{name}={value!r} is not known; accepted: {', '.join(map(repr, accepted))}")
+        listed = ", ".join(map(repr, accepted))
+        raise UserError(f"{name}={value!r} is not known; accepted: {listed}")
 
 
 def _flag(text: str) -> bool:

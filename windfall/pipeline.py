@@ -66,9 +66,11 @@ class Compiler:
     def compile_missing(self, state: frontend.State, facts: frontend.Facts) -> Entry:
         """The entry for a state that no entry fits."""
         captured: Capture = self._stage("capture", str(state.point), frontend.capture, state, facts)
+        if self.options.fullgraph:
+            _demand_one_graph(captured)
         segment = self._stage("rewrite", captured.name, frontend.rewrite, captured)
         bound = self._bind(captured, state)
-        return self._stage(
+        entry: Entry = self._stage(
             "enter",
             captured.name,
             runtime.enter,
@@ -77,6 +79,7 @@ class Compiler:
             bound.call if bound else None,
             native=self.options.native,
         )
+        return entry
 
     def _bind(self, captured: Capture, state: frontend.State) -> Bound | None:
         if not any(node.op.startswith("call") for node in captured.graph.nodes):
@@ -104,7 +107,10 @@ class Compiler:
 
     def _backward(self, variant: torch.fx.Graph, name: str) -> GraphCallable:
         program = self._program(variant, f"{name} backward")
-        return self._stage("bind", name, runtime.bind, program, native=self.options.native)
+        call: GraphCallable = self._stage(
+            "bind", name, runtime.bind, program, native=self.options.native
+        )
+        return call
 
     def _program(self, graph: torch.fx.Graph, name: str) -> Program:
         """ATen graph → machine code."""
@@ -117,10 +123,25 @@ class Compiler:
         program: Program = self._stage("build", name, codegen.build, module)
         return program
 
-    def _stage(self, kind: str, subject: str, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+    def _stage(
+        self, kind: str, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
+    ) -> Any:
         with self.log.stage(kind, subject) as event:
-            event.record = function(*args, **kw)
+            event.record = stage(*args, **keywords)
         return event.record
+
+
+def _demand_one_graph(captured: Capture) -> None:
+    """`fullgraph=True`: a break is the user's to know of, before anything has run."""
+    stopped = captured.stopped
+    if stopped is None or frontend.ends_program(stopped.number):
+        return
+    raise UserError(
+        f"fullgraph=True, but {captured.name} cannot be one graph.\n"
+        f"  {stopped.where}\n"
+        f"  W{stopped.number:04d} {stopped.reason}: {stopped.detail}\n"
+        f"  what to do: {stopped.hint}"
+    )
 
 
 # -------------------------------------------------------------------------------------- backends

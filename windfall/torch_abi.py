@@ -334,9 +334,7 @@ def _storage_offsets() -> tuple[int, int]:
     plain = _bytes(storage._cdata, 64)
     lazy = torch._lazy_clone(sample)  # both storages are copied on write from now on
     checked = _bytes(lazy.untyped_storage()._cdata, 64)
-    flags = (
-        place for place in range(data + 24, 64) if plain[place] == 0 and checked[place] == 1
-    )
+    flags = (place for place in range(data + 24, 64) if plain[place] == 0 and checked[place] == 1)
     return data, _only(flags, "the flag of a storage that must be asked")
 
 
@@ -687,9 +685,7 @@ def object_layout() -> ObjectLayout:
     number, structure = 1.2345678901234567e-89, ctypes.c_uint64(0x0123456789ABCDEF)
     bits = int.from_bytes(struct.pack("=d", number), sys.byteorder)
     kind = _word_offset([id(pair), id(several)], [id(tuple), id(list)], 3, "an object's type")
-    size = _word_offset(
-        [id(pair), id(several), id(table)], [3, 3, 2], 4, "the size of a sequence"
-    )
+    size = _word_offset([id(pair), id(several), id(table)], [3, 3, 2], 4, "the size of a sequence")
     items = _word_offset([id(pair)], [id(pair[0])], 5, "a tuple's items")
     digits = size  # int is laid out as other sized objects: one word of size, then digits
     return _verified_objects(
@@ -1029,9 +1025,23 @@ def running_autograd_sequence() -> int:
     return -1 if node is None else int(node._sequence_nr())
 
 
-def set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
-    """Make the version counters of tensors what they would be had eager written them."""
-    torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
+def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Version counters; a tensor of inference mode has none and counts as 0."""
+    try:
+        return [one._version for one in tensors]
+    except RuntimeError:
+        return [0 if one.is_inference() else one._version for one in tensors]
+
+
+def raise_version(tensor: torch.Tensor, by: int) -> None:
+    """Count writes that a tensor would have seen in eager."""
+    if not tensor.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))
+
+
+def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor that autograd takes `tensor` to be a view of."""
+    return tensor._base
 
 
 def backward_keeps_graph() -> bool:
@@ -1154,3 +1164,10 @@ def dispatcher_version() -> int | None:
             function.restype = ctypes.c_uint64
             return int(function())
     return None
+
+
+# ------------------------------------------------------------------------------------ frontend
+
+# What `torch.no_grad` and its like call in the end; and what module calls ask while jit traces.
+set_grad_mode: Any = torch._C._set_grad_enabled
+tracing_state: Any = torch._C._get_tracing_state

@@ -41,8 +41,8 @@ def module_twin(
         _ORIGINAL: module,
         _COMPILED: compiled,
     }
-    kind = type(original.__name__, (original,), members)
-    twin = kind.__new__(kind)
+    kind: type[torch.nn.Module] = type(original.__name__, (original,), members)
+    twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
     return twin
 

@@ -410,3 +410,41 @@ def test_saved_tensor_hooks_run():
         output = first_of(compiled(x, w))
     output.sum().backward()
     assert packed
+
+
+def test_compiled_under_autocast_and_differentiated_outside():
+    def run(x, w):
+        return (x @ w).float().pow(2).sum()
+
+    answers = []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        pairs = both(run, grad(4, 4), grad(4, 4))
+    for function, inputs in pairs:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            first, second = first_of(function(*inputs)), first_of(function(*inputs))
+        found = list(torch.autograd.grad(first, inputs))
+        (slope,) = torch.autograd.grad(second, inputs[0], create_graph=True)
+        found += torch.autograd.grad(slope.sum(), inputs)
+        answers.append(found)
+    for one, other in zip(*answers, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_inference_mode():
+    def run(x, y):
+        x.mul_(2)
+        return x @ y
+
+    with torch.inference_mode():
+        compiled = Compiled(run, [torch.randn(3, 3), torch.randn(3, 3)])
+        x, y = torch.randn(3, 3), torch.randn(3, 3)
+        expected = (x * 2) @ y
+        (found,) = compiled(x, y)
+        torch.testing.assert_close(found, expected)
+
+
+def test_no_grad_needs_no_backward():
+    with torch.no_grad():
+        compiled = Compiled(lambda x, w: (x @ w).exp(), [grad(3, 3), grad(3, 3)])
+        assert compiled.split.backward is None
+        assert not first_of(compiled(grad(3, 3), grad(3, 3))).requires_grad

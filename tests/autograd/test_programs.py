@@ -424,7 +424,9 @@ def test_same_view_returned_twice_is_one_object():
     check(run, grad(4))
 
 
-@pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.resize_(2), lambda x: x.unsqueeze_(0)])
+@pytest.mark.parametrize(
+    "change", [lambda x: x.t_(), lambda x: x.resize_(2), lambda x: x.unsqueeze_(0)]
+)
 def test_metadata_change_of_an_input_is_refused(change):
     def run(x):
         change(x)
@@ -482,3 +484,25 @@ def test_many_disjoint_slices_written():
         return x.sum()
 
     check(run, torch.randn(60))
+
+
+LIBRARY = torch.library.Library("windfall_test_autograd", "FRAGMENT")
+LIBRARY.define("scale_and_sum(Tensor(a!) x, float s) -> Tensor")
+
+
+def _scale_and_sum(x, s):
+    x.mul_(s)
+    return x.sum()
+
+
+for _key in ("CPU", "Meta"):
+    LIBRARY.impl("scale_and_sum", _scale_and_sum, _key)
+
+
+def test_custom_op_that_writes_is_called_on_a_copy():
+    def run(x, y):
+        h = x * 2
+        total = torch.ops.windfall_test_autograd.scale_and_sum(h[1:], 3.0)
+        return h + y, total
+
+    check(run, torch.randn(4), torch.randn(4))

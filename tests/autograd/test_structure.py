@@ -193,7 +193,9 @@ def test_views_are_not_saved():
 def test_saved_memory_is_no_more_than_eagers():
     saved: list[torch.Tensor] = []
     compiled = block()
-    inputs = [torch.randn(one.type.sizes, requires_grad=True) for one in compiled.split.signature.inputs]
+    inputs = [
+        torch.randn(one.type.sizes, requires_grad=True) for one in compiled.split.signature.inputs
+    ]
 
     def pack(tensor):
         saved.append(tensor)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.codegen.harness import Trace, agree, aten, kinds
+from tests.codegen.harness import Trace, agree, aten, kinds, run
 
 R = torch.randn
 SIZES = [(1, 1), (1, 7), (3, 8), (5, 33), (16, 64), (7, 1000), (64, 130)]
@@ -96,8 +96,6 @@ def test_long_sums_are_as_exact_as_eagers(rows: int) -> None:
     program = agree(t, out)
     assert "python call" not in kinds(program)
     exact = t.inputs[0].double().sum(1)
-    from tests.codegen.harness import run
-
     ours = (run(program, t.inputs)[0].double() - exact).abs().max()
     eagers = (t.values[out].double() - exact).abs().max()
     assert ours <= 2 * eagers + 0.01
@@ -108,8 +106,6 @@ def test_sum_over_the_first_dim_is_as_exact_as_eagers() -> None:
     x = t.input(torch.rand(20_000, 40))
     out = t(aten.sum.dim_IntList, x, [0])
     program = agree(t, out)
-    from tests.codegen.harness import run
-
     exact = t.inputs[0].double().sum(0)
     ours = (run(program, t.inputs)[0].double() - exact).abs().max()
     assert ours <= 2 * (t.values[out].double() - exact).abs().max() + 1e-3
@@ -177,7 +173,7 @@ def test_integers(dtype: torch.dtype) -> None:
 )
 def test_broadcasting(shapes: tuple[tuple[int, ...], ...]) -> None:
     t = Trace()
-    x, y = (t.input(R(*shape)) for shape in shapes)
+    x, y = (t.input(R(shape)) for shape in shapes)
     agree(t, t(aten.add.Tensor, x, y), t(aten.mul.Tensor, y, x))
 
 

@@ -36,7 +36,8 @@ def test_float_functions(name: str) -> None:
     x = numbers()
     _, (result,), (eager,) = compiled(t, t(op, t.input(x)))
     exact = op(x.double())
-    assert ulps(result, exact).max() <= ULPS[name]
+    off, eagers = ulps(result, exact), ulps(eager, exact)
+    assert torch.where(off <= eagers, 0.0, off).max() <= ULPS[name]
     odd = slice(0, len(ODD))
     torch.testing.assert_close(result[odd], eager[odd], rtol=1e-5, atol=1e-37, equal_nan=True)
     zero = (eager[odd] == 0) & (x[odd] == 0)

@@ -109,13 +109,13 @@ def expected_second(make: Callable[[], Made], differentiate: bool) -> tuple[Any,
     return answer((made[0], *make()[1:]), made[0], differentiate)
 
 
-def compare(
-    expected: Any, given: Any, exact: bool, values: bool, line: Line, where: str
-) -> None:
+def compare(expected: Any, given: Any, exact: bool, values: bool, line: Line, where: str) -> None:
     """Note the first difference."""
     comparison = Comparison("", exact)
     with torch._C.DisableTorchFunction():
-        for part, one, other in zip(("result", "gradients", "inputs"), expected, given, strict=True):
+        for part, one, other in zip(
+            ("result", "gradients", "inputs"), expected, given, strict=True
+        ):
             comparison.walk(one, other, f"{where}: {part}")
     found = [one for one in comparison.differences if values or one.aspect != "value"]
     if found:

@@ -19,6 +19,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,8 @@ from typing import Any, Protocol
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "conformance"
 SECONDS = 60  # for one name
+
+_VARYING = re.compile(r"L\['\w+'\]|(?<=\[)'?\d+'?(?=\])|\w*Config|\w+(?=\.__dict__)")
 
 # What a line may say. `refused`: the uncompiled program itself raises, so there is nothing to ask.
 EQUAL, DIFFERENT, RAISED, CRASHED, LATE, REFUSED = (
@@ -175,7 +178,7 @@ def summary(sweep: str, backend: str, names: list[str]) -> str:
         ("names", f"{len(found)} of {len(names)}"),
         *((status, str(count)) for status, count in counts.items()),
         ("captured", _share([line.captured for line in asked])),
-        ("captured, of those that are not data-dependent", _share([one.captured for one in whole])),
+        ("captured, data-dependent ones aside", _share([one.captured for one in whole])),
         ("captured and named in the graph", _share([one.captured and one.named for one in asked])),
     ]
     text = [f"## {sweep}, backend {backend}", "", "| | |", "|---|---|"]
@@ -193,14 +196,23 @@ def _share(flags: list[bool]) -> str:
 def _complaints(found: list[Line]) -> Iterator[str]:
     for line in found:
         if not line.right:
-            yield f"{line.status}: {line.name}: {line.detail.splitlines()[0] if line.detail else ''}"
+            yield f"{line.status}: {line.name}: {(line.detail or '-').splitlines()[0]}"
     reasons: dict[str, list[str]] = {}
     for line in found:
         if line.status == EQUAL and not line.captured:
             reason = (line.breaks or line.fallbacks or ["no graph"])[0]
             reasons.setdefault(reason.partition(" at ")[0], []).append(line.name)
     for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        yield f"not captured ({len(names)}): {reason}: {', '.join(names)}"
+        yield f"not captured ({len(names)}): {reason[:200]}: {', '.join(names)}"
+    causes = Counter(_cause(one) for line in found for one in line.breaks)
+    yield "\nbreaks by cause:"
+    yield from (f"{count:6} {cause}" for cause, count in causes.most_common(25))
+
+
+def _cause(told: str) -> str:
+    """A break without the names that differ from program to program, and one place of it."""
+    detail, _, place = told.rpartition(" at ")
+    return f"{_VARYING.sub('#', detail)[:100]} in {place.rpartition(' in ')[2]}"
 
 
 def chosen_names(everything: list[str], chunk: str, only: str) -> list[str]:

@@ -14,20 +14,34 @@ from tests.conformance.checking import Made, check_one
 from tests.conformance.sweep import Line
 
 TEXT = {
-    "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 37, "max_position_embeddings": 64,
-}  # fmt: skip
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 64,
+}
 IMAGE = {
-    "image_size": 16, "patch_size": 8, "hidden_size": 32, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "intermediate_size": 37,
-}  # fmt: skip
+    "image_size": 16,
+    "patch_size": 8,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+}
 GPT2 = {"vocab_size": 99, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 T5 = {"vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": 2, "num_heads": 4}
 BART = {
-    "vocab_size": 99, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 37,
-    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "decoder_ffn_dim": 37,
+    "vocab_size": 99,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 37,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 37,
     "max_position_embeddings": 64,
-}  # fmt: skip
+}
 GROUPED = {**TEXT, "num_key_value_heads": 2}
 
 
@@ -68,8 +82,9 @@ MODELS: Mapping[str, tuple[str, dict[str, Any], str, Inputs]] = {
     "distilbert": (
         "DistilBertConfig",
         {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 37},
-        "DistilBertModel", tokens,
-    ),  # fmt: skip
+        "DistilBertModel",
+        tokens,
+    ),
     "roberta": ("RobertaConfig", {**TEXT, "pad_token_id": 0}, "RobertaModel", tokens),
     "albert": ("AlbertConfig", {**TEXT, "embedding_size": 16}, "AlbertModel", tokens),
     "electra": ("ElectraConfig", {**TEXT, "embedding_size": 16}, "ElectraModel", tokens),
@@ -81,20 +96,22 @@ MODELS: Mapping[str, tuple[str, dict[str, Any], str, Inputs]] = {
     "opt": (
         "OPTConfig",
         {**TEXT, "ffn_dim": 37, "word_embed_proj_dim": 32},
-        "OPTModel", tokens,
-    ),  # fmt: skip
+        "OPTModel",
+        tokens,
+    ),
     "deit": ("DeiTConfig", IMAGE, "DeiTModel", image),
     "mixtral": (
         "MixtralConfig",
         {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
-        "MixtralModel", plain_tokens,
-    ),  # fmt: skip
+        "MixtralModel",
+        plain_tokens,
+    ),
     "convnext": (
         "ConvNextConfig",
         {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "image_size": 32},
         "ConvNextModel",
         lambda: {"pixel_values": torch.linspace(-1, 1, 2 * 3 * 32 * 32).reshape(2, 3, 32, 32)},
-    ),  # fmt: skip
+    ),
 }
 
 

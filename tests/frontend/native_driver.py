@@ -6,10 +6,11 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
-from windfall.frontend.assembler import RETURNED, Arrival, Fragment, fragment, single_step
+from windfall.frontend.assembler import fragment, successors
+from windfall.frontend.fragment import RETURNED, Arrival, Fragment
 from windfall.frontend.outline import outline
 
 Arguments = tuple[Any, ...]
@@ -34,6 +35,16 @@ def observe(call: Callable[[list[Any]], Any], file: str) -> Outcome:
     except Exception as raised:
         result, error = "", described(raised, file)
     return Outcome(result, repr(log), error, repr(sys.exc_info()))
+
+
+def cold(function: Any) -> Any:
+    """The same function, never called: CPython is inexact about the columns of warm ones."""
+    code = function.__code__.replace()
+    made = FunctionType(
+        code, function.__globals__, None, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def described(error: BaseException | None, file: str) -> tuple[Any, ...] | None:
@@ -84,6 +95,7 @@ class Run:
     def __init__(self, function: Any, cut: Callable[[int, int], frozenset[int]]) -> None:
         self.function, self.cut = function, cut
         self.arrivals = 0
+        self.known: dict[Any, tuple[Fragment, Callable[[Arguments], Any]]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         function, code = self.function, self.function.__code__
@@ -92,8 +104,11 @@ class Run:
         at = Arrival(0, bound, ())
         while True:
             stops = self.cut(self.arrivals, at.index)
-            made = fragment(code, at.index, stops, at.variables, at.stack, at.handled)
-            native, slots = bind(made, function), [slots]
+            key = (at, stops)
+            if key not in self.known:
+                made = fragment(code, at.index, stops, at.variables, at.stack, at.handled)
+                self.known[key] = (made, bind(made, function))
+            (made, native), slots = self.known[key], [slots]
             if not stops:
                 return native(slots.pop())
             at, slots = native(slots.pop())
@@ -106,26 +121,14 @@ class Run:
 
 def chained(function: Any, index: int, times: int = 1) -> Run:
     """Stop at an instruction the first `times` times it is reached, then run on."""
-    return Run(
-        function, lambda count, _: frozenset({index}) if count < times else frozenset()
-    )
+    return Run(function, lambda count, _: frozenset({index}) if count < times else frozenset())
 
 
 def stepped(function: Any) -> Run:
     """Every instruction by itself."""
-    shape = outline(function.__code__)
-
-    def after(_: int, index: int) -> frozenset[int]:
-        handler = shape.handlers[index]
-        extra = set() if handler is None else {handler.target}
-        return frozenset({*shape.successors[index], *extra}) or frozenset({index})
-
-    return Run(function, after)
+    return Run(function, lambda _, index: successors(function.__code__, index))
 
 
 def reachable(function: Any) -> list[int]:
     """Every instruction at which a run can be cut."""
     return [i for i, stack in enumerate(outline(function.__code__).stacks) if stack is not None]
-
-
-__all__ = ["chained", "observe", "reachable", "single_step", "stepped"]

@@ -4,6 +4,7 @@ Each takes a `log` and appends what it does, so that the order of effects is com
 `PROGRAMS` is a function and its other arguments.
 """
 
+# ruff: noqa: B007, B012, I001, RUF021, SIM222, UP031
 from __future__ import annotations
 
 import contextlib
@@ -226,7 +227,7 @@ def unbound(log: Log, n: int) -> Any:
     if n:
         value = n
     log.append("before")
-    return value  # noqa: F821
+    return value
 
 
 def deletes(log: Log, n: int) -> Any:
@@ -313,7 +314,7 @@ def comprehensions(log: Log, n: int) -> Any:
 
 def strings(log: Log, n: int) -> Any:
     name = "n"
-    return f"{name}={n!r:>{n + 3}} {n:03d} {name!s}{{}}", "%s-%d" % (name, n), "a" "b" + name
+    return f"{name}={n!r:>{n + 3}} {n:03d} {name!s}{{}}", "%s-%d" % (name, n), "ab" + name
 
 
 def star_arguments(log: Log, n: int) -> Any:
@@ -326,7 +327,16 @@ def star_arguments(log: Log, n: int) -> Any:
     second = show(0, *items)
     third = show(**names)
     fourth = show(1, 2, key=show(3, other=n))
-    return first, second, third, fourth, [*items, *range(n)], {**names, "q": 1}, (*items, 5), {*items}
+    return (
+        first,
+        second,
+        third,
+        fourth,
+        [*items, *range(n)],
+        {**names, "q": 1},
+        (*items, 5),
+        {*items},
+    )
 
 
 def methods(log: Log, n: int) -> Any:
@@ -376,7 +386,7 @@ def globals_(log: Log, n: int) -> Any:
     log.append(COUNTER)
     COUNTER = before
     try:
-        return missing_name  # noqa: F821
+        return missing_name
     except NameError as error:
         return str(error), len(log)
 

@@ -384,3 +384,79 @@ def test_a_long_loop_leaves_natively() -> None:
     compiled = check(f, x(), 5000)
     assert len(compiled.graphs) == 2
     assert compiled.breaks[0].number == 20
+
+
+def test_grad_modes() -> None:
+    def f(a: Any) -> Any:
+        b = a * 2
+        with torch.no_grad():
+            c = b + 1
+            with torch.enable_grad():
+                d = a * 3
+            inside = torch.is_grad_enabled()
+        return b, c, d, inside, torch.is_grad_enabled()
+
+    compiled = check(f, x().requires_grad_())
+    assert len(compiled.captures) == 1
+
+
+def test_break_inside_no_grad(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        with torch.no_grad():
+            b = a * 2
+            print(torch.is_grad_enabled())
+            c = b + a
+        return c, a * 2
+
+    compiled = check(f, x().requires_grad_())
+    assert capsys.readouterr().out == "False\n" * 4
+    assert len(compiled.graphs) == 2
+
+
+def test_bare_set_grad_enabled_leaks_as_in_eager() -> None:
+    def f(a: Any) -> Any:
+        torch.set_grad_enabled(False)
+        return a * 2
+
+    a = x().requires_grad_()
+    for function in (f, compile_eager(f)):
+        assert not function(a).requires_grad
+        assert not torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+
+
+def test_no_grad_as_a_decorator() -> None:
+    @torch.no_grad()
+    def f(a: Any) -> Any:
+        return a * 2
+
+    check(lambda a: (f(a), a + 1), x().requires_grad_())
+
+
+def deep(items: Any) -> Any:
+    return items[3]
+
+
+def middle(items: Any) -> Any:
+    return deep(items)
+
+
+def test_tracebacks_name_inlined_frames() -> None:
+    def f(a: Any, items: Any) -> Any:
+        b = a + 1
+        return b * middle(items)
+
+    def names(function: Any) -> list[tuple[str, int]]:
+        with pytest.raises(IndexError) as caught:
+            function(x(), [1])
+        return [(one.name, one.lineno) for one in caught.traceback][-3:]
+
+    assert names(compile_eager(f)) == names(f)
+
+
+def test_recompiles_say_why() -> None:
+    compiled = compile_eager(lambda a, n: a * n)
+    compiled(x(), 2)
+    compiled(x(), 3)
+    (event,) = compiled.log.snapshot("recompile")
+    assert event.facts["reason"] == "L['n'] == 2 (used)"

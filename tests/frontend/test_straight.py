@@ -1,4 +1,4 @@
-"""Straight-line tensor code: constants, tuples, closures, calls, branches on Python values, modules."""
+"""Straight-line tensor code: constants, containers, closures, calls, branches, modules."""
 
 from __future__ import annotations
 
@@ -222,11 +222,11 @@ def test_aliased_arguments() -> None:
         return a * b
 
     compiled = compile_eager(f)
-    for same in (True, False, True):
+    for aliased in (True, False, True):
         a = x()
-        b = a if same else a.clone()
+        b = a if aliased else a.clone()
         c = a.clone()
-        d = c if same else c.clone()
+        d = c if aliased else c.clone()
         assert torch.equal(compiled(a, b), f(c, d))
     assert len(compiled.captures) == 2
 
@@ -350,3 +350,46 @@ def test_objects_properties_and_methods() -> None:
 
 def test_operator_functions() -> None:
     whole(lambda a: operator.add(a, 1) * operator.mul(2, 3), x())
+
+
+def test_match() -> None:
+    class Point:
+        __match_args__ = ("x", "y")
+
+        def __init__(self, x: Any, y: Any) -> None:
+            self.x, self.y = x, y
+
+    def f(a: Any, subject: Any) -> Any:
+        match subject:
+            case {"k": value, **rest} if value > 1:
+                return a * value, rest
+            case [first, [second, *others]]:
+                return a + first + second, others
+            case Point(x, y=3):
+                return a * x, "point"
+            case int(n) | str(n):
+                return a, n
+            case None:
+                return a, None
+        return a, "other"
+
+    captured: list[Any] = [{"k": 2, "z": 1}, [1, [2, 3, 4]], Point(5, 3)]
+    for subject in captured:
+        whole(f, x(), subject)
+    for subject in ({"k": 0}, Point(5, 4), 7, "s", None):
+        assert check(f, x(), subject, graphs=0).breaks == []
+
+
+def test_exception_group_leaves_the_frame() -> None:
+    def f(a: Any) -> Any:
+        b = a + 1
+        seen = []
+        try:
+            raise ExceptionGroup("g", [ValueError(1), KeyError(2)])
+        except* ValueError as group:
+            seen.append(len(group.exceptions))
+        except* KeyError:
+            seen.append("key")
+        return b * 2, seen
+
+    check(f, x())

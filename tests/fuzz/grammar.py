@@ -212,10 +212,14 @@ def augmented(w: Writer) -> None:
 def in_place(w: Writer) -> None:
     target = w.one(("x", "y", "t", "KEPT", "xs[0]", 'd["a"]'))
     forms = (
-        f"{target}.add_({w.tensor(0)})", f"{target} += {w.tensor(0)}", f"{target}[0] = {w.number()}",
-        f"{target}.clamp_(-3, 3)", f"{target}.copy_({w.tensor(0)})", f"{target}.view(-1)[1:].mul_(2)",
+        f"{target}.add_({w.tensor(0)})",
+        f"{target} += {w.tensor(0)}",
+        f"{target}[0] = {w.number()}",
+        f"{target}.clamp_(-3, 3)",
+        f"{target}.copy_({w.tensor(0)})",
+        f"{target}.view(-1)[1:].mul_(2)",
         f"torch.add({w.tensor(0)}, 1, out={target})",
-    )  # fmt: skip
+    )
     w.put(w.one(forms))
 
 
@@ -223,12 +227,22 @@ def in_place(w: Writer) -> None:
 def list_change(w: Writer) -> None:
     items, value = w.one(LISTS), w.tensor(1)
     forms = (
-        f"{items}.append({value})", f"{items}[0] = {value}", f"{items}.pop()", f"{items}.insert(0, {value})",
-        f"del {items}[-1]", f"{items}.extend([{value}, {w.tensor(0)}])", f"{items}.reverse()",
-        f"{items}[1:] = [{value}]", f"{items} += [{value}]", f"t = {items}.pop(0)", f"{items}.clear()",
-        f"{items} = [*{items}[:2], {value}]", f"{items} = [q for q in {items} if q is not x][:4]",
-        f"first, *others = {items}; t = first + len(others)", f"{items}[:], t = list({items}[::-1]), {value}",
-    )  # fmt: skip
+        f"{items}.append({value})",
+        f"{items}[0] = {value}",
+        f"{items}.pop()",
+        f"{items}.insert(0, {value})",
+        f"del {items}[-1]",
+        f"{items}.extend([{value}, {w.tensor(0)}])",
+        f"{items}.reverse()",
+        f"{items}[1:] = [{value}]",
+        f"{items} += [{value}]",
+        f"t = {items}.pop(0)",
+        f"{items}.clear()",
+        f"{items} = [*{items}[:2], {value}]",
+        f"{items} = [q for q in {items} if q is not x][:4]",
+        f"first, *others = {items}; t = first + len(others)",
+        f"{items}[:], t = list({items}[::-1]), {value}",
+    )
     w.put(w.one(forms))
 
 
@@ -236,21 +250,33 @@ def list_change(w: Writer) -> None:
 def dict_change(w: Writer) -> None:
     key, value = w.one(KEYS), w.tensor(1)
     forms = (
-        f"d[{key}] = {value}", f"d.pop({key}, None)", f"del d[{key}]", f"d.update({{{key}: {value}}})",
-        f"t = d.setdefault({key}, {value})", f"d[{key}] = d.pop({key})", f"d = {{**d, {key}: {value}}}",
-        f"d = {{k: q + 1 for k, q in d.items() if k != {key}}}", "d.clear()", f"d |= {{{key}: {value}}}",
+        f"d[{key}] = {value}",
+        f"d.pop({key}, None)",
+        f"del d[{key}]",
+        f"d.update({{{key}: {value}}})",
+        f"t = d.setdefault({key}, {value})",
+        f"d[{key}] = d.pop({key})",
+        f"d = {{**d, {key}: {value}}}",
+        f"d = {{k: q + 1 for k, q in d.items() if k != {key}}}",
+        "d.clear()",
+        f"d |= {{{key}: {value}}}",
         "LOG.append(list(d))",
-    )  # fmt: skip
+    )
     w.put(w.one(forms))
 
 
 @statement
 def object_change(w: Writer) -> None:
     forms = (
-        f"box.extra = {w.tensor(1)}", "del box.extra", f"setattr(box, 'count', {w.number()})", "box.me = box",
-        f"box = Box({w.tensor(1)}, {w.number()})", f"Box.limit = {w.number()}", "box.held = xs",
+        f"box.extra = {w.tensor(1)}",
+        "del box.extra",
+        f"setattr(box, 'count', {w.number()})",
+        "box.me = box",
+        f"box = Box({w.tensor(1)}, {w.number()})",
+        f"Box.limit = {w.number()}",
+        "box.held = xs",
         "box.__dict__['direct'] = 1",
-    )  # fmt: skip
+    )
     w.put(w.one(forms))
 
 
@@ -263,10 +289,13 @@ def note(w: Writer) -> None:
 @statement
 def break_here(w: Writer) -> None:
     forms = (
-        'print("here", file=SINK)', "SINK.write('w')", f"m = int({w.tensor(1)}.sum())",
-        f"print({w.number()}, {w.one(TENSORS)}.sum().item(), file=SINK)", f"m = opaque({w.number()})",
+        'print("here", file=SINK)',
+        "SINK.write('w')",
+        f"m = int({w.tensor(1)}.sum())",
+        f"print({w.number()}, {w.one(TENSORS)}.sum().item(), file=SINK)",
+        f"m = opaque({w.number()})",
         f"LOG.append({w.tensor(0)}.tolist())",
-    )  # fmt: skip
+    )
     w.put(w.one(forms))
 
 
@@ -288,16 +317,21 @@ def leave(w: Writer) -> None:
 def fail(w: Writer) -> None:
     how = w.one((f"raise Failure({w.number()})", 'raise ValueError("bad")', "raise KeyError('k')"))
     if w.handlers and w.chance(1):
-        how = w.one(("raise", "raise Failure(9) from error", "raise ValueError('new')", "raise error"))
+        how = w.one(
+            ("raise", "raise Failure(9) from error", "raise ValueError('new')", "raise error")
+        )
     w.put(f"if {w.condition()}: {how}")
 
 
 @statement
 def unpack(w: Writer) -> None:
     forms = (
-        f"t, m = {w.tensor(1)}, {w.number()}", "x, y = y, x", f"(t, *_), m = [{w.tensor(0)}, 1, 2], 3",
-        "t, _ = [x, y]", "xs, ys = ys, xs",
-    )  # fmt: skip
+        f"t, m = {w.tensor(1)}, {w.number()}",
+        "x, y = y, x",
+        f"(t, *_), m = [{w.tensor(0)}, 1, 2], 3",
+        "t, _ = [x, y]",
+        "xs, ys = ys, xs",
+    )
     w.put(w.one(forms))
 
 
@@ -324,12 +358,16 @@ def branch(w: Writer) -> None:
 def loop(w: Writer) -> None:
     name = w.fresh("k")
     heads = (
-        f"for {name} in range({w.upto(3)}):", f"for {name}, t in enumerate({w.one(LISTS)}[:3]):",
-        f"for t, {name} in zip(list(xs)[:3], range(3)):", f"for {name}, t in list(d.items()):",
-        f"for t in parts({w.tensor(1)}, {w.number()}):", f"for {name} in range({w.number()} % 4):",
-        f"for {name} in sorted(d):", f"for t in reversed({w.one(LISTS)}[:2]):",
+        f"for {name} in range({w.upto(3)}):",
+        f"for {name}, t in enumerate({w.one(LISTS)}[:3]):",
+        f"for t, {name} in zip(list(xs)[:3], range(3)):",
+        f"for {name}, t in list(d.items()):",
+        f"for t in parts({w.tensor(1)}, {w.number()}):",
+        f"for {name} in range({w.number()} % 4):",
+        f"for {name} in sorted(d):",
+        f"for t in reversed({w.one(LISTS)}[:2]):",
         f"for m in map(lambda q: q + 1, range({w.upto(2)})):",
-    )  # fmt: skip
+    )
     head = w.one(heads)
     w.loops += 1
     w.block(head)
@@ -370,10 +408,15 @@ def attempt(w: Writer) -> None:
 @statement
 def within(w: Writer) -> None:
     managers = (
-        'Scope("a")', "torch.no_grad()", f'Scope("b", {w.one(("ValueError", "Failure", "LookupError"))})',
-        'managed("c") as m', 'Scope("d"), managed("e")', "torch.enable_grad()",
-        f"torch.set_grad_enabled(bool({w.condition(0)}))", "contextlib.suppress(KeyError)",
-    )  # fmt: skip
+        'Scope("a")',
+        "torch.no_grad()",
+        f'Scope("b", {w.one(("ValueError", "Failure", "LookupError"))})',
+        'managed("c") as m',
+        'Scope("d"), managed("e")',
+        "torch.enable_grad()",
+        f"torch.set_grad_enabled(bool({w.condition(0)}))",
+        "contextlib.suppress(KeyError)",
+    )
     w.block(f"with {w.one(managers)}:")
 
 
@@ -393,10 +436,12 @@ def function(w: Writer) -> None:
     w.functions -= 1
     w.loops, w.handlers = loops, handlers
     calls = (
-        f"t = {name}({w.tensor(0)})", f"t = {name}({w.tensor(0)}, {w.number()}, 1, 2)",
-        f"xs = [{name}(q) for q in xs[:2]]", f"LOG.append({name}); t = {name}(x)",
+        f"t = {name}({w.tensor(0)})",
+        f"t = {name}({w.tensor(0)}, {w.number()}, 1, 2)",
+        f"xs = [{name}(q) for q in xs[:2]]",
+        f"LOG.append({name}); t = {name}(x)",
         f"t = [{name}({w.tensor(0)}), {name}({w.tensor(0)})][-1]",
-    )  # fmt: skip
+    )
     w.put(w.one(calls))
 
 
@@ -419,20 +464,34 @@ def generator(w: Writer) -> None:
     w.loops, w.handlers = loops, handlers
     it = w.fresh("it")
     calls = (
-        f"xs = list({name}(x))", f"t = sum({name}({w.tensor(0)}))", f"{it} = {name}(y); t = next({it})",
-        f"{it} = {name}(y); next({it}); t = {it}.send(2); {it}.close()", f"for t in {name}(x): LOG.append(m)",
-        f"{it} = {name}(x); next({it}); {it}.throw(ValueError('thrown'))", f"t, *ys = {name}(x)",
-        f"LOG.append([q for q in {name}(x)])", f"{it} = {name}(x); box.it = [next({it}), {it}][0]",
-    )  # fmt: skip
+        f"xs = list({name}(x))",
+        f"t = sum({name}({w.tensor(0)}))",
+        f"{it} = {name}(y); t = next({it})",
+        f"{it} = {name}(y); next({it}); t = {it}.send(2); {it}.close()",
+        f"for t in {name}(x): LOG.append(m)",
+        f"{it} = {name}(x); next({it}); {it}.throw(ValueError('thrown'))",
+        f"t, *ys = {name}(x)",
+        f"LOG.append([q for q in {name}(x)])",
+        f"{it} = {name}(x); box.it = [next({it}), {it}][0]",
+    )
     w.put(w.one(calls))
 
 
 @statement
 def match_statement(w: Writer) -> None:
-    w.put(f"match {w.one(('n', '(n, m)', '[1, n, m]', 'd', 'box', '{}'))}:".replace("{}", "{'k': n}"))
+    w.put(
+        f"match {w.one(('n', '(n, m)', '[1, n, m]', 'd', 'box', '{}'))}:".replace("{}", "{'k': n}")
+    )
     w.depth += 1
-    cases = ("case 1 | 2:", "case (1, k):", "case [1, *rest]:", "case {'a': t, **rest}:", "case Box(count=0):",
-             "case {'k': int(k)} if k > 1:", "case int(m):")  # fmt: skip
+    cases = (
+        "case 1 | 2:",
+        "case (1, k):",
+        "case [1, *rest]:",
+        "case {'a': t, **rest}:",
+        "case Box(count=0):",
+        "case {'k': int(k)} if k > 1:",
+        "case int(m):",
+    )
     for _ in range(1 + w.upto(1)):
         w.block(w.one(cases))
     w.block("case _:")
@@ -446,7 +505,7 @@ def program(x, y, w, n, xs, ys, d, box):
     global COUNT
     t, m, q, s = x, 1, y, {1}
 """
-TAIL = "return {'x': x, 'y': y, 't': t, 'n': n, 'm': m, 'xs': xs, 'ys': ys, 'd': d, 'box': box, 's': s}"
+TAIL = "return dict(x=x, y=y, t=t, n=n, m=m, xs=xs, ys=ys, d=d, box=box, s=s)"
 
 
 @st.composite

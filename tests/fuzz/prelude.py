@@ -1,4 +1,4 @@
-# ruff: noqa: B006, E731
+# ruff: noqa: B006
 """What a generated program may use: it stands before the program's text, in the same module."""
 
 import contextlib

@@ -91,7 +91,10 @@ def smallest(source: str, name: str, chosen: Any) -> str:
             programs(chosen.size),
             lambda text: run(text, chosen)[0] == name,
             settings=settings(
-                max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+                max_examples=400,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
             ),
         )
     except NoSuchExample:

@@ -17,9 +17,7 @@ QUICK = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-DEEP = settings(
-    QUICK, max_examples=3000, derandomize=False, phases=[Phase.generate, Phase.shrink]
-)
+DEEP = settings(QUICK, max_examples=3000, derandomize=False, phases=[Phase.generate, Phase.shrink])
 
 
 def check(source: str, subject: Subject) -> None:
@@ -27,6 +25,7 @@ def check(source: str, subject: Subject) -> None:
     assert not outcome.wrong, f"\n{numbered(source)}\n\n{outcome}"
 
 
+@pytest.mark.conformance
 @QUICK
 @given(programs())
 def test_uncompiled_programs_repeat_themselves(source: str) -> None:

@@ -25,7 +25,7 @@ def explained(model: nn.Module, *inputs: Any) -> Any:
 def assert_whole(facts: dict[str, Any]) -> None:
     """One graph to the end of the function, every part of it compiled."""
     broken = [f"{one['where']}: {one['detail']}" for one in facts["breaks"]]
-    assert (facts["graph_count"], broken, facts["fallbacks"]) == (1, [], [])
+    assert (facts["graph_count"], broken[:5], facts["fallbacks"]) == (1, [], [])
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -72,22 +72,25 @@ def test_every_weight_is_an_input_of_the_graph(name: str) -> None:
     assert sum(constant.numel() for constant in kept) < 10_000
 
 
-HEAVY = Width(hidden=64, heads=4, vocabulary=100_000, positions=32, length=2)  # 25 MB of embedding
-HEAVY_LAYERS = Width(hidden=512, heads=8, vocabulary=64, positions=32, length=2)
+# Weights above 32 MB, for glibc takes such a block from the system each time and gives it back:
+# what is smaller may come from memory that the process holds already, and would not be seen.
+LARGE = 33 << 20
+EMBEDDING = Width(hidden=64, heads=4, vocabulary=140_000, positions=32, length=2)
+LAYERS = Width(hidden=1536, heads=8, vocabulary=64, positions=32, length=2)
 
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: bert(1, HEAVY), lambda: bert(2, HEAVY_LAYERS), lambda: gpt2(2, HEAVY_LAYERS)],
+    [lambda: bert(1, EMBEDDING), lambda: bert(1, LAYERS), lambda: gpt2(1, LAYERS)],
     ids=["a large embedding", "large layers", "large transposed layers"],
 )
 def test_no_weight_is_copied_in_a_call(make: Callable[[], Any]) -> None:
-    """Models with megabytes of weights and next to nothing else: neither the planned memory nor
-    what a call takes at its peak may be of that size."""
+    """Models with many megabytes of weights and next to nothing else: neither the planned memory
+    nor what a call takes at its peak may be of that size."""
     recipe = make()
     model, inputs = recipe.model(), recipe.inputs(1)
     largest = max(p.numel() * p.element_size() for p in model.parameters())
-    assert largest >= 4 * 1024 * 512
+    assert largest > LARGE
     with torch.no_grad():
         report = explained(model, *inputs)
         arenas = [e.record.arena_bytes for e in report.events if e.kind == "build" and e.record]
@@ -100,8 +103,9 @@ def test_no_weight_is_copied_in_a_call(make: Callable[[], Any]) -> None:
 
 
 def test_a_copy_would_be_seen() -> None:
-    weight = torch.zeros(1024, 4096)
-    assert peak_of_a_call(lambda: weight + 1) > 12e6
+    weight = torch.zeros(LARGE // 4)
+    weight + 1
+    assert peak_of_a_call(lambda: weight + 1) > LARGE * 0.9
 
 
 def peak_of_a_call(call: Callable[[], Any]) -> int:

@@ -76,7 +76,9 @@ def test_compiled_here_and_called_in_a_second_thread(name: str) -> None:
     both()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "threads", [pytest.param(1, marks=pytest.mark.conformance), 2], ids=["one", "two"]
+)
 @pytest.mark.parametrize("name", EVERY)
 def test_after_a_fork(name: str, threads: int) -> None:
     done = subprocess.run(

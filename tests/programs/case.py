@@ -210,11 +210,12 @@ def _declared(about: About) -> Callable[[Builder], Builder]:
 
 def cases_of(folder: str) -> list[Case]:
     """The cases of every file of `cases` or `rows`, in the order of files and numbers."""
-    found = [case for file in sorted((HERE / folder).glob("*.py")) for case in _declared_in(file)]
+    found = [case for file in sorted((HERE / folder).glob("*.py")) for case in cases_in(file)]
     return sorted(found, key=lambda case: case.about.number or 0)
 
 
-def _declared_in(file: Path) -> Iterator[Case]:
+def cases_in(file: Path) -> Iterator[Case]:
+    """The cases of one file."""
     module = execute(_code(file), file.stem)
     for name, value in vars(module).items():
         about = getattr(value, "about", None)

@@ -22,7 +22,6 @@ from tests.programs.ambient import Ambient
 from tests.programs.case import Call, Case, World
 from tests.programs.observe import Comparison, Difference
 
-
 # What makes an answer wrong for anybody. Finer things (a traceback's frames, strides, version
 # counters, warnings) differ too, but do not spoil what follows.
 WRONG = {

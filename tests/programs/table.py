@@ -53,9 +53,9 @@ Made by `python -m tests.programs.table`; do not edit. torch {torch.__version__.
 default mode, each program called two to fourteen times; torch.compile runs with a backend that
 executes the captured graphs as they are.
 
-A number: right, with so many graphs over all calls (0: nothing was compiled). ✗: a value, an effect,
-an identity or an exception is not eager's. !: the compiler raised. The last column is what
-`tests/programs/test_hard_cases.py` accepts.
+A number: right, with so many graphs over all calls (0: nothing was compiled). ✗: a value, an
+effect, an identity or an exception is not eager's. !: the compiler raised. The last column is what
+`tests/programs/test_programs.py` accepts.
 
 | | case | torch.compile | windfall, `backend="eager"` | windfall | graphs wanted |
 |---|---|---|---|---|---|
@@ -80,8 +80,6 @@ def main() -> None:
     options.add_argument("--print", action="store_true", dest="show")
     options.add_argument("numbers", nargs="*", type=int)
     chosen = options.parse_args()
-    import torch._dynamo  # the peer
-
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     lines = []

@@ -17,6 +17,7 @@ from tests.programs.subjects import Uncompiled
 ALL = cases_of("cases") + cases_of("rows")
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_uncompiled_equals_itself(case: Case) -> None:
     outcome = compare(case, Uncompiled())

@@ -3,6 +3,7 @@ would make, small enough to be read."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,10 +49,19 @@ done:
 """
 
 
+# Compiled once for all tests; loading it again is cheap, and each program has code of its own.
+compile_object = functools.cache(jit.compile_object)
+
+
+def load(text: str) -> jit.NativeCode:
+    """Machine code that is not shared."""
+    return jit.link(compile_object(text))
+
+
 def add_one(*sizes: int) -> Program:
     """x + 1 of contiguous floats."""
     type = TensorType.contiguous(torch.float32, sizes)
-    code = jit.load(ADD_ONE.replace("COUNT", str(type.elements)))
+    code = load(ADD_ONE.replace("COUNT", str(type.elements)))
     return Program(
         code=code,
         steps=(NativeStep("add_one"),),
@@ -109,3 +119,56 @@ def add_one_segment(example: torch.Tensor, *, is_direct: bool = True) -> Segment
 def called(function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """The results of two calls: the first one fills caches, the second finds them."""
     return [function(*arguments), function(*arguments)]
+
+
+def program(
+    text: str,
+    buffers: Sequence[BufferNote],
+    results: Sequence[ResultNote],
+    *,
+    step: str | None = "step",
+    **fields: Any,
+) -> Program:
+    """A program with one native step, `step`."""
+    return Program(
+        code=load(text),
+        steps=fields.pop("steps", (NativeStep(step),) if step else ()),
+        buffers=tuple(buffers),
+        arena_bytes=fields.pop("arena_bytes", 0),
+        inputs=tuple(note.type for note in buffers if note.place == "input"),
+        results=tuple(results),
+        **fields,
+    )
+
+
+def f32(*sizes: int) -> TensorType:
+    """A contiguous type of floats."""
+    return TensorType.contiguous(torch.float32, sizes)
+
+
+def elementwise(count: int, moves: Sequence[tuple[int, int, str]], name: str = "step") -> str:
+    """LLVM text: for each (source, target, op), element by element, `target = source op`."""
+    body = ""
+    for number, (source, target, op) in enumerate(moves):
+        body += f"""
+  br label %pre{number}
+pre{number}:
+  %s{number}.at = getelementptr ptr, ptr %buffers, i64 {source}
+  %s{number} = load ptr, ptr %s{number}.at
+  %t{number}.at = getelementptr ptr, ptr %buffers, i64 {target}
+  %t{number} = load ptr, ptr %t{number}.at
+  br label %loop{number}
+loop{number}:
+  %i{number} = phi i64 [ 0, %pre{number} ], [ %n{number}, %body{number} ]
+  %m{number} = icmp ult i64 %i{number}, {count}
+  br i1 %m{number}, label %body{number}, label %done{number}
+body{number}:
+  %f{number} = getelementptr float, ptr %s{number}, i64 %i{number}
+  %g{number} = getelementptr float, ptr %t{number}, i64 %i{number}
+  %v{number} = load float, ptr %f{number}
+  %w{number} = {op} float %v{number}, 2.0
+  store float %w{number}, ptr %g{number}
+  %n{number} = add i64 %i{number}, 1
+  br label %loop{number}
+done{number}:"""
+    return f"define i32 @{name}(ptr %buffers, ptr %sizes) {{\n{body}\n  ret i32 0\n}}\n"

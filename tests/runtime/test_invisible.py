@@ -82,7 +82,6 @@ def test_a_view_with_an_offset_hits_and_is_read_where_it_is(call: Callable[..., 
         assert torch.equal(call(base[start : start + 8]), base[start : start + 8] + 1)
 
 
-
 def in_inference() -> torch.Tensor:
     with torch.inference_mode():
         return torch.zeros(8)

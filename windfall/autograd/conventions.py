@@ -70,7 +70,7 @@ class WriteBack:
             _write(args[index], value, fact.versions, fact.visible)
         for index, fact in enumerate(self.signature.inputs):
             if fact.versions and not fact.mutated:  # sizes were changed and changed back
-                _raise_version(args[index], fact.versions)
+                torch_abi.raise_version(args[index], fact.versions)
         return results[len(writes) :]
 
 
@@ -78,12 +78,7 @@ def _write(target: torch.Tensor, value: torch.Tensor, versions: int, visible: bo
     with torch.set_grad_enabled(visible):
         target.copy_(value)
     if versions != 1:
-        _raise_version(target, versions - 1)  # the copy was one
-
-
-def _raise_version(target: torch.Tensor, by: int) -> None:
-    if not target.is_inference():  # such tensors have no version
-        torch_abi.set_versions((target,), (target._version + by,))
+        torch_abi.raise_version(target, versions - 1)  # the copy was one
 
 
 @dataclass(frozen=True, slots=True)

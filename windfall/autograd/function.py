@@ -24,10 +24,12 @@ import torch.fx
 from windfall.autograd.components import Component, components
 from windfall.autograd.conventions import compose, conventions
 from windfall.autograd.interpret import replayer
+from windfall.autograd.overlap import overlap_check
+from windfall.autograd.record import autocast
 from windfall.autograd.replay import Replay
 from windfall.autograd.variant import Strides, variant
 from windfall.errors import Unsupported
-from windfall.ir.stages import Joint, Split
+from windfall.ir.stages import Joint, Signature, Split
 
 Callee = Callable[..., tuple[Any, ...]]
 CompileBackward = Callable[[torch.fx.Graph], Callee]
@@ -40,10 +42,28 @@ def bridge(
 
     `forward(*primals)` answers all results of `split.forward`; `compile_backward(graph)` answers
     a callable for the graph of a backward variant (`Variant.graph`)."""
-    callee = differentiable(split, forward, compile_backward, replayer(joint.captured))
+    again = replayer(joint.captured)
+
+    def replay(*primals: Any) -> tuple[Any, ...]:
+        with autocast(joint.autocast):
+            return again(*primals)
+
+    callee = differentiable(split, forward, compile_backward, replay)
     if split.backward is not None and not joint.grad_enabled:
         callee = _with_grad(callee)
-    return compose(callee, conventions(split.signature))
+    callee = compose(callee, conventions(split.signature))
+    return _unless_overlapping(callee, again, split.signature)
+
+
+def _unless_overlapping(callee: Callee, eager: Callee, signature: Signature) -> Callee:
+    if not signature.writes:
+        return callee
+    overlaps = overlap_check(signature)
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        return eager(*inputs) if overlaps(inputs) else callee(*inputs)
+
+    return call
 
 
 def _with_grad(callee: Callee) -> Callee:

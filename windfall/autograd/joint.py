@@ -22,8 +22,9 @@ import torch.fx
 
 from windfall.autograd import passes
 from windfall.autograd.functional import Functional
+from windfall.autograd.handlers import add_steps
 from windfall.autograd.memory import Memory, Place
-from windfall.autograd.record import Recorder, Recording
+from windfall.autograd.record import Recorder, Recording, ambient_autocast
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, set_info
@@ -51,7 +52,7 @@ def differentiate(
         build.placeholder(names[index], tensor, inputs[index], index)
         for index, tensor in enumerate(recording.inputs)
     ]
-    build.add_steps(recording.steps)
+    add_steps(build, recording.steps)
     writes = _writes(recording, places, build, shared)
     outputs, results = _outputs(recording, build)
     signature = Signature(
@@ -74,7 +75,16 @@ def differentiate(
     )
     output = build.graph.output((*written_nodes, *fresh_nodes, *gradients))
     set_info(output, NodeInfo(None))
-    joint = Joint(build.graph, signature, tangents, gradients_for, write_tangents, graph, enabled)
+    joint = Joint(
+        build.graph,
+        signature,
+        tangents,
+        gradients_for,
+        write_tangents,
+        graph,
+        enabled,
+        ambient_autocast(),
+    )
     if not gradients_for:
         joint = replace(joint, tangents_for=(), write_tangents_for=())
     return passes.run(joint)
@@ -101,7 +111,7 @@ def _backward(
     for index, tangent in enumerate(recording.tangents):
         build.placeholder(f"tangent{index}", tangent, fakes.type_of(tangent))
     build.in_backward = True
-    build.add_steps(recording.steps[recording.forward_steps :])
+    add_steps(build, recording.steps[recording.forward_steps :])
     return [
         None if one is None else build.read(build.place(one)) for one in recording.gradients
     ], wanted

@@ -18,7 +18,6 @@ import torch.fx
 
 from windfall.ir.dtype import TensorType
 
-
 # Views that show their base as it is.
 IDENTITIES = frozenset({torch.ops.aten.alias.default, torch.ops.aten.detach.default})
 

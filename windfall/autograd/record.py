@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +108,7 @@ class Recorder:
         recording.entered = leaves
         recording.inputs = _enter(leaves)
         functions = [one.grad_fn for one in recording.inputs]
-        before = [one._version for one in recording.inputs]
+        before = torch_abi.versions_of(recording.inputs)
         try:
             with torch.set_grad_enabled(grad_enabled), self.mode:
                 recording.outputs = self._interpret(recording.inputs)
@@ -115,8 +116,8 @@ class Recorder:
             if _READS_DATA in str(error):  # a composite op in C++, past any dispatch
                 raise fakes.DataDependent(str(error).splitlines()[0]) from error
             raise
-        after = zip(recording.inputs, before, strict=True)
-        recording.versions = tuple(one._version - version for one, version in after)
+        after = torch_abi.versions_of(recording.inputs)
+        recording.versions = tuple(b - a for a, b in zip(before, after, strict=True))
         recording.visible = tuple(
             _visible(one, function)
             for one, function in zip(recording.inputs, functions, strict=True)
@@ -132,7 +133,7 @@ class Recorder:
         recording.tangents = tuple(_tangent(one) for one in results)
         self._backward = True
         try:
-            with self.mode:
+            with self.mode, autocast(None):
                 found = torch.autograd.grad(
                     results, wanted, recording.tangents, allow_unused=True, retain_graph=False
                 )
@@ -219,6 +220,19 @@ def _enter(leaves: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     with torch.enable_grad():
         entered = iter(_Enter.apply(*needing))  # type: ignore[no-untyped-call]
     return tuple(next(entered) if one.requires_grad else one for one in leaves)
+
+
+def autocast(dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    """CPU autocast to `dtype`, or none, whatever it is now. (Backward is recorded without: eager
+    runs it in the state of whoever calls it, which a backward variant checks.)"""
+    if dtype is None and not torch.is_autocast_enabled("cpu"):
+        return nullcontext()
+    return torch.autocast("cpu", dtype=dtype, enabled=dtype is not None)
+
+
+def ambient_autocast() -> torch.dtype | None:
+    """The dtype that CPU autocast casts to now; None if it is off."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
 
 
 def _visible(entered: torch.Tensor, function: Any) -> bool:

@@ -51,7 +51,7 @@ class Replay:
                 for index, one in enumerate(primals)
             )
         context.primals = primals
-        context.versions = [one._version for one in primals]
+        context.versions = torch_abi.versions_of(primals)
         context.generator_state = torch.get_rng_state() if self._random else None
 
     def _old(self, index: int, primal: torch.Tensor) -> torch.Tensor:
@@ -115,23 +115,24 @@ class Replay:
 
     def _check(self, primals: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
         written = self._split.signature.writes
+        now = torch_abi.versions_of(primals)
         for index, (one, version) in enumerate(zip(primals, versions, strict=True)):
-            if index not in written and one._version != version:
+            if index not in written and now[index] != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "
                     f"inplace operation: input {index} of a compiled graph, {one.dtype} "
-                    f"{list(one.shape)}, is at version {one._version}; expected version {version} "
+                    f"{list(one.shape)}, is at version {now[index]}; expected version {version} "
                     "instead."
                 )
 
-    def _results(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[torch.Tensor]:
+    def _results(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         """The replayed tensors that the tangents belong to."""
         split = self._split
         found = [inputs[split.signature.writes[position]] for position in split.write_tangents_for]
         for position in split.tangents_for:
             index, base = self._outputs[position]
             output = outputs[index]
-            found.append(output._base if base else output)
+            found.append(torch_abi.view_base(output) if base else output)
         return found
 
 

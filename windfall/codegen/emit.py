@@ -168,7 +168,8 @@ class _Emission:
         text = kernel_text(kernel, self.schedule.buffers, renamed)
         function = self.known.get(text)
         if function is None:
-            function = self.known[text] = f"kernel{len(self.known)}"
+            count = sum(note.kind == "generated" for note in self.notes)
+            function = self.known[text] = f"kernel{count}"
             writer = KernelText(
                 function, self.schedule.buffers, order, self.declarations, self.errors
             )

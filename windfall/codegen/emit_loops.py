@@ -81,7 +81,11 @@ class KernelText(ValueText):
             self._store_scalar(statement, stored)
             return
         step = coefficient_of(statement.offset, lane_atom(scope))
-        if step == 0:
+        if self.is_wide(statement.buffer):
+            address = self.wide_address(statement.buffer, statement.offset, scope)
+            stored = self.code.splat(stored, scope.lanes)
+            self.code.line(f"store {stored}, ptr {address.text}, align {align_of(stored.type)}")
+        elif step == 0:
             # Every lane would write the same place: the value does not depend on the lane.
             self._store_scalar(
                 statement, self.code.part(stored, 0, 1) if stored.lanes > 1 else stored

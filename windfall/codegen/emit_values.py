@@ -197,6 +197,12 @@ class ValueText:
         if self.buffers[buffer].type.elements == 0:
             return self.code.constant(0, TYPES[node.dtype][0])
         scope = self.lane_scope()
+        if scope is not None and self.is_wide(buffer):
+            place = self.wide_address(buffer, offset, scope)
+            full = vector(stored, scope.lanes)
+            text = f"load {full}, ptr {place.text}, align {align_of(stored)}"
+            raw = self.code.write(text, stored, scope.lanes)
+            return operators.from_memory(self.code, raw, node.dtype)
         step = 0 if scope is None else self._step(offset, scope)
         if step == 0 and not (self.condition is not None and self.condition.lanes > 1):
             raw = self._load_scalar(buffer, offset, stored)
@@ -256,6 +262,15 @@ class ValueText:
         return self.code.join(parts)
 
     # ------------------------------------------------------------------------------ addresses
+
+    def is_wide(self, buffer: str) -> bool:
+        """Whether a buffer is scratch with one element for each lane at each place."""
+        found = self.buffers[buffer]
+        return found.place == "scratch" and found.type.rank == 2
+
+    def wide_address(self, buffer: str, offset: Size, scope: Scope) -> Value:
+        """Where the lanes of an element of such a buffer stand; all of them, in a tail too."""
+        return self.address(buffer, offset * scope.lanes)
 
     def address(self, buffer: str, offset: Size) -> Value:
         """Where an element stands; for a vector, its first lane."""

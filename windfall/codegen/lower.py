@@ -177,14 +177,15 @@ class LoopBuilder:
             return value
         return self.store(value)
 
-    def store(self, value: Lazy) -> Lazy:
-        """The same tensor in a buffer that holds nothing else."""
+    def store(self, value: Lazy, *, exact: bool = False) -> Lazy:
+        """The same tensor in a buffer that holds nothing else; `exact`: with its type's strides,
+        even where these leave gaps."""
         if value.type.elements == 0:
             return self.loads(self.allocate(value.type), value.type)
         root = self.root(value)
         found = self._stored.get((root, value.type))
         if found is None:
-            type = value.type if _is_dense(value.type) else _packed(value.type)
+            type = value.type if exact or _is_dense(value.type) else _packed(value.type)
             name = self.allocate(type)
             axes = tuple(each for each in axes_of(type) if each is not None)
             offset = _offset(type.strides, _index(axes_of(type)))
@@ -279,15 +280,24 @@ def _is_dense(type: TensorType) -> bool:
 
 
 def _packed(type: TensorType) -> TensorType:
-    return replace(type, strides=contiguous_strides(type.sizes), requires_grad=False)
+    """The same without gaps or overlaps, its dims in the same order in memory."""
+    strides = list(type.strides)
+    if not all(isinstance(part, int) for part in (*strides, *type.sizes)):
+        return replace(type, strides=contiguous_strides(type.sizes), requires_grad=False)
+    order = sorted(range(type.rank), key=lambda place: (int(str(strides[place])), -place))
+    step: Size = 1
+    for place in order:
+        strides[place] = step
+        step = step * max(int(str(type.sizes[place])), 1)
+    return replace(type, strides=tuple(strides), requires_grad=False)
 
 
 def _reduction(scalars: Scalars, kind: str, axes: tuple[Axis, ...], body: Scalar) -> Scalar:
     position = kind.startswith("arg")
     if any(each.extent == 0 for each in axes):
-        if kind not in _EMPTY:
-            raise InternalError(f"{kind} of no elements")
-        return scalars.constant(_EMPTY[kind], body.dtype)
+        # Eager refuses extremes of nothing; who lowers one has no element that reads it.
+        dtype = torch.int64 if position else body.dtype
+        return scalars.constant(_EMPTY.get(kind, 0), dtype)
     if not axes:
         return scalars.constant(0, torch.int64) if position else body
     return scalars.reduce(kind, axes, body)
@@ -388,6 +398,8 @@ class _Walk:
 
     def _settled(self, node: torch.fx.Node, record: Op | None, made: Any) -> Any:
         """Decide what is stored now, before anybody reads it."""
+        if record is not None and record.view:
+            return made
         if isinstance(made, (list, tuple)):
             readers = {user.args[1]: user for user in node.users if user.target is operator.getitem}
             return [
@@ -396,9 +408,7 @@ class _Walk:
                 else each
                 for place, each in enumerate(made)
             ]
-        if isinstance(made, Lazy) and not (record is not None and record.view):
-            return self._keep(node, made)
-        return made
+        return self._keep(node, made) if isinstance(made, Lazy) else made
 
     def _keep(self, node: torch.fx.Node, value: Lazy) -> Lazy:
         type = tensor_type(node).without_grad()
@@ -406,7 +416,7 @@ class _Walk:
             raise InternalError(f"{node} was lowered to {value.type}, it is {type}")
         value = Lazy(type, value.at)
         if type.elements == 0:
-            return self.builder.store(value) if node in self.bases else value
+            return self.builder.store(value, exact=True) if node in self.bases else value
         if node in self.bases:
             return self._stored_apart(value)
         if self._worth_storing(node, value):
@@ -422,7 +432,7 @@ class _Walk:
             taken = {view.buffer for view in self._results_so_far()}
             if found.buffer in names and found.offset == 0 and found.buffer not in taken:
                 return value
-        return self.builder.store(value)
+        return self.builder.store(value, exact=True)
 
     def _results_so_far(self) -> list[View]:
         done = [self.values[node] for node in self.bases if node in self.values]
@@ -451,7 +461,7 @@ class _Walk:
         type = tensor_type(node).without_grad()
         found = self.builder.view_of(Lazy(type, value.at)) if type.elements != 0 else None
         if found is None:
-            found = self.builder.view_of(self.builder.store(Lazy(type, value.at)))
+            found = self.builder.view_of(self.builder.store(Lazy(type, value.at), exact=True))
             if found is None:  # no elements: any place will do
                 found = View(self.builder.allocate(type), type)
         return View(found.buffer, type, found.offset)
@@ -475,20 +485,25 @@ def _outputs(output: torch.fx.Node) -> tuple[torch.fx.Node | None, ...]:
 
 def _base(node: torch.fx.Node) -> torch.fx.Node:
     """The node whose storage `node` is a view of."""
-    while node.op == "call_function":
-        record = lookup(node.target)
-        if record is None or not record.view or not isinstance(node.args[0], torch.fx.Node):
+    while node.op == "call_function" and isinstance(node.args[0], torch.fx.Node):
+        picked = node.target is operator.getitem
+        if not _is_view(node.args[0] if picked else node):
             break
         node = node.args[0]
     return node
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """Whether a node's value (or values) share the storage of its first argument."""
+    record = lookup(node.target) if node.op == "call_function" else None
+    return record is not None and record.view
 
 
 def _reads(node: torch.fx.Node) -> tuple[int, Size]:
     """How many nodes read a value, looking through views, and the most elements of any of them."""
     count, widest = 0, 0
     for user in node.users:
-        record = lookup(user.target) if user.op == "call_function" else None
-        if record is not None and record.view:
+        if _is_view(user) or user.target is operator.getitem:
             more, wide = _reads(user)
             count += more
         else:

@@ -2,14 +2,14 @@
 
 Enters: definitions and calls. Leaves: kernels and calls in order. The steps: long reductions with
 few results are split in two (`split`), definitions are grouped (`fuse.py`), what is used only
-inside a group leaves memory (`_tidy`), and each group becomes a tree of loops (`tile.py`).
+inside a group leaves memory (`_Tidy`), and each group becomes a tree of loops (`tile.py`).
 
 Invariant: a schedule computes what its loops define; only reductions are reassociated.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -17,7 +17,7 @@ import torch
 from windfall.codegen.cost import cost_of
 from windfall.codegen.fuse import Group, Nest, fuse, loads_of
 from windfall.codegen.lower import reads_of
-from windfall.codegen.tile import buffers_in, tile
+from windfall.codegen.tile import buffers_in, is_row_wise, tile
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
@@ -41,7 +41,7 @@ SPLIT_FROM = 1 << 17  # a reduction of so many elements per result is split over
 SPLIT_ROWS = 16  # unless it has so many results
 SPLIT_PARTS = 64
 STASH_COST = 15  # a value at least so dear is kept in a row of scratch for the next nest
-STASH_BYTES = 1 << 16  # the largest such row
+SCRATCH_BYTES = 1 << 16  # the largest such row
 
 
 def schedule(loops: Loops) -> Schedule:
@@ -59,7 +59,7 @@ def schedule(loops: Loops) -> Schedule:
         if isinstance(group, Call):
             done.append(group)
         else:
-            _tidy(group, needed[id(group)], loops.scalars, buffers)
+            _Tidy(group, needed[id(group)], loops.scalars, buffers).run()
             name = f"k{sum(isinstance(each, Kernel) for each in done)}"
             body, work = tile(group, loops.scalars, buffers)
             done.append(Kernel(name, body, work, _origins(group)))
@@ -168,120 +168,133 @@ def _needed_outside(groups: list[Group | Call], loops: Loops) -> dict[int, set[s
     }
 
 
-def _tidy(group: Group, outside: set[str], scalars: Scalars, buffers: dict[str, Buffer]) -> None:
-    """Drop stores that nobody reads; keep dear values of a row for the nests that follow; rows
-    that only this group reads become scratch."""
-    _drop_stores(group, outside)
-    _stash(group, scalars, buffers)
-    _to_scratch(group, outside, scalars, buffers)
+class _Tidy:
+    """Drop stores that nobody reads; keep dear values of a row for the nests that follow; rows that
+    only this group reads become scratch."""
 
+    def __init__(
+        self, group: Group, outside: set[str], scalars: Scalars, buffers: dict[str, Buffer]
+    ) -> None:
+        self.group = group
+        self.outside = outside
+        self.scalars = scalars
+        self.buffers = buffers
 
-def _drop_stores(group: Group, outside: set[str]) -> None:
-    changed = True
-    while changed:
-        values = [s.value for nest in group.nests for s in nest.statements]
-        read = loads_of(*values) | outside
-        changed = False
-        for nest in group.nests:
-            kept = [s for s in nest.statements if isinstance(s, Fold) or s.buffer in read]
-            changed = changed or len(kept) < len(nest.statements)
-            nest.statements = kept
-        folds = {n for v in values for n in walk(v) if n.op == "reduce"}
+    def run(self) -> None:
+        """Do all of it."""
+        while self._drop_stores() or self._drop_folds():
+            self.group.nests = [nest for nest in self.group.nests if nest.statements]
+        # A vector along the outer index needs a row of scratch for each of its lanes.
+        rows = is_row_wise(self.group, self.scalars)
+        self.most_bytes = SCRATCH_BYTES if rows else SCRATCH_BYTES // 8
+        self._stash()
+        self._to_scratch()
+
+    def _drop_stores(self) -> bool:
+        values = [s.value for nest in self.group.nests for s in nest.statements]
+        read = loads_of(*values) | self.outside
+        return self._keep(lambda s: isinstance(s, Fold) or s.buffer in read)
+
+    def _drop_folds(self) -> bool:
         used = {
             node
-            for nest in group.nests
+            for nest in self.group.nests
             for s in nest.statements
             for node in walk(s.value if isinstance(s, Store) else s.value.arguments[0])
-            if node in folds
+            if node.op == "reduce"
         }
-        for nest in group.nests:
-            kept = [s for s in nest.statements if isinstance(s, Store) or s.value in used]
+        return self._keep(lambda s: isinstance(s, Store) or s.value in used)
+
+    def _keep(self, wanted: Callable[[Store | Fold], bool]) -> bool:
+        changed = False
+        for nest in self.group.nests:
+            kept = [statement for statement in nest.statements if wanted(statement)]
             changed = changed or len(kept) < len(nest.statements)
             nest.statements = kept
-        group.nests = [nest for nest in group.nests if nest.statements]
+        return changed
 
+    # --------------------------------------------------------------------------- dear values
 
-def _stash(group: Group, scalars: Scalars, buffers: dict[str, Buffer]) -> None:
-    """A dear value that two nests compute at each `v` is kept in a row of scratch."""
-    for place, nest in enumerate(group.nests):
-        extent = nest.inner.extent
-        later = [other for other in group.nests[place + 1 :] if other.inner.extent == extent]
-        if extent == 1 or not later or not isinstance(extent, int):
-            continue
-        here = _inner_nodes(nest)
-        there = Counter(node for other in later for node in _inner_nodes(other))
-        common = [
-            node
-            for node in here
-            if node in there and node.op != "load" and cost_of(_inside(node)) >= STASH_COST
-        ]
-        inner = {n for node in common for n in walk(node) if n is not node}
-        for node in common:
-            if node not in inner and extent * node.dtype.itemsize <= STASH_BYTES:
-                _keep_row(node, place, group, scalars, buffers)
+    def _stash(self) -> None:
+        """A dear value that two nests compute at each `v` is kept in a row of scratch."""
+        nests = self.group.nests
+        for place, nest in enumerate(nests):
+            extent = nest.inner.extent
+            later = [other for other in nests[place + 1 :] if other.inner.extent == extent]
+            if extent == 1 or not later or not isinstance(extent, int):
+                continue
+            there = {node for other in later for node in _inner_nodes(other)}
+            common = [
+                node
+                for node in _inner_nodes(nest)
+                if node in there
+                and node.op != "load"
+                and extent * node.dtype.itemsize <= self.most_bytes
+                and cost_of(n for n in walk(node) if nest.inner.atom in n.free) >= STASH_COST
+            ]
+            inner = {n for node in common for n in walk(node) if n is not node}
+            for node in common:
+                if node not in inner:
+                    self._keep_row(node, place)
 
+    def _keep_row(self, node: Scalar, place: int) -> None:
+        nest = self.group.nests[place]
+        name = f"row{len(self.buffers)}"
+        type = TensorType.contiguous(node.dtype, (nest.inner.extent,))
+        self.buffers[name] = Buffer(name, type, "scratch")
+        nest.statements.append(Store(name, nest.inner.symbol, node))
+        # What is folded by now stays as it is; later folds are rewritten, and so is who uses them.
+        earlier = [s for each in self.group.nests[: place + 1] for s in each.statements]
+        instead = {s.value: s.value for s in earlier if isinstance(s, Fold)}
+        instead[node] = self.scalars.load(name, nest.inner.symbol, node.dtype)
+        for other in self.group.nests[place + 1 :]:
+            other.statements = [
+                replace(s, value=self.scalars.substitute(s.value, {}, instead))
+                for s in other.statements
+            ]
 
-def _inside(node: Scalar) -> list[Scalar]:
-    """The nodes computed at each `v` for this value."""
-    return [each for each in walk(node) if any(atom.key == "v" for atom in each.free)]
+    # -------------------------------------------------------------------------- rows of its own
+
+    def _to_scratch(self) -> None:
+        """A row that only its own outer iteration reads needs no place for the others."""
+        for nest in self.group.nests:
+            for place, statement in enumerate(nest.statements):
+                if isinstance(statement, Store) and self._can_shrink(statement, nest):
+                    name, start = statement.buffer, self._start(statement, nest)
+                    type = TensorType.contiguous(statement.value.dtype, (nest.inner.extent,))
+                    self.buffers[name] = Buffer(name, type, "scratch")
+                    nest.statements[place] = replace(statement, offset=nest.inner.symbol)
+                    self._reread(name, start)
+
+    def _start(self, statement: Store, nest: Nest) -> Size:
+        return substitute(statement.offset, {nest.inner.atom: 0})
+
+    def _can_shrink(self, statement: Store, nest: Nest) -> bool:
+        buffer, extent = self.buffers[statement.buffer], nest.inner.extent
+        if statement.buffer in self.outside or buffer.place != "temporary":
+            return False
+        if extent == 1 or not isinstance(extent, int):
+            return False
+        contiguous = statement.offset - self._start(statement, nest) == nest.inner.symbol
+        return contiguous and extent * buffer.type.dtype.itemsize <= self.most_bytes
+
+    def _reread(self, name: str, start: Size) -> None:
+        for nest in self.group.nests:
+            for place, statement in enumerate(nest.statements):
+                instead = {
+                    node: self.scalars.load(name, node.attribute[1] - start, node.dtype)
+                    for node in walk(statement.value)
+                    if node.op == "load" and node.attribute[0] == name
+                }
+                if instead:
+                    value = self.scalars.substitute(statement.value, {}, instead)
+                    nest.statements[place] = replace(statement, value=value)
 
 
 def _inner_nodes(nest: Nest) -> list[Scalar]:
+    """What a nest computes for each `v`."""
     roots = [s.value.arguments[0] if isinstance(s, Fold) else s.value for s in nest.statements]
     return [n for n in walk(*roots) if n.op != "reduce" and nest.inner.atom in n.free]
-
-
-def _keep_row(
-    node: Scalar, place: int, group: Group, scalars: Scalars, buffers: dict[str, Buffer]
-) -> None:
-    nest = group.nests[place]
-    name = f"row{len(buffers)}"
-    buffers[name] = Buffer(name, TensorType.contiguous(node.dtype, (nest.inner.extent,)), "scratch")
-    offset = nest.inner.symbol
-    nest.statements.append(Store(name, offset, node))
-    # What is folded by now stays as it is; later folds are rewritten, and so is who uses them.
-    earlier = [s for each in group.nests[: place + 1] for s in each.statements]
-    instead = {s.value: s.value for s in earlier if isinstance(s, Fold)}
-    instead[node] = scalars.load(name, offset, node.dtype)
-    for other in group.nests[place + 1 :]:
-        other.statements = [
-            replace(s, value=scalars.substitute(s.value, {}, instead)) for s in other.statements
-        ]
-
-
-def _to_scratch(
-    group: Group, outside: set[str], scalars: Scalars, buffers: dict[str, Buffer]
-) -> None:
-    """A row that is written and read only inside one outer iteration needs no more than a row."""
-    for nest in group.nests:
-        extent = nest.inner.extent
-        for place, statement in enumerate(nest.statements):
-            if not isinstance(statement, Store) or statement.buffer in outside:
-                continue
-            name = statement.buffer
-            if buffers[name].place != "temporary" or extent == 1 or not isinstance(extent, int):
-                continue
-            start = substitute(statement.offset, {nest.inner.atom: 0})
-            size = extent * buffers[name].type.dtype.itemsize
-            if statement.offset - start != nest.inner.symbol or size > STASH_BYTES:
-                continue
-            type = TensorType.contiguous(buffers[name].type.dtype, (extent,))
-            buffers[name] = Buffer(name, type, "scratch")
-            nest.statements[place] = replace(statement, offset=nest.inner.symbol)
-            _reread(group, name, start, scalars)
-
-
-def _reread(group: Group, name: str, start: Size, scalars: Scalars) -> None:
-    for nest in group.nests:
-        for place, statement in enumerate(nest.statements):
-            instead = {
-                node: scalars.load(name, node.attribute[1] - start, node.dtype)
-                for node in walk(statement.value)
-                if node.op == "load" and node.attribute[0] == name
-            }
-            if instead:
-                value = scalars.substitute(statement.value, {}, instead)
-                nest.statements[place] = replace(statement, value=value)
 
 
 def _live(items: list[Kernel | Call], loops: Loops) -> set[str]:

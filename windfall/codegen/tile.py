@@ -18,6 +18,7 @@ import torch
 from windfall import jit
 from windfall.codegen.cost import cost_of
 from windfall.codegen.fuse import Group, Nest, digits
+from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
     Axis,
     Buffer,
@@ -48,8 +49,13 @@ def tile(
     group: Group, scalars: Scalars, buffers: dict[str, Buffer]
 ) -> tuple[tuple[Statement, ...], int]:
     """The loops of a group, and its work."""
-    tiling = _Tiling(group, scalars)
+    tiling = _Tiling(group, scalars, buffers)
     return tiling.run(), tiling.work()
+
+
+def is_row_wise(group: Group, scalars: Scalars) -> bool:
+    """Whether the vectors of a group will run along its inner index."""
+    return _Tiling(group, scalars, {}).row_wise
 
 
 def buffers_in(body: Sequence[Statement]) -> set[str]:
@@ -66,11 +72,17 @@ def buffers_in(body: Sequence[Statement]) -> set[str]:
 
 
 class _Tiling:
-    def __init__(self, group: Group, scalars: Scalars) -> None:
+    def __init__(self, group: Group, scalars: Scalars, buffers: dict[str, Buffer]) -> None:
         self.scalars = scalars
+        self.buffers = buffers
         self.outer = group.outer
         self.nests = [Nest(nest.inner, list(nest.statements)) for nest in group.nests]
         self.folded: dict[Scalar, Scalar] = {}  # reductions whose axes were renamed
+        self.parts = split_axis(self.outer, "o", self._sizes())
+        self._parts_place = _linear(self.parts, {})
+        self.lane = self._outer_lane()
+        pointwise = all(nest.inner.extent == 1 for nest in self.nests)
+        self.row_wise = not pointwise and self._contiguous_inner() >= self._contiguous_outer()
 
     def work(self) -> int:
         """How much there is to do, in rough units of one element of a cheap operation."""
@@ -88,12 +100,7 @@ class _Tiling:
     # ------------------------------------------------------------------------------------ tree
 
     def run(self) -> tuple[Statement, ...]:
-        pointwise = all(nest.inner.extent == 1 for nest in self.nests)
-        parts = split_axis(self.outer, "o", self._sizes())
-        lane = self._outer_lane(parts)
-        if not pointwise and self._contiguous_inner() >= self._contiguous_outer(lane):
-            return self._rows()
-        return self._columns(parts, lane)
+        return self._rows() if self.row_wise else self._columns()
 
     def _rows(self) -> tuple[Statement, ...]:
         """Vectors along the inner index."""
@@ -104,8 +111,9 @@ class _Tiling:
             return tuple(self._fixed(body))
         return (Loop(self.outer, tuple(body), parallel=True),)
 
-    def _columns(self, parts: tuple[Axis, ...], lane: Axis) -> tuple[Statement, ...]:
+    def _columns(self) -> tuple[Statement, ...]:
         """Vectors along one part of the outer index; everything else is inside or outside it."""
+        parts, lane = self.parts, self.lane
         others = tuple(part for part in parts if part is not lane)
         count = axis("p", product(part.extent for part in others))
         self._substitute_outer({self.outer.atom: _linear(parts, {})})
@@ -114,13 +122,26 @@ class _Tiling:
         elif others:
             count = others[0]
         lanes = self._lanes(lane.extent, self._widest_cost())
+        self._widen_scratch(lanes)
         body: list[Statement] = []
         for nest in self.nests:
-            body.extend(self._inner_loops(nest, lanes))
+            body.extend(self._inner_loops(nest))
         whole = Loop(lane, tuple(body), lanes, parallel=count.extent == 1)
         if count.extent == 1:
             return tuple(self._zero(count.atom, [whole]))
         return (Loop(count, (whole,), parallel=True),)
+
+    def _widen_scratch(self, lanes: int) -> None:
+        """Each lane has a row of scratch of its own: the lanes of an element stand side by side."""
+        for nest in self.nests:
+            for statement in nest.statements:
+                buffer = (
+                    self.buffers.get(statement.buffer) if isinstance(statement, Store) else None
+                )
+                if buffer is not None and buffer.place == "scratch" and buffer.type.rank == 1:
+                    sizes = (buffer.type.sizes[0], lanes)
+                    type = TensorType.contiguous(buffer.type.dtype, sizes)
+                    self.buffers[buffer.name] = replace(buffer, type=type)
 
     def _substitute_outer(self, places: dict[Atom, Size]) -> None:
         memo: dict[Scalar, Scalar] = {}
@@ -158,30 +179,37 @@ class _Tiling:
         parts = split_axis(nest.inner, "v", self._sizes_of(statements))
         lane = parts[-1]
         lanes = self._lanes(lane.extent, _cost(statements, nest.inner.atom), _folds(statements))
-        blocks = _blocked(lane, lanes * BLOCK, "b") if _sums(statements) else None
-        inner: tuple[Axis, ...] = blocks or (lane,)
-        axes = (*parts[:-1], *inner)
-        place = _linear(parts, {lane.atom: _linear_of(inner)} if blocks else {})
-        body = self._renamed(nest.inner, place, axes, statements)
+        return self._nested(nest.inner, parts, lanes, lanes, statements)
+
+    def _nested(
+        self,
+        inner: Axis,
+        parts: tuple[Axis, ...],
+        lanes: int,
+        step: int,
+        statements: list[Store | Fold],
+    ) -> list[Statement]:
+        """Loops over the parts of an inner index; long sums are done in blocks of `step` times a
+        fixed number of additions."""
+        last = parts[-1]
+        blocks: tuple[Axis, ...] = (last,)
+        place = _linear(parts, {})
+        if _sums(statements):
+            blocks, within = _blocked(last, step * BLOCK)
+            place = _linear(parts, {last.atom: within})
+        axes = (*parts[:-1], *blocks)
+        body = self._renamed(inner, place, axes, statements)
         result = Loop(axes[-1], tuple(body), lanes)
         for each in reversed(axes[:-1]):
             result = Loop(each, (result,))
         return [result]
 
-    def _inner_loops(self, nest: Nest, lanes: int) -> list[Statement]:
+    def _inner_loops(self, nest: Nest) -> list[Statement]:
         statements = self._refolded(nest)
         if nest.inner.extent == 1:
             return self._single(nest.inner, statements)
         parts = split_axis(nest.inner, "v", self._sizes_of(statements))
-        blocks = _blocked(parts[-1], BLOCK, "b") if _sums(statements) else None
-        inner: tuple[Axis, ...] = blocks or (parts[-1],)
-        axes = (*parts[:-1], *inner)
-        place = _linear(parts, {parts[-1].atom: _linear_of(inner)} if blocks else {})
-        body = self._renamed(nest.inner, place, axes, statements)
-        result = Loop(axes[-1], tuple(body))
-        for each in reversed(axes[:-1]):
-            result = Loop(each, (result,))
-        return [result]
+        return self._nested(nest.inner, parts, 1, 1, statements)
 
     def _single(self, inner: Axis, statements: list[Store | Fold]) -> list[Statement]:
         memo: dict[Scalar, Scalar] = {}
@@ -253,21 +281,20 @@ class _Tiling:
             score += weight * _along(coefficient_of(place, parts[-1].atom))
         return score
 
-    def _contiguous_outer(self, lane: Axis) -> int:
+    def _contiguous_outer(self) -> int:
         score = 0
         for offset, _, weight in self._accesses(inner_only=True):
-            score += weight * _along(self._growth(offset, lane))
+            score += weight * _along(self._growth(offset, self.lane))
         return score
 
     def _growth(self, offset: Size, lane: Axis) -> int | None:
         moved = substitute(offset, {self.outer.atom: self._parts_place})
         return coefficient_of(moved, lane.atom)
 
-    def _outer_lane(self, parts: tuple[Axis, ...]) -> Axis:
+    def _outer_lane(self) -> Axis:
         """The part of the outer index along which most accesses are contiguous."""
-        self._parts_place = _linear(parts, {})
-        best, best_score = parts[-1], -1 << 30
-        for part in reversed(parts):
+        best, best_score = self.parts[-1], -1 << 30
+        for part in reversed(self.parts):
             score = sum(
                 weight * _along(self._growth(offset, part))
                 for offset, _, weight in self._accesses(inner_only=False)
@@ -354,35 +381,20 @@ def _linear(parts: Sequence[Axis], instead: dict[Atom, Size]) -> Size:
     return total
 
 
-def _linear_of(blocks: tuple[Axis, ...]) -> Size:
-    block, within = blocks
-    return block.symbol * _step(within) + within.symbol
-
-
-def _step(within: Axis) -> int:
-    high = within.atom.high
-    assert high is not None
-    return high + 1
-
-
-def _blocked(whole: Axis, size: int, letter: str) -> tuple[Axis, Axis] | None:
-    """`whole` as blocks of `size` and what is inside one; None where it is short anyway."""
+def _blocked(whole: Axis, size: int) -> tuple[tuple[Axis, ...], Size]:
+    """`whole` as blocks of `size`, and blocks of blocks, so that no sum is long; and `whole` as an
+    expression of these."""
     extent = whole.extent
     if not isinstance(extent, int) or extent <= 2 * size:
-        return None
-    size = next(
-        (
-            each
-            for each in range(size, size // 2, -1)
-            if extent % each == 0 and each % (size // BLOCK) == 0
-        ),
-        size,
-    )
+        return (whole,), whole.symbol
+    unit = size // BLOCK
+    even = (each for each in range(size, size // 2, -1) if extent % each == 0 and each % unit == 0)
+    size = next(even, size)
     count = -(-extent // size)
-    block = axis(f"{letter}{whole.symbol}", count)
+    blocks, block = _blocked(axis(f"b{whole.symbol}", count), BLOCK)
     within = axis(f"{whole.symbol}w", size)
-    left = minimum(size, extent - size * block.symbol)
-    return block, Axis(within.symbol, left)
+    start = size * block
+    return (*blocks, Axis(within.symbol, minimum(size, extent - start))), start + within.symbol
 
 
 def split_axis(linear: Axis, letter: str, sizes: Sequence[Size]) -> tuple[Axis, ...]:

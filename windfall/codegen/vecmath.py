@@ -19,12 +19,31 @@ from windfall.codegen.assembler import BITS, Code, Value
 
 Function = Callable[..., Value]
 
-LOG2_E = 1.4426950408889634
+LOG2_E, LOG2_E_LOW = 1.4426950216293335, 1.9259629891e-08  # the logarithm of e, in two parts
 # The logarithm of 2 in two parts: products of the first with small integers are exact.
 LOG_2_HIGH, LOG_2_LOW = 0.693359375, -2.12194440054690583e-4
 ROUNDER = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer that stands in the low bits
 ROUNDER_BITS = 0x4B400000
 
+# 2**r for |r| <= 1/2
+EXP2 = (
+    1.0000000005542518,
+    0.693147205736981,
+    0.24022646890002203,
+    0.0555032877742731,
+    0.009618489025507394,
+    0.0013399931070804973,
+    0.00015345793605813066,
+)
+# The same where an error of 0.6 units in the last place is small beside what it is added to
+EXP2_SHORT = (
+    1.0000000716533834,
+    0.6931469670245609,
+    0.24022119728057398,
+    0.05550713339155396,
+    0.009675541165051173,
+    0.0013276450767200684,
+)
 # (exp(r) - 1 - r) / r**2 for |r| <= log(2) / 2
 EXP = (
     0.49999993448879554,
@@ -54,15 +73,15 @@ ERF_SMALL = (
     0.005011958683740496,
     -0.0006090339761499921,
 )
-# -log(erfc(x)) for 0.9 <= x <= 4
+# log2(erfc(x)) for 0.9 <= x <= 4
 ERF_LARGE = (
-    0.00017745978097884752,
-    1.1277497177983924,
-    0.6370594710110984,
-    0.10403762677685306,
-    -0.022277226039489235,
-    0.0030556451660035304,
-    -0.00019718585948278022,
+    -0.0002560203459754249,
+    -1.6269989252316686,
+    -0.919082539579058,
+    -0.15009456821682274,
+    0.0321392435319336,
+    -0.004408364127709627,
+    0.000284479061609235,
 )
 # (tanh(x) / x - 1) / x**2 in x**2, for |x| <= 0.65
 TANH_SMALL = (
@@ -125,35 +144,47 @@ def _exp_of_rest(code: Code, r: Value) -> Value:
     return code.fma(polynomial(code, r, EXP), square, r)  # exp(r) - 1
 
 
-def _exp_float(code: Code, x: Value) -> Value:
-    x = _at_least(code, _at_most(code, x, 89.0), -104.0)
-    n, r = _reduced(code, x)
-    value = code.binary("fadd", _exp_of_rest(code, r), code.like(1.0, r))
-    # In two steps, so that results between 2**-149 and 2**-126 and those past 2**127 come out.
+def _scaled(code: Code, value: Value, shifted: Value) -> Value:
+    """`value * 2**n`, where `n` stands in the low bits of `shifted`, for any `n` from -150 to 128.
+    In two steps, so that results between 2**-149 and 2**-126 and those past 2**127 come out."""
+    bits = code.convert("bitcast", shifted, "i32")
+    n = code.binary("sub", bits, code.like(ROUNDER_BITS, bits))
     half = code.binary("ashr", n, code.like(1, n))
     rest = code.binary("sub", n, half)
-    value = code.binary("fmul", value, _power_of_two(code, half))
+    value = _with_exponent(code, value, half)
     return code.binary("fmul", value, _power_of_two(code, rest))
 
 
-def _exp_moderate(code: Code, x: Value) -> Value:
-    """exp(x) for |x| below 80: one step is enough."""
-    n, r = _reduced(code, x)
-    value = code.binary("fadd", _exp_of_rest(code, r), code.like(1.0, r))
-    return code.binary("fmul", value, _power_of_two(code, n))
+def _with_exponent(code: Code, value: Value, n: Value) -> Value:
+    """`value * 2**n`, by adding to the exponent, which must not overflow."""
+    raised = code.binary("shl", n, code.like(23, n))
+    bits = code.binary("add", code.convert("bitcast", value, "i32"), raised)
+    return code.convert("bitcast", bits, "float")
+
+
+def _exp_float(code: Code, x: Value) -> Value:
+    x = _at_least(code, _at_most(code, x, 89.0), -104.0)
+    shifted = code.fma(x, code.like(LOG2_E, x), code.like(ROUNDER, x))
+    n = code.binary("fsub", shifted, code.like(ROUNDER, x))
+    r = code.fma(x, code.like(LOG2_E, x), code.unary("fneg", n))
+    r = code.fma(x, code.like(LOG2_E_LOW, x), r)
+    return _scaled(code, polynomial(code, r, EXP2), shifted)
+
+
+def _exp2_moderate(code: Code, x: Value) -> Value:
+    """2**x for |x| below 120, not quite to the last place."""
+    shifted = code.binary("fadd", x, code.like(ROUNDER, x))
+    n = code.binary("fsub", shifted, code.like(ROUNDER, x))
+    value = polynomial(code, code.binary("fsub", x, n), EXP2_SHORT)
+    # The bits of the rounder itself are shifted out.
+    return _with_exponent(code, value, code.convert("bitcast", shifted, "i32"))
 
 
 def _exp2_float(code: Code, x: Value) -> Value:
     x = _at_least(code, _at_most(code, x, 129.0), -151.0)
     shifted = code.binary("fadd", x, code.like(ROUNDER, x))
     n = code.binary("fsub", shifted, code.like(ROUNDER, x))
-    r = code.binary("fmul", code.binary("fsub", x, n), code.like(0.6931471805599453, x))
-    bits = code.convert("bitcast", shifted, "i32")
-    whole = code.binary("sub", bits, code.like(ROUNDER_BITS, bits))
-    value = code.binary("fadd", _exp_of_rest(code, r), code.like(1.0, r))
-    half = code.binary("ashr", whole, code.like(1, whole))
-    value = code.binary("fmul", value, _power_of_two(code, half))
-    return code.binary("fmul", value, _power_of_two(code, code.binary("sub", whole, half)))
+    return _scaled(code, polynomial(code, code.binary("fsub", x, n), EXP2), shifted)
 
 
 def _expm1_float(code: Code, x: Value) -> Value:
@@ -166,7 +197,7 @@ def _expm1_float(code: Code, x: Value) -> Value:
     rest = code.binary("fsub", scale, code.like(0.5, r))
     value = code.binary("fmul", code.fma(scale, _exp_of_rest(code, r), rest), code.like(2.0, r))
     # Tiny numbers, and the sign of zero, are their own result.
-    tiny = code.compare("fcmp olt", _magnitude(code, x), code.like(1e-6, x))
+    tiny = code.compare("fcmp olt", _magnitude(code, x), code.like(5e-8, x))
     return code.select(tiny, x, value)
 
 
@@ -257,14 +288,14 @@ def _log1p_float(code: Code, x: Value) -> Value:
 def _tanh_float(code: Code, x: Value) -> Value:
     magnitude = _magnitude(code, x)
     square = code.binary("fmul", x, x)
-    cube = code.binary("fmul", square, x)
-    small = code.fma(polynomial(code, square, TANH_SMALL), cube, x)
-    double = code.binary("fmul", _at_most(code, magnitude, 10.0), code.like(2.0, x))
-    power = _exp_moderate(code, double)
+    cube = code.binary("fmul", square, magnitude)
+    small = code.fma(polynomial(code, square, TANH_SMALL), cube, magnitude)
+    bounded = _at_most(code, magnitude, 10.0)
+    power = _exp2_moderate(code, code.binary("fmul", bounded, code.like(2 * LOG2_E, x)))
     quotient = code.div(code.like(2.0, x), code.binary("fadd", power, code.like(1.0, x)))
-    large = _with_sign(code, code.binary("fsub", code.like(1.0, x), quotient), x)
+    large = code.binary("fsub", code.like(1.0, x), quotient)
     near = code.compare("fcmp olt", magnitude, code.like(0.625, x))
-    return code.select(near, small, large)
+    return _with_sign(code, code.select(near, small, large), x)
 
 
 def _sigmoid(code: Code, x: Value) -> Value:
@@ -277,10 +308,122 @@ def _erf_float(code: Code, x: Value) -> Value:
     magnitude = _magnitude(code, x)
     small = code.binary("fmul", x, polynomial(code, code.binary("fmul", x, x), ERF_SMALL))
     inside = _at_most(code, magnitude, 4.0)
-    power = _exp_moderate(code, code.unary("fneg", polynomial(code, inside, ERF_LARGE)))
+    power = _exp2_moderate(code, polynomial(code, inside, ERF_LARGE))
     large = _with_sign(code, code.binary("fsub", code.like(1.0, x), power), x)
     near = code.compare("fcmp olt", magnitude, code.like(0.9, x))
     return code.select(near, small, large)
+
+
+# ------------------------------------------------------------------- what SLEEF gives up too early
+
+LOG_2 = 0.6931471805599453
+
+
+def _asinh(code: Code, x: Value) -> Value:
+    """For numbers whose square is not finite, or is 0."""
+    magnitude = _magnitude(code, x)
+    huge = code.binary("fadd", call(code, "log", magnitude), code.like(LOG_2, x))
+    value = _library(code, "asinh", x)
+    large = code.compare("fcmp ogt", magnitude, code.like(1e15, x))
+    value = code.select(large, _with_sign(code, huge, x), value)
+    small = code.compare("fcmp olt", magnitude, code.like(1e-10, x))
+    return code.select(small, x, value)
+
+
+def _acosh(code: Code, x: Value) -> Value:
+    huge = code.binary("fadd", call(code, "log", x), code.like(LOG_2, x))
+    large = code.compare("fcmp ogt", x, code.like(1e15, x))
+    return code.select(large, huge, _library(code, "acosh", x))
+
+
+# ------------------------------------------------------------------------------ erfinv, digamma
+
+# Giles' approximation of erfinv(x) / x in w = -log(1 - x**2): in w - 2.5 for w < 5, else in
+# sqrt(w) - 3. Newton's steps make it exact.
+ERFINV_CENTRE = (
+    1.50140941,
+    0.246640727,
+    -0.00417768164,
+    -0.00125372503,
+    0.00021858087,
+    -4.39150654e-06,
+    -3.5233877e-06,
+    3.43273939e-07,
+    2.81022636e-08,
+)
+ERFINV_TAIL = (
+    2.83297682,
+    1.00167406,
+    0.00943887047,
+    -0.0076224613,
+    0.00573950773,
+    -0.00367342844,
+    0.00134934322,
+    0.000100950558,
+    -0.000200214257,
+)
+
+
+def _erfinv(code: Code, x: Value) -> Value:
+    one = code.like(1.0, x)
+    inside = code.binary("fmul", code.binary("fsub", one, x), code.binary("fadd", one, x))
+    w = code.unary("fneg", call(code, "log", inside))
+    centre = polynomial(code, code.binary("fsub", w, code.like(2.5, x)), ERFINV_CENTRE)
+    root = code.intrinsic("sqrt", w)
+    tail = polynomial(code, code.binary("fsub", root, code.like(3.0, x)), ERFINV_TAIL)
+    near = code.compare("fcmp olt", w, code.like(5.0, x))
+    guess = code.binary("fmul", code.select(near, centre, tail), x)
+    for _ in range(2):
+        # (erf(y) - x) / erf'(y)
+        off = code.binary("fsub", call(code, "erf", guess), x)
+        power = call(code, "exp", code.binary("fmul", guess, guess))
+        step = code.binary("fmul", code.binary("fmul", off, power), code.like(0.886226925452758, x))
+        guess = code.binary("fsub", guess, step)
+    limit = _with_sign(code, code.like(float("inf"), x), x)
+    edge = code.compare("fcmp oeq", _magnitude(code, x), one)
+    zero = code.compare("fcmp oeq", x, code.like(0.0, x))
+    return code.select(zero, x, code.select(edge, limit, guess))
+
+
+# digamma(x) - log(x) + 1 / (2 * x), as a polynomial in 1 / x**2 without constant: Bernoulli numbers
+DIGAMMA = (
+    -0.08333333333333333,
+    0.008333333333333333,
+    -0.003968253968253968,
+    0.004166666666666667,
+    -0.007575757575757576,
+    0.021092796092796094,
+    -0.08333333333333333,
+)
+PI = 3.141592653589793
+
+
+def _digamma(code: Code, x: Value) -> Value:
+    one, zero = code.like(1.0, x), code.like(0.0, x)
+    negative = code.compare("fcmp olt", x, zero)
+    y = code.select(negative, code.binary("fsub", one, x), x)
+    total = zero
+    for _ in range(10):  # digamma(y) = digamma(y + 1) - 1 / y
+        small = code.compare("fcmp olt", y, code.like(10.0, x))
+        less = code.binary("fsub", total, code.div(one, y))
+        total = code.select(small, less, total)
+        y = code.select(small, code.binary("fadd", y, one), y)
+    inverse = code.div(one, y)
+    square = code.binary("fmul", inverse, inverse)
+    series = code.binary("fmul", polynomial(code, square, DIGAMMA), square)
+    value = code.binary(
+        "fsub", call(code, "log", y), code.binary("fmul", inverse, code.like(0.5, x))
+    )
+    value = code.binary("fadd", code.binary("fadd", value, series), total)
+    # Reflection: digamma(x) = digamma(1 - x) - pi / tan(pi * x); of x only the fraction counts.
+    whole = code.intrinsic("trunc", x)
+    angle = code.binary("fmul", code.binary("fsub", x, whole), code.like(PI, x))
+    reflected = code.binary("fsub", value, code.div(code.like(PI, x), call(code, "tan", angle)))
+    pole = code.compare("fcmp oeq", x, whole)
+    reflected = code.select(pole, code.like(float("nan"), x), reflected)
+    value = code.select(negative, reflected, value)
+    infinity = _with_sign(code, code.like(float("inf"), x), code.unary("fneg", x))
+    return code.select(code.compare("fcmp oeq", x, zero), infinity, value)
 
 
 INLINE: dict[str, Function] = {
@@ -288,7 +431,7 @@ INLINE: dict[str, Function] = {
     "exp2": _exp2_float,
     "expm1": _expm1_float,
     "log": _log_float,
-    "log2": _log_base((1.4426950216293335, 1.9259629891e-08), (1.0, 0.0)),
+    "log2": _log_base((LOG2_E, LOG2_E_LOW), (1.0, 0.0)),
     "log10": _log_base((0.4342944920063019, -1.0103050e-08), (0.3010300099849701, -1.4320989e-08)),
     "log1p": _log1p_float,
     "tanh": _tanh_float,
@@ -311,7 +454,7 @@ LIBRARY: dict[str, tuple[str, str, str]] = {
     "erfc": ("erfc", "_u15", "erfc"),
     "lgamma": ("lgamma", "_u10", "lgamma"),
     "hypot": ("hypot", "_u05", "hypot"),
-    "fmod": ("fmod", "_", "fmod"),
+    "fmod": ("", "", "fmod"),  # SLEEF's is wrong for tiny divisors
     "nextafter": ("nextafter", "_", "nextafter"),
 }
 
@@ -322,7 +465,7 @@ def _sleef(name: str, type: str) -> tuple[str, int] | None:
     found = LIBRARY.get(name)
     bits = jit.vector_bits()
     target = {512: "avx512f", 256: "avx2"}.get(bits)
-    if found is None or target is None:
+    if found is None or target is None or not found[0]:
         return None
     lanes = bits // BITS[type]
     symbol = f"Sleef_{found[0]}{'f' if type == 'float' else 'd'}{lanes}{found[1]}{target}"
@@ -332,10 +475,15 @@ def _sleef(name: str, type: str) -> tuple[str, int] | None:
 def call(code: Code, name: str, *values: Value) -> Value:
     """A function by its name: inline, from SLEEF, or from libm."""
     values = code.same_lanes(*values)
-    type, lanes = values[0].type, values[0].lanes
     inline = INLINE.get(name)
-    if inline is not None and type == "float":
+    if inline is not None and values[0].type == "float":
         return inline(code, *values)
+    return _library(code, name, *values)
+
+
+def _library(code: Code, name: str, *values: Value) -> Value:
+    """A function from SLEEF, or from libm once for each lane."""
+    type, lanes = values[0].type, values[0].lanes
     found = _sleef(name, type)
     if found is None or lanes == 1:
         symbol = LIBRARY[name][2] + ("f" if type == "float" else "")
@@ -372,4 +520,8 @@ pow = _named("pow")
 FUNCTIONS: dict[str, Function] = {
     **{name: _named(name) for name in LIBRARY if name not in ("fmod", "pow")},
     "sigmoid": _sigmoid,
+    "asinh": _asinh,
+    "acosh": _acosh,
+    "erfinv": _erfinv,
+    "digamma": _digamma,
 }

@@ -1,5 +1,6 @@
 """Python → graph, guards, effects, and how to go on. See README.md of this room."""
 
+from windfall.frontend.breaks import ends_program
 from windfall.frontend.capture import capture, example_inputs
 from windfall.frontend.entry import Compiled
 from windfall.frontend.segment import rewrite
@@ -13,6 +14,7 @@ __all__ = [
     "Start",
     "State",
     "capture",
+    "ends_program",
     "example_inputs",
     "rewrite",
 ]

@@ -32,6 +32,8 @@ class Reason:
     ends_program: bool = False
     # Not one step but the rest of the frame is run natively.
     leaves_frame: bool = False
+    # It says nothing of the next call: only this one runs eagerly.
+    passing: bool = False
 
 
 def declare(
@@ -42,10 +44,11 @@ def declare(
     *,
     ends: bool = False,
     leaves: bool = False,
+    passing: bool = False,
 ) -> Reason:
     """Add a row; a number stands once."""
     assert number not in REASONS, f"reason {number} is declared twice"
-    row = REASONS[number] = Reason(number, title, explanation, hint, ends, leaves)
+    row = REASONS[number] = Reason(number, title, explanation, hint, ends, leaves, passing)
     return row
 
 
@@ -60,6 +63,12 @@ def described(error: Unsupported, where: SourceLine | None) -> Break:
     if row is None:  # a number of another room's table
         return Break(error.number, error.detail, error.detail, "", error.where or where)
     return Break(row.number, row.title, error.detail, row.hint, error.where or where)
+
+
+def ends_program(number: int) -> bool:
+    """Whether the reason is that the program itself ends there, by an exception."""
+    row = REASONS.get(number)
+    return row is not None and row.ends_program
 
 
 def page() -> str:
@@ -220,6 +229,21 @@ OVERLAP = declare(
     "tensors that share memory are written",
     "An argument that the program writes overlaps another one; such a call runs eagerly.",
     "Pass a copy, or let the views be made inside of the compiled function.",
+    passing=True,
+)
+AMBIENT_MODE = declare(
+    25,
+    "a dispatch mode, a function mode or the profiler is active",
+    "It wants to see every operation as eager does it, so the call runs eagerly.",
+    "Nothing: calls outside of the mode are compiled.",
+    passing=True,
+)
+EXCEPTION_GROUP = declare(
+    26,
+    "`except*`",
+    "Exception groups are split by CPython itself: the rest of the frame runs natively.",
+    "Nothing, unless tensor work follows in the same function: move it into one of its own.",
+    leaves=True,
 )
 ARGUMENTS = declare(
     23,

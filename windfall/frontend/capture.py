@@ -17,8 +17,8 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.errors import SourceLine
-from windfall.frontend.breaks import REASONS, described
+from windfall.errors import InternalError, SourceLine, Unsupported, WindfallError
+from windfall.frontend.breaks import AMBIENT_MODE, OVERLAP, REASONS, described, stop
 from windfall.frontend.flow import live_variables
 from windfall.frontend.machine import Frame, Machine
 from windfall.frontend.recipe import Recipe
@@ -27,8 +27,9 @@ from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
-from windfall.ir.guard import AMBIENT, AmbientIs, Guard
+from windfall.ir.guard import AMBIENT, AmbientIs, Equals, Guard, SameObjects, TypeIs
 from windfall.ir.node import NodeInfo, info, set_info
+from windfall.ir.source import DictOf, Known, Overlap, Source
 from windfall.ir.stages import Capture, Direct, GraphInput
 
 
@@ -69,6 +70,8 @@ class Resume:
     outcomes: tuple[Outcome, ...]
     handler: Outcome | None
     handled: str | None  # the exception being handled while the step runs
+    function: str = ""  # in which the step stands
+    callers: tuple[SourceLine, ...] = ()  # of frames that wait, where nothing is caught
 
     def __str__(self) -> str:
         ways = [f"  {one.condition or 'then'}: {one.position}" for one in self.outcomes]
@@ -80,14 +83,22 @@ class Resume:
 def capture(state: State, facts: Facts) -> Capture:
     """Interpret from `state` until the program returns or cannot be followed."""
     ambient = AmbientIs(**torch_abi.ambient()._asdict())
+    watched = ambient.dispatch_modes or ambient.function_modes or ambient.function_state
+    if watched or ambient.profiled:
+        stop(AMBIENT_MODE, str(state.point))
     grad = torch.is_grad_enabled()
+    machine = Machine(state, facts)
     try:
-        machine = Machine(state, facts)
         machine.begin()
         machine.run()
         return _finished(machine, ambient)
+    except WindfallError:
+        raise
+    except Exception as error:
+        raise InternalError(f"capture of {state.point}: {type(error).__name__}: {error}") from error
     finally:
         torch.set_grad_enabled(grad)
+        machine.close()
 
 
 def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
@@ -98,6 +109,10 @@ def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
         line = effect.line(recipe)
         recipe.line(line)
         effects.append(line)
+    mode = torch.is_grad_enabled()
+    if mode != ambient.grad_enabled:
+        recipe.line(f"{recipe.known(torch_abi.set_grad_mode, 'set_grad_mode')}({mode})")
+        effects.append(recipe.lines[-1])
     result: str | None = None
     resume: Resume | None = None
     where = _origin(machine)
@@ -108,6 +123,7 @@ def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
         resume = _resume(machine, recipe)
     direct = None if effects or result is None else _direct(machine, recipe)
     inputs = _close(machine, recipe)
+    _rely_on_distinctness(machine)
     rebuild = Rebuild(
         point.slot_names,
         tuple(recipe.reads),
@@ -203,6 +219,43 @@ def _close(machine: Machine, recipe: Recipe) -> tuple[GraphInput, ...]:
     return tuple(inputs)
 
 
+def _rely_on_distinctness(machine: Machine) -> None:
+    """What the program writes is none of the other things that it reads."""
+    tensors = [one for one in machine.from_outside() if isinstance(one, Tensor) and one.used]
+    written = tuple(one for one in tensors if one.is_written)
+    others = tuple(one for one in tensors if not one.is_written)
+    if written and len(tensors) > 1:
+        source = Overlap(_sources(written), _sources(others))
+        if source.read(machine.state.values):
+            raise Unsupported(OVERLAP.number, str(source))
+        machine.add_guard(source, Equals(False), "an argument is written")
+    changed = {effect.operands[0] for effect in machine.effects.entries}
+    for value in changed:
+        alike = tuple(
+            one
+            for one in machine.from_outside()
+            if one is not value and one.guarded and _confusable(one, value)
+        )
+        if value.source is not None and alike:
+            check = SameObjects(_sources(alike), False)
+            machine.add_guard(value.source, check, "it is written")
+
+
+def _sources(values: Sequence[Value]) -> tuple[Source, ...]:
+    return tuple(one.source for one in values if one.source is not None)
+
+
+def _confusable(one: Value, other: Value) -> bool:
+    """Whether the two could be one object on another call. What is known for good could not, and
+    an instance dictionary is no other dict."""
+    mine, others = one.source, other.source
+    if isinstance(mine, Known) or isinstance(others, Known):
+        return False
+    if isinstance(mine, DictOf) != isinstance(others, DictOf):
+        return False
+    return one.python_type() is other.python_type()
+
+
 # --------------------------------------------------------------------------------------- breaks
 
 
@@ -241,6 +294,10 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         outcome = Outcome(None, position, (*slots, *tail), leaves=True)
         return Resume((), (outcome,), None, None)
     write_step(writer, instruction)
+    for value in frame.stack[writer.lowest :]:
+        # Not for correctness: another kind of operand may not need this break.
+        if value.source is not None and not value.guarded:
+            machine.add_guard(value.source, TypeIs(value.python_type()), "operand of a native step")
     outcomes = []
     for condition, target, after in writer.outcomes:
         top = _top(machine, frame, names, target, after)
@@ -248,7 +305,14 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         position = Position((*(shape for shape, _ in callers), top), handled is not None)
         outcomes.append(Outcome(condition, position, (*slots, *tail)))
     handler = _handler(machine, frame, names, stack, callers, tail)
-    return Resume(tuple(writer.lines), tuple(outcomes), handler, handled)
+    waiting = () if handler is not None else _waiting(machine)
+    name = frame.code.co_name
+    return Resume(tuple(writer.lines), tuple(outcomes), handler, handled, name, waiting)
+
+
+def _waiting(machine: Machine) -> tuple[SourceLine, ...]:
+    """The lines of the frames that wait for the innermost one, ours left out."""
+    return tuple(one.line for one in machine.frames[:-1] if not one.is_ours)
 
 
 def _slots(

@@ -18,6 +18,8 @@ from typing import Any
 from windfall import torch_abi
 from windfall.errors import InternalError, Unsupported
 from windfall.events import EventLog
+from windfall.frontend.breaks import REASONS
+from windfall.frontend.evaluate import first_failure
 from windfall.frontend.native import NativeWay
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
 from windfall.ir.stages import MISS, Entry
@@ -114,12 +116,13 @@ class Compiled:
             return self._natively(found.point, slots)
         obstacle = torch_abi.ambient_obstacle()
         if obstacle is not None:  # this call only
-            self.log.add("fallback", str(found.point), reason=obstacle)
+            self.log.count("fallback", str(found.point), reason=obstacle)
             return self._natively(found.point, slots)
         tried = found.calls
         with found.lock:
             fresh = [call for call in found.calls if call not in tried]
             if not fresh:
+                self._explain(found, slots)
                 entry = self._compiled(found, slots)
                 if entry is None:
                     return self._natively(found.point, slots)
@@ -138,15 +141,24 @@ class Compiled:
         try:
             return self._compile_missing(State(found.point, slots), self.facts)
         except Unsupported as reason:
-            self._give_up(found, reason)
+            row = REASONS.get(reason.number)
+            self._give_up(found, reason, for_good=row is None or not row.passing)
         except InternalError as reason:
             if self.options.strict:
                 raise
             self._give_up(found, reason)
         return None
 
-    def _give_up(self, found: Entries, reason: Exception) -> None:
-        found.native = True
+    def _explain(self, found: Entries, slots: tuple[Any, ...]) -> None:
+        """Note why no entry fits: the first guard of the latest one that does not hold."""
+        if found.entries:
+            latest = found.entries[0].segment.capture
+            broken = first_failure(latest.guards, slots)
+            text = f"{broken} ({broken.reason})" if broken is not None else "unknown"
+            self.log.add("recompile", str(found.point), reason=text)
+
+    def _give_up(self, found: Entries, reason: Exception, for_good: bool = True) -> None:
+        found.native = found.native or for_good
         self.log.add("fallback", str(found.point), reason=f"{type(reason).__name__}: {reason}")
 
     def _natively(self, point: Point, slots: tuple[Any, ...]) -> Any:

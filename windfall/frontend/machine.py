@@ -24,7 +24,11 @@ from windfall.frontend.graph import GraphBuilder
 from windfall.frontend.opcodes.table import HANDLERS
 from windfall.frontend.state import Facts, FrameShape, Start, State
 from windfall.frontend.values.base import NULL, PENDING, Raised, Value
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.factory import ValueFactory
+from windfall.frontend.values.generator import Generator
+from windfall.frontend.values.iterator import END
 from windfall.frontend.values.wrap import wrap
 from windfall.ir.guard import Check, Guard, SameObjects
 from windfall.ir.node import Region
@@ -38,6 +42,7 @@ class Frame:
         "builtins",
         "code",
         "discard",
+        "generator",
         "globals",
         "instructions",
         "ip",
@@ -46,6 +51,7 @@ class Frame:
         "listing",
         "phase",
         "region",
+        "role",
         "stack",
         "variables",
     )
@@ -72,12 +78,20 @@ class Frame:
         self.kw_names: tuple[str, ...] = ()
         self.region = region
         self.discard = discard  # the caller does not want the result
+        self.generator: Generator | None = None  # whose frame this is
+        self.role = "next"  # what whoever resumed the generator expects at its end
 
     @property
     def line(self) -> SourceLine:
         """The line being executed."""
         where = self.instructions[self.last].line
         return SourceLine(self.code.co_filename, where, self.code.co_qualname)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is a polyfill, and no code of the user."""
+        name = self.globals.get("__name__")
+        return isinstance(name, str) and name.startswith("windfall.frontend.polyfills")
 
     def retry(self) -> None:
         """Execute the present instruction again, when a pending call has returned."""
@@ -97,6 +111,51 @@ class Mark:
     handled: Value | None
     graph: int
     effects: int
+    journal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A frame and what it held."""
+
+    frame: Frame
+    stack: tuple[Value, ...]
+    variables: tuple[Value | None, ...]
+    ip: int
+    last: int
+    phase: int
+    kw_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, frame: Frame) -> Kept:
+        """A copy of the present condition."""
+        return cls(
+            frame,
+            tuple(frame.stack),
+            tuple(frame.variables),
+            frame.ip,
+            frame.last,
+            frame.phase,
+            frame.kw_names,
+        )
+
+    def restore(self) -> None:
+        """Make the frame what it was."""
+        frame = self.frame
+        frame.stack[:] = self.stack
+        frame.variables[:] = self.variables
+        frame.ip, frame.last, frame.phase = self.ip, self.last, self.phase
+        frame.kw_names = self.kw_names
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """The condition of the whole machine before the outermost running generator was resumed: while
+    it runs, a break takes everything back to here."""
+
+    generator: Generator
+    mark: Mark
+    frames: tuple[Kept, ...]
 
 
 class Machine(ValueFactory):
@@ -115,6 +174,8 @@ class Machine(ValueFactory):
         self.idle = 0  # jumps backward since the last node of the graph
         self.stopped: Unsupported | None = None
         self._journal: list[Callable[[], None]] = []
+        self._resumption: Resumption | None = None
+        self._mark: Mark | None = None  # of the present instruction
         self._memo: dict[int, Value] = {}
         self._alive: list[Any] = []  # so that no address is reused during the capture
         self._calls: dict[str, int] = {}
@@ -125,6 +186,11 @@ class Machine(ValueFactory):
                 zip(state.values, state.point.slot_names, strict=True)
             )
         ]
+
+    def close(self) -> None:
+        """Let go of everything: machine, values and frames refer to each other, and the user's
+        tensors must not wait for the garbage collector."""
+        self.__dict__.clear()
 
     # ---------------------------------------------------------------------------------- values
 
@@ -142,6 +208,10 @@ class Machine(ValueFactory):
         self._memo[id(real)] = value
         self._alive.append(real)
         return value
+
+    def from_outside(self) -> list[Value]:
+        """Every object that was met, in order."""
+        return list(self._memo.values())
 
     def known(self, value: Any, name: str) -> Value:
         """An object that the program reaches by a way that cannot change (a class's dict...)."""
@@ -166,7 +236,8 @@ class Machine(ValueFactory):
 
     def mark(self, frame: Frame) -> Mark:
         """What to come back to if the next instruction cannot be captured."""
-        self._journal.clear()
+        if self._resumption is None:
+            self._journal.clear()
         return Mark(
             frame,
             len(self.frames),
@@ -176,13 +247,14 @@ class Machine(ValueFactory):
             self.handled,
             self.graph.mark(),
             len(self.effects.entries),
+            len(self._journal),
         )
 
     def roll_back(self, mark: Mark) -> None:
         """As if the present instruction had not been begun."""
-        for action in reversed(self._journal):
+        for action in reversed(self._journal[mark.journal :]):
             action()
-        self._journal.clear()
+        del self._journal[mark.journal :]
         del self.frames[mark.frames :]
         if len(self.frames) < mark.frames:
             self.frames.append(mark.frame)
@@ -234,7 +306,7 @@ class Machine(ValueFactory):
         frame = self.frames[-1]
         instruction = frame.instructions[frame.ip]
         frame.last = frame.ip
-        mark = self.mark(frame)
+        mark = self._mark = self.mark(frame)
         frame.ip += 1
         self.operations += 1
         try:
@@ -249,11 +321,27 @@ class Machine(ValueFactory):
         except Raised as raised:
             if not self.unwind(raised.value):
                 self.roll_back(mark)
-                self.stopped = Unsupported(UNCAUGHT.number, raised.value.describe(), self.where())
+                text = raised.value.describe()
+                self._stop(Unsupported(UNCAUGHT.number, text, self.where()))
         except Unsupported as unsupported:
             self.roll_back(mark)
             unsupported.where = unsupported.where or self.where()
-            self.stopped = unsupported
+            self._stop(unsupported)
+
+    def _stop(self, reason: Unsupported) -> None:
+        """The capture ends here; or where a generator that is running was resumed."""
+        self.stopped = reason
+        resumption = self._resumption
+        if resumption is None:
+            return
+        for action in reversed(self._journal[resumption.mark.journal :]):
+            action()
+        self._journal.clear()
+        self.frames = [kept.frame for kept in resumption.frames]
+        for kept in resumption.frames:
+            kept.restore()
+        self._resumption = None
+        self.roll_back(resumption.mark)
 
     def push(self, frame: Frame) -> Value:
         """Inline a call: the callee runs next, its result lands on the present frame's stack."""
@@ -265,10 +353,87 @@ class Machine(ValueFactory):
     def pop(self, value: Value) -> None:
         """The innermost frame returns `value`."""
         frame = self.frames.pop()
-        if not self.frames:
+        if frame.generator is not None:
+            self._end(frame, frame.generator, value)
+        elif not self.frames:
             self.result = value
         elif not frame.discard:
             self.frames[-1].stack.append(value)
+
+    # ------------------------------------------------------------------------------ generators
+
+    def resume(self, generator: Generator, sent: Value | None, role: str) -> Value:
+        """Run a generator until it yields: the item lands on the present frame's stack. When it
+        ends, what happens depends on `role`: "next" raises StopIteration, "iterate" gives END,
+        "send" gives the returned value and END. `sent` None: an exception is thrown in."""
+        frame = generator.frame
+        if generator.running:
+            raise self.raised(ValueError("generator already executing"))
+        if frame is None:
+            if role == "next":
+                raise self.raised(StopIteration())
+            items = [self.literal(END)] if role == "iterate" else [_NONE, self.literal(END)]
+            self.frames[-1].stack.extend(items)
+            return PENDING
+        if self._resumption is None:
+            assert self._mark is not None
+            kept = tuple(Kept.of(one) for one in self.frames)
+            self._resumption = Resumption(generator, self._mark, kept)
+        before, state = Kept.of(frame), (generator.started, generator.handled)
+
+        def restore() -> None:
+            before.restore()
+            generator.frame, generator.running = frame, False
+            generator.started, generator.handled = state
+
+        self.undo(restore)
+        generator.running = generator.started = True
+        generator.outer = self.handled
+        if generator.handled is not None:
+            self.handled = generator.handled
+        frame.role = role
+        if sent is not None:
+            frame.stack.append(sent)
+        return self.push(frame)
+
+    def suspend(self, value: Value) -> None:
+        """The innermost frame, a generator's, yields `value`."""
+        frame = self.frames.pop()
+        generator = frame.generator
+        assert generator is not None
+        own = self.handled if self.handled is not generator.outer else None
+        self._left(generator)
+        generator.handled = own
+        self.frames[-1].stack.append(value)
+
+    def _left(self, generator: Generator) -> None:
+        """A generator stops running."""
+        generator.running = False
+        self.handled = generator.outer
+        if self._resumption is not None and self._resumption.generator is generator:
+            self._resumption = None
+
+    def finish(self, generator: Generator) -> None:
+        """A generator has come to its end."""
+        frame = generator.frame
+
+        def restore() -> None:
+            generator.frame = frame
+
+        self.undo(restore)
+        generator.frame = None
+
+    def _end(self, frame: Frame, generator: Generator, value: Value) -> None:
+        self._left(generator)
+        self.finish(generator)
+        stack = self.frames[-1].stack
+        if frame.role == "next":
+            is_none = isinstance(value, Constant) and value.value is None
+            error = self.known(StopIteration, "StopIteration")
+            raise Raised(error.call(self, [] if is_none else [value], {}))
+        if frame.role == "send":
+            stack.append(value)
+        stack.append(self.literal(END))
 
     # ------------------------------------------------------------------------------ exceptions
 
@@ -278,7 +443,13 @@ class Machine(ValueFactory):
             frame = self.frames[depth]
             handler = frame.listing.handler_at(frame.last)
             if handler is None:
+                if frame.generator is not None:
+                    exception = self._leaving(exception)
                 continue
+            for left in reversed(self.frames[depth + 1 :]):
+                if left.generator is not None:
+                    self._left(left.generator)
+                    self.finish(left.generator)
             del self.frames[depth + 1 :]
             del frame.stack[handler.depth :]
             if handler.lasti:
@@ -288,12 +459,22 @@ class Machine(ValueFactory):
             return True
         return False
 
+    def _leaving(self, exception: Value) -> Value:
+        """An exception leaves a generator: StopIteration would be taken for its end."""
+        if not issubclass(exception.python_type(), StopIteration):
+            return exception
+        made = self.raised(RuntimeError("generator raised StopIteration")).value
+        assert isinstance(made, Exception_)
+        for link in ("__cause__", "__context__"):
+            made.link(self, link, exception)
+        return made
+
     # ------------------------------------------------------------------------------------ facts
 
     def where(self) -> SourceLine | None:
         """The user's line: that of the innermost frame whose code is not ours."""
         for frame in reversed(self.frames):
-            if "windfall.frontend.polyfills" not in frame.globals.get("__name__", ""):
+            if not frame.is_ours:
                 return frame.line
         return self.frames[-1].line if self.frames else None
 
@@ -331,3 +512,4 @@ class Machine(ValueFactory):
 
 
 Handler = Callable[[Machine, Frame, Instruction], None]
+_NONE = Constant(None)

@@ -12,10 +12,12 @@ that no path reaches has no stack. Known for as long as the code object lives.
 from __future__ import annotations
 
 import dis
+import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
+from typing import TypeVar
 
 from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
 from windfall.frontend.bytecode import Handler, Instruction, Listing, decode
@@ -38,7 +40,9 @@ _ENDS = _RETURNS | {
 
 # Instructions after which no handler is ever entered.
 _NEVER_RAISE = frozenset(
-    ["NOP", "PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "SWAP", "PUSH_NULL", "LOAD_CONST", "STORE_FAST", "POP_TOP", "JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT", "KW_NAMES", "IS_OP", "BUILD_TUPLE"]
+    {"NOP", "PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "SWAP", "PUSH_NULL", "LOAD_CONST"}
+    | {"STORE_FAST", "POP_TOP", "JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+    | {"KW_NAMES", "IS_OP", "BUILD_TUPLE"}
 )
 
 
@@ -56,21 +60,30 @@ class Outline:
     locations: list[Location]
 
 
-_OUTLINES: dict[int, tuple[weakref.ref[CodeType], Outline]] = {}
+_Made = TypeVar("_Made")
 
 
+def once_per_code(make: Callable[[CodeType], _Made]) -> Callable[[CodeType], _Made]:
+    """Remember what was made of a code object for as long as that object lives (code objects are
+    equal by content, and hashing one is slow: so by identity)."""
+    known: dict[int, tuple[weakref.ref[CodeType], _Made]] = {}
+
+    @functools.wraps(make)
+    def remembered(code: CodeType) -> _Made:
+        key = id(code)
+        found = known.get(key)
+        if found is not None and found[0]() is code:
+            return found[1]
+        made = make(code)
+        known[key] = (weakref.ref(code, lambda _: known.pop(key, None)), made)
+        return made
+
+    return remembered
+
+
+@once_per_code
 def outline(code: CodeType) -> Outline:
     """The outline of a code object, made once."""
-    key = id(code)
-    known = _OUTLINES.get(key)
-    if known is not None and known[0]() is code:
-        return known[1]
-    made = _outline(code)
-    _OUTLINES[key] = (weakref.ref(code, lambda _: _OUTLINES.pop(key, None)), made)
-    return made
-
-
-def _outline(code: CodeType) -> Outline:
     listing = decode(code)
     instructions = listing.instructions
     covers: list[Handler | None] = [None] * len(instructions)
@@ -138,6 +151,7 @@ _MOVES: dict[str, Callable[[Stack, Instruction], Stack]] = {
     "PRECALL": lambda stack, _: stack,
     "CALL": lambda stack, one: (*stack[: -one.argument - 2], VALUE),
     "CALL_FUNCTION_EX": lambda stack, one: (*stack[: -3 - (one.argument & 1)], VALUE),
+    "RETURN_GENERATOR": lambda stack, _: (*stack, VALUE),  # what is sent first
     "PREP_RERAISE_STAR": lambda stack, _: (*stack[:-2], VALUE),
 }
 
@@ -189,5 +203,3 @@ def _moved(stack: Stack, one: Instruction, jump: bool) -> Stack:
     if effect < 0:
         return stack[:effect]
     return stack + (VALUE,) * effect
-
-

@@ -57,6 +57,8 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.nn.functional", Treatment.GRAPH),
     ("torch.nn.modules", Treatment.INLINE),
     ("torch.nn.init", Treatment.NATIVE),
+    ("torch.autograd.grad_mode", Treatment.INLINE),
+    ("torch.utils._contextlib", Treatment.INLINE),
     ("torch.functional", Treatment.GRAPH),
     ("torch", Treatment.NATIVE),
     ("windfall.frontend.polyfills", Treatment.INLINE),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 # Names that generated source has for itself.
-RESERVED = ("graph", "Continue", "leave", "error", "traceback")
+RESERVED = ("graph", "Continue", "leave", "error", "traceback", "through", "callers")
 
 
 class Recipe:

@@ -17,6 +17,7 @@ from typing import Any
 from windfall.frontend.capture import Outcome, Rebuild, Resume
 from windfall.frontend.native import NativeWay
 from windfall.frontend.state import Continue
+from windfall.frontend.tracebacks import through
 from windfall.ir.stages import Capture, Segment
 
 
@@ -68,12 +69,13 @@ def rewrite(captured: Capture) -> Segment:
         rebuild.direct,
         where.file if where is not None else "<windfall>",
         tuple(lines.numbers),
+        resume.function if isinstance(resume, Resume) else "",
     )
 
 
 def _step(lines: _Lines, resume: Resume, namespace: dict[str, Any]) -> None:
     depth = 1
-    if resume.handler is not None:
+    if resume.handler is not None or resume.callers:
         lines.add("try:", depth)
         depth += 1
     if resume.handled is not None:
@@ -89,6 +91,12 @@ def _step(lines: _Lines, resume: Resume, namespace: dict[str, Any]) -> None:
     if resume.handler is not None:
         lines.add("except BaseException as error:", 1)
         lines.add(_continue(resume.handler, namespace), 2)
+    elif resume.callers:
+        # Eager's traceback names the callers too.
+        namespace["through"], namespace["callers"] = through, resume.callers
+        lines.add("except BaseException as error:", 1)
+        lines.add("through(error, callers)", 2)
+        lines.add("raise", 2)
     for outcome in resume.outcomes:
         if outcome.condition is not None:
             lines.add(f"if {outcome.condition}:")

@@ -170,6 +170,6 @@ def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # Names that generated source uses for itself.
-_RESERVED = words("graph Continue leave error traceback") | frozenset(
+_RESERVED = words("graph Continue leave error traceback through callers") | frozenset(
     (*keyword.kwlist, *dir(builtins))
 )

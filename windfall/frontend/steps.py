@@ -33,6 +33,7 @@ class Writer:
     variables: dict[int, str]  # names of variables that are bound
     globals: str
     handled: str | None
+    lowest: int = 0  # how far down the stack was taken from
     lines: list[str] = field(default_factory=list)
     raises: bool = False  # nothing comes after it
     # Where to go on: (condition, instruction, stack). The last has no condition.
@@ -40,13 +41,16 @@ class Writer:
 
     def pop(self) -> str:
         """The top of the stack."""
-        return self.stack.pop()
+        name = self.stack.pop()
+        self.lowest = min(self.lowest, len(self.stack))
+        return name
 
     def take(self, count: int) -> list[str]:
         """Several, in the order in which they were pushed."""
         start = len(self.stack) - count
         items = self.stack[start:]
         del self.stack[start:]
+        self.lowest = min(self.lowest, start)
         return items
 
     def push(self, name: str) -> None:
@@ -87,6 +91,7 @@ def native(*names: str) -> Callable[[Step], Step]:
 
 def write_step(writer: Writer, instruction: Instruction) -> None:
     """The lines and outcomes of one native instruction."""
+    writer.lowest = len(writer.stack)
     step = NATIVE.get(instruction.name)
     if step is None:
         raise InternalError(f"{instruction.name} has no native form")
@@ -500,3 +505,53 @@ def _cell_contents(cell: Any, name: str) -> Any:
     except ValueError:
         text = f"cannot access free variable {name!r} where it is not associated with a value"
         raise NameError(text + " in enclosing scope", name=name) from None
+
+
+# ----------------------------------------------------------------------------------------- match
+
+
+@native("MATCH_SEQUENCE", "MATCH_MAPPING")
+def _match_kind(writer: Writer, instruction: Instruction) -> None:
+    function = _is_sequence if instruction.name == "MATCH_SEQUENCE" else _is_mapping
+    writer.result(f"{writer.known(function, function.__name__)}({writer.stack[-1]})")
+
+
+def _is_sequence(subject: Any) -> bool:
+    match subject:
+        case [*_]:
+            return True
+    return False
+
+
+def _is_mapping(subject: Any) -> bool:
+    match subject:
+        case {}:
+            return True
+    return False
+
+
+@native("MATCH_KEYS")
+def _match_keys(writer: Writer, instruction: Instruction) -> None:
+    keys, subject = writer.stack[-1], writer.stack[-2]
+    writer.result(f"{writer.known(_values_at, 'values_at')}({subject}, {keys})")
+
+
+def _values_at(subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What a mapping pattern finds."""
+    missing = object()
+    found = []
+    for key in keys:
+        value = subject.get(key, missing)
+        if value is missing:
+            return None
+        found.append(value)
+    return tuple(found)
+
+
+@native("MATCH_CLASS")
+def _match_class(writer: Writer, instruction: Instruction) -> None:
+    from windfall.frontend.polyfills.core import match_class
+
+    names, cls, subject = writer.pop(), writer.pop(), writer.pop()
+    function = writer.known(match_class, "match_class")
+    writer.result(f"{function}({subject}, {cls}, {instruction.argument}, {names})")

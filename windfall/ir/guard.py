@@ -17,7 +17,6 @@ from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.source import Source
 
-
 Class = type  # `TensorIs` has a field of that name
 
 

@@ -21,7 +21,7 @@ from windfall.ir.symint import Size
 KEY = "windfall"
 
 # What a node's value is: a tensor, a symbolic or plain integer, nothing, or a tuple of such.
-ValueType = Union[TensorType, Size, None, tuple["ValueType", ...]]
+ValueType = Union[TensorType, Size, None, tuple["ValueType", ...]]  # noqa: UP007  (recursive)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from windfall.ir.loop import (
 from windfall.ir.symint import REBUILD, Expression, Size
 
 _TOKEN = re.compile(
-    r"\s*(\d+\.?\d*(?:e[-+]?\d+)?|[A-Za-z_][\w.]*|%\d+|//|->|'[^']*'|[-+*%(){}\[\],:<=@])"
+    r"\s*(\d+\.?\d*(?:e[-+]?\d+)?|[A-Za-z_][\w.]*|\$\d+|//|->|'[^']*'|[-+*%(){}\[\],:<=@])"
 )
 
 
@@ -156,7 +156,7 @@ class _Line(_Sizes):
 
     def scalar(self) -> Scalar:
         token = self.tokens.take()
-        if token.startswith("%"):
+        if token.startswith("$"):
             return self.state.names[token]
         if token == "-" or token[0].isdigit() or token in _WORDS:
             return self._constant(token)
@@ -266,7 +266,7 @@ def _body(lines: list[str], depth: int, state: _State) -> tuple[Statement, ...]:
             found.append(Fold(state.names[name]))
         else:
             place, _, value = text.partition(" = ")
-            if place.startswith("%"):
+            if place.startswith("$"):
                 state.names[place] = _whole(value, state)
             else:
                 found.append(_store(place, value, state))

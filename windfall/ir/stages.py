@@ -108,6 +108,7 @@ class Segment:
     direct: Direct | None = None
     file: str = "<windfall>"  # the user's file, for tracebacks
     lines: tuple[int, ...] = ()  # for each line of `source`, the user's line it belongs to
+    function: str = ""  # the user's function, for tracebacks
 
     def load(self, graph: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """The function that `source` defines. Its frames show the user's file and lines."""
@@ -118,8 +119,11 @@ class Segment:
                 node.end_lineno = node.lineno
         namespace = {**self.namespace, self.graph_name: graph}
         exec(compile(tree, self.file, "exec"), namespace)
-        function: Callable[..., Any] = namespace[self.name]
-        return function
+        function: Any = namespace[self.name]
+        if self.function:
+            function.__code__ = function.__code__.replace(co_name=self.function)
+        made: Callable[..., Any] = function
+        return made
 
 
 # ---------------------------------------------------------------------------------- autograd
@@ -190,6 +194,7 @@ class Joint:
     write_tangents_for: tuple[int, ...] = ()
     captured: torch.fx.Graph | None = None  # what was differentiated: eager replays it if it must
     grad_enabled: bool = True  # the grad mode that the graph is entered with
+    autocast: torch.dtype | None = None  # the CPU autocast that it is entered with, if any
 
 
 @dataclass(frozen=True, slots=True)

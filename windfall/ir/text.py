@@ -6,21 +6,22 @@ one form that `ir/parse.py` reads again. Invariant: what was read prints the sam
     kernel k0
       parallel o<1000
         for v<1024 lanes 32
-          fold %0 = max{v<1024} x[1024*o + v]
+          fold $0 = max{v<1024} x[1024*o + v]
         for v<1024 lanes 8
-          out[1024*o + v] = exp(sub(x[1024*o + v], %0))
+          out[1024*o + v] = exp(sub(x[1024*o + v], $0))
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from windfall.ir.dtype import short_name
 from windfall.ir.loop import (
     Buffer,
     Call,
     Definition,
+    Fold,
     Invocation,
     Kernel,
     Loop,
@@ -83,15 +84,19 @@ class Printer:
             return f"checked({arguments}, {size}, {'wrap' if wrap else 'plain'})"
         return f"{node.op}({arguments})"
 
-    def shared(self, root: Scalar) -> Iterator[str]:
-        """Lines that name what `root` uses more than once."""
-        if root in self.names:
-            return
+    def uses(self, roots: Iterable[Scalar]) -> Counter[Scalar]:
+        """How often each node is used by some expressions that stand together."""
         uses: Counter[Scalar] = Counter()
+        for root in roots:
+            self._visit(root, uses, [])
+        return uses
+
+    def shared(self, root: Scalar, uses: Counter[Scalar]) -> Iterator[str]:
+        """Lines that name what is used more than once."""
         order: list[Scalar] = []
-        self._visit(root, uses, order)
+        self._visit(root, Counter(), order)
         for node in order:
-            if uses[node] > 1 and node.op not in _LEAVES and node is not root:
+            if uses[node] > 1 and node.op not in (*_LEAVES, "reduce"):
                 text = self.scalar(node)
                 yield f"{self.name(node)} = {text}"
 
@@ -106,11 +111,12 @@ class Printer:
     def name(self, node: Scalar) -> str:
         """Give a node a name."""
         self._count += 1
-        self.names[node] = f"%{self._count - 1}"
+        self.names[node] = f"${self._count - 1}"
         return self.names[node]
 
 
 def _lines(body: Sequence[Statement], printer: Printer, indent: str) -> Iterator[str]:
+    uses = printer.uses(each.value for each in body if not isinstance(each, Loop))
     for statement in body:
         if isinstance(statement, Loop):
             word = "parallel" if statement.parallel else "for"
@@ -121,14 +127,13 @@ def _lines(body: Sequence[Statement], printer: Printer, indent: str) -> Iterator
             # Values live as long as the loop, finished folds as long as the kernel.
             folds = {n: t for n, t in printer.names.items() if n.op == "reduce"}
             printer.names = {**before, **folds}
-        elif isinstance(statement, Store):
-            yield from (indent + line for line in printer.shared(statement.value))
-            place = f"{printer.buffer(statement.buffer)}[{printer.size(statement.offset)}]"
-            yield f"{indent}{place} = {printer.scalar(statement.value)}"
         else:
-            yield from (indent + line for line in printer.shared(statement.value))
+            yield from (indent + line for line in printer.shared(statement.value, uses))
             text = printer.scalar(statement.value)
-            yield f"{indent}fold {printer.name(statement.value)} = {text}"
+            place = f"fold {printer.name(statement.value)}" if isinstance(statement, Fold) else ""
+            if isinstance(statement, Store):
+                place = f"{printer.buffer(statement.buffer)}[{printer.size(statement.offset)}]"
+            yield f"{indent}{place} = {text}"
 
 
 def kernel_text(
@@ -172,7 +177,7 @@ def definition_text(item: Definition) -> str:
     """One definition on one line, or some."""
     printer = Printer()
     axes = ", ".join(map(str, item.axes))
-    lines = [*printer.shared(item.value)]
+    lines = [*printer.shared(item.value, printer.uses([item.value]))]
     lines.append(f"{item.buffer}[{printer.size(item.offset)}] = {printer.scalar(item.value)}")
     return f"define over {axes or 'nothing'}\n" + "\n".join(f"  {line}" for line in lines)
 

@@ -2,27 +2,29 @@
 
 from importlib import import_module
 
+# In order: a family may look up the records of those before it.
 FAMILIES = (
     "pointwise",
-    "pointwise_backward",
     "pointwise_special",
+    "pointwise_backward",
     "copying",
     "reduction",
     "softmax",
     "normalisation",
     "batch_norm",
     "loss",
-    "indexing",
-    "joining",
-    "sorting",
+    "matmul",
+    "view",
     "view_scatter",
     "view_backward",
     "view_copy",
+    "indexing",
+    "joining",
+    "sorting",
     "native",
     "creation",
     "random",
-    "view",
-    "matmul",
+    "foreach",
 )
 for _family in FAMILIES:
     import_module(f"windfall.ops.{_family}")

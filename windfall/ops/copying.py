@@ -22,7 +22,7 @@ from windfall.ops.layout import (
 )
 from windfall.ops.pointwise_rule import broadcast_places, layout_of
 from windfall.ops.promotion import common_dtype
-from windfall.ops.samples import Sample, make, operand_lists
+from windfall.ops.samples import Sample, answered, make, operand_lists
 from windfall.ops.term import Term
 
 Format = torch.memory_format
@@ -249,7 +249,7 @@ def _pairs() -> Iterator[Sample]:
 
 op("clone.default", _clone_shape, _clone, _formats, recompute=True)
 op("_to_copy.default", _to_copy_shape, _to_copy, _conversions, recompute=True)
-op("copy.default", _copy_shape, _copy, _pairs, recompute=True)
+op("copy.default", _copy_shape, _copy, answered("copy.default", _pairs), recompute=True)
 op(
     "fill.Scalar",
     _like_shape,

@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn, TypeGuard
 
 import torch
@@ -31,7 +31,10 @@ from windfall import torch_abi
 from windfall.errors import InternalError, Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Size
-from windfall.ops import registry
+from windfall.ops.schema import SPECIAL, Plan, Return, plan_of
+from windfall.ops.schema import functional_name as functional_name
+from windfall.ops.schema import returns_of as returns_of
+from windfall.ops.schema import writes_of as writes_of
 
 Observer = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], None]
 
@@ -185,7 +188,7 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if _plan_of(func).composite:
+        if plan_of(func).composite:
             with self:
                 return func.decompose(*args, **kwargs)
         result = _run(func, args, kwargs, self.fallbacks)
@@ -195,134 +198,6 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
 
 
 _UNCOUNTED: Counter[str] = Counter()  # ops on fakes outside any mode
-
-
-# --------------------------------------------------------------------------------------- plans
-
-
-@dataclass(frozen=True, slots=True)
-class Return:
-    """What one result of an op is: the very argument it writes, a view of an argument, or new."""
-
-    argument: int | None = None
-    view: bool = False
-    many: bool = False  # a list of tensors
-    tensor: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What an overload does to its arguments, read once from its schema and its record."""
-
-    op: registry.Op | None
-    shape: registry.Shape | None  # the rule of the op, or of its functional counterpart
-    composite: bool
-    special: Callable[..., Any] | None
-    names: tuple[str, ...]
-    written: tuple[int, ...]
-    returns: tuple[Return, ...]
-    plain: bool  # one new tensor, nothing written
-    out: bool  # only `out=` arguments are written
-
-    def argument(self, index: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The argument at `index` of the schema, however it was passed."""
-        return args[index] if index < len(args) else kwargs.get(self.names[index])
-
-
-_PLANS: dict[Any, Plan] = {}
-
-
-def _plan_of(func: Any) -> Plan:
-    plan = _PLANS.get(func)
-    if plan is None or plan.op is not registry.lookup(func):
-        plan = _PLANS[func] = _make_plan(func)
-    return plan
-
-
-def writes_of(func: Any) -> tuple[tuple[int, str], ...]:
-    """Positions and names of the arguments that an overload writes, hidden writes included."""
-    plan = _plan_of(func)
-    hidden = plan.op.mutates if plan.op else ()
-    return tuple((index, plan.names[index]) for index in dict.fromkeys((*plan.written, *hidden)))
-
-
-def returns_of(func: Any) -> tuple[Return, ...]:
-    """What each result of an overload is."""
-    return _plan_of(func).returns
-
-
-def _make_plan(func: Any) -> Plan:
-    schema = func._schema
-    arguments = schema.arguments
-    written = tuple(index for index, one in enumerate(arguments) if _written(one))
-    returns = tuple(_return_plan(one, arguments) for one in schema.returns)
-    op = registry.lookup(func)
-    functional = registry.lookup(functional_name(func)) if written else op
-    metadata_changes = torch.Tag.inplace_view in func.tags
-    plain = len(returns) == 1 and returns[0] == Return() and not written
-    return Plan(
-        op,
-        None if metadata_changes or functional is None else functional.shape,
-        torch_abi.is_composite(func),
-        _special(func),
-        tuple(one.name for one in arguments),
-        written,
-        returns,
-        plain,
-        _writes_out_only(arguments),
-    )
-
-
-def functional_name(func: Any) -> str:
-    """The name of the overload that answers new tensors where `func` writes: `aten.add_.Tensor`
-    and `aten.add.out` become `aten.add.Tensor`; `func`'s own name if there is none."""
-    name = func.overloadpacket.__name__
-    arguments = func._schema.arguments
-    if name.endswith("_") and not name.endswith("__"):
-        name = name[:-1]
-    elif not _writes_out_only(arguments):
-        return str(func)
-    wanted = [str(one.type) for one in arguments if not (_written(one) and one.kwarg_only)]
-    packet = getattr(getattr(torch.ops, func.namespace), name, None)
-    for candidate in packet.overloads() if packet is not None else ():
-        schema = getattr(packet, candidate)._schema
-        if [str(one.type) for one in schema.arguments] == wanted and not schema.is_mutable:
-            return f"{func.namespace}.{name}.{candidate}"
-    return str(func)
-
-
-def _written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _writes_out_only(arguments: Sequence[Any]) -> bool:
-    return all(one.kwarg_only for one in arguments if _written(one))
-
-
-def _return_plan(returned: Any, arguments: Sequence[Any]) -> Return:
-    text = str(returned.type)
-    alias = returned.alias_info
-    many, tensor = "List" in text or text.endswith("[]"), "Tensor" in text
-    if alias is None:
-        return Return(many=many, tensor=tensor)
-    for index, one in enumerate(arguments):
-        # A list of views says so by its argument alone: `Tensor(a -> *) self`.
-        if one.alias_info and (
-            "*" in one.alias_info.after_set
-            if many
-            else one.alias_info.before_set & alias.before_set
-        ):
-            return Return(index, not alias.is_write, many, tensor)
-    return Return(many=many, tensor=tensor)
-
-
-def _special(func: Any) -> Callable[..., Any] | None:
-    rule = _SPECIAL.get(str(func))
-    if rule is None and (
-        torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
-    ):
-        return _data_dependent
-    return rule
 
 
 # --------------------------------------------------------------------------------- special ops
@@ -363,7 +238,7 @@ def _lift_fresh(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     return constant if is_fake(constant) else _lift(constant.detach())
 
 
-_SPECIAL: dict[str, Callable[..., Any]] = {
+SPECIAL |= {
     "aten.lift_fresh.default": _lift_fresh,
     "aten.lift.default": _lift_fresh,
     "aten.index.Tensor": _index,
@@ -372,20 +247,22 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "aten._has_compatible_shallow_copy_type.default": lambda func, args, kwargs: True,
 }
 for _name in ("item", "is_nonzero", "equal", "allclose", "_local_scalar_dense"):
-    _SPECIAL[f"aten.{_name}.default"] = _data_dependent
+    SPECIAL[f"aten.{_name}.default"] = _data_dependent
 
 
 # --------------------------------------------------------------------------------- running one
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], counted: Counter[str]) -> Any:
-    plan = _plan_of(func)
+    plan = plan_of(func)
     if plan.composite:
         return func.decompose(*args, **kwargs)
     if plan.special is not None:
         answer = plan.special(func, args, kwargs)
         if answer is not NotImplemented:
             return answer
+    elif plan.reads_data:
+        return _data_dependent(func, args, kwargs)
     if args and plan.returns and plan.returns[0].view and not isinstance(args[0], torch.Tensor):
         return _lift(func(*args, **kwargs).resolve_conj())  # a view of a number that was wrapped
     if plan.shape is not None:
@@ -674,8 +551,8 @@ def _set(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 
 for _name in ("default", "source_Tensor", "source_Tensor_storage_offset", "source_Storage"):
-    _SPECIAL[f"aten.set_.{_name}"] = _set
-_SPECIAL["aten.set_.source_Storage_storage_offset"] = _set
+    SPECIAL[f"aten.set_.{_name}"] = _set
+SPECIAL["aten.set_.source_Storage_storage_offset"] = _set
 
 
 # ------------------------------------------------------------------------------ types, directly
@@ -684,7 +561,7 @@ _SPECIAL["aten.set_.source_Storage_storage_offset"] = _set
 def infer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
     """The type of what an overload answers, where `TensorType`s stand in place of tensors: a
     `TensorType`, or a tuple of them (for lists too), or what the op answers instead of a tensor."""
-    plan = _plan_of(func)
+    plan = plan_of(func)
     if plan.plain and plan.shape is not None and not plan.composite and not plan.special:
         answer = plan.shape(*args, **(kwargs or {}))
         if answer is not NotImplemented:

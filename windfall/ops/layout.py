@@ -55,8 +55,8 @@ def broadcast_sizes(first: Sizes, second: Sizes) -> Sizes:
 def _broadcast(short: Sizes, long: Sizes, *, swapped: bool) -> Sizes:
     missing = len(long) - len(short)
     result = list(long)
-    for position, size in enumerate(short, missing):
-        other = long[position]
+    for position in range(len(long) - 1, missing - 1, -1):  # eager names the last that differs
+        size, other = short[position - missing], long[position]
         if other == size or size == 1:
             continue
         if other != 1 and differ(other, size):

@@ -93,7 +93,7 @@ def row(
     if result_like is not None:
         shape = _with_dtype_of(shape, result_like)
     lower = None if body is None else lowering(positions, rule, shape, body, only)
-    samples = pointwise_samples(template, keywords)
+    samples = pointwise_samples(name, template, keywords)
     return declare(Op(f"aten.{name}", shape, lower, samples=samples, recompute=lower is not None))
 
 

@@ -226,6 +226,17 @@ def _trace_shape(x: TensorType) -> TensorType:
     return fresh(_sum_dtype(x.dtype, None), ())
 
 
+def _trace(builder: Builder, x: Lazy) -> Any:
+    result, (rows, columns) = _trace_shape(x.type), x.type.sizes
+    if not can_lower(x) or not isinstance(rows, int) or not isinstance(columns, int):
+        return NotImplemented
+    read = _converted(builder, x, result.dtype)
+    total = fold(
+        builder, "sum", (min(rows, columns),), (0,), lambda index: read((index[0], index[0]))
+    )
+    return stored(builder, result, lambda index: total((0,)))
+
+
 op("nansum.default", _sum_shape, _nansum, _samples(dtypes=_ALL_DTYPES))
 op(
     "count_nonzero.dim_IntList",
@@ -239,7 +250,12 @@ op(
     _count_nonzero,
     _one_dim(_samples(dtypes=_ALL_DTYPES), keepdim=False),
 )
-op("trace.default", _trace_shape, None, listed(lambda: ((make((3, 4)),), {})))
+op(
+    "trace.default",
+    _trace_shape,
+    _trace,
+    listed(lambda: ((make((3, 4)),), {}), lambda: ((make((5, 3), torch.int32),), {})),
+)
 
 # ----------------------------------------------------------------------------------------- extremes
 

@@ -29,7 +29,7 @@ from windfall.ops.layout import (
 from windfall.ops.promotion import TO_REAL
 from windfall.ops.registry import Samples
 from windfall.ops.reshape import inferred_sizes, reshape_index, reshaped_strides
-from windfall.ops.samples import Sample, make
+from windfall.ops.samples import Sample, answered, make
 
 Source = Callable[[Index], Index]
 
@@ -481,9 +481,15 @@ view_op(
 view_op("select.int", _select, _joined(_over(1, -1), _over(0, 0)))
 view_op("unbind.int", _unbind, _joined(_over(), _over(-1)))
 view_op("split.Tensor", _split, _joined(_over(2, 1), _over(1)))
-view_op("split_with_sizes.default", _split_with_sizes, _over([1, 2], 1))
+view_op(
+    "split_with_sizes.default",
+    _split_with_sizes,
+    answered("split_with_sizes.default", _over([1, 2], 1)),
+)
 view_op("diagonal.default", _diagonal, _joined(_over(), _over(1, 2, 0), _over(-1, 0, 1), _over(9)))
-view_op("unfold.default", _unfold, _joined(_over(1, 2, 1), _over(2, 3, 2)))
+view_op(
+    "unfold.default", _unfold, answered("unfold.default", _joined(_over(1, 2, 1), _over(2, 3, 2)))
+)
 view_op("alias.default", _same, _over())
 view_op("detach.default", _same, _over())
 view_op("lift_fresh.default", _same, _over())

@@ -6,13 +6,24 @@ plain values for tools. Invariant: it tells only what events say; it compiles no
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from windfall.events import Event, EventLog
 from windfall.ir.graph_text import print_graph, short_line
-from windfall.ir.stages import Break, Capture, Entry, Joint, Module, Program, Segment, Split
+from windfall.ir.stages import (
+    Break,
+    Capture,
+    Entry,
+    Joint,
+    KernelNote,
+    Module,
+    Program,
+    Segment,
+    Split,
+)
 
 STAGES = (
     "capture", "rewrite", "differentiate", "split", "lower", "schedule", "plan", "emit", "build",
@@ -48,7 +59,8 @@ class Explanation:
     @property
     def fallbacks(self) -> list[str]:
         """What ran eagerly because it could not be compiled."""
-        return [event.facts.get("reason", event.subject) for event in self.events if event.kind == "fallback"]
+        found = (event for event in self.events if event.kind == "fallback")
+        return [str(event.facts.get("reason", event.subject)) for event in found]
 
     def seconds(self) -> dict[str, float]:
         """Time spent in each stage that ran."""
@@ -58,7 +70,7 @@ class Explanation:
                 spent[event.kind] = spent.get(event.kind, 0.0) + event.seconds
         return spent
 
-    def kernels(self) -> list[Any]:
+    def kernels(self) -> list[KernelNote]:
         """A note of each kernel of each program."""
         programs = [record for _, record in self._records("build") if isinstance(record, Program)]
         return [note for program in programs for note in program.kernels]
@@ -73,11 +85,7 @@ class Explanation:
             "breaks": [_break_dict(one) for one in self.breaks],
             "effects": [[str(effect) for effect in one.effects] for one in self.captures],
             "source": [s.source for _, s in self._records("rewrite") if isinstance(s, Segment)],
-            "kernels": [
-                {"name": note.name, "kind": note.kind, "text": note.text,
-                 "lines": [str(line) for line in note.origins]}
-                for note in self.kernels()
-            ],  # fmt: skip
+            "kernels": [_kernel_dict(note) for note in self.kernels()],
             "entries": [
                 {"segment": subject, "native": entry.native}
                 for subject, entry in self._records("enter")
@@ -95,6 +103,11 @@ def _operations(capture: Capture) -> int:
     return sum(node.op not in ("placeholder", "output") for node in capture.graph.nodes)
 
 
+def _kernel_dict(note: KernelNote) -> dict[str, Any]:
+    lines = [str(line) for line in note.origins]
+    return {"name": note.name, "kind": note.kind, "text": note.text, "lines": lines}
+
+
 def _break_dict(one: Break) -> dict[str, Any]:
     return {
         "number": one.number,
@@ -107,10 +120,9 @@ def _break_dict(one: Break) -> dict[str, Any]:
 
 def _text(explained: Explanation) -> Iterable[str]:
     graphs, breaks, kernels = explained.graphs, explained.breaks, explained.kernels()
-    yield (
-        f"{_count(len(graphs), 'graph')}, {_count(len(breaks), 'break')}, "
-        f"{_count(len(kernels), 'kernel')}, {_count(len(explained.fallbacks), 'fall-back')} to eager"
-    )
+    counted = ((graphs, "graph"), (breaks, "break"), (kernels, "kernel"))
+    fallbacks = _count(len(explained.fallbacks), "fall-back")
+    yield ", ".join(_count(len(of), noun) for of, noun in counted) + f", {fallbacks} to eager"
     for reason in explained.fallbacks:
         yield f"  runs eagerly: {reason}"
     for number, capture in enumerate(explained.captures):
@@ -148,49 +160,67 @@ def _indented(text: str, by: str = "  ") -> Iterable[str]:
     return (by + line for line in text.splitlines())
 
 
-# WINDFALL_LOGS: name -> (kind of event, how it is printed).
+def _captured(show: Callable[[Capture], str]) -> Callable[[Event], str]:
+    return lambda event: show(event.record) if isinstance(event.record, Capture) else ""
+
+
+def _break_text(capture: Capture) -> str:
+    one = capture.stopped
+    return f"W{one.number:04d} {one.where}: {one.reason}: {one.detail}" if one else ""
+
+
+def _kernel_text(event: Event) -> str:
+    program = event.record
+    if not isinstance(program, Program):
+        return ""
+    return "\n".join(f"{note.name} ({note.kind})\n{note.text}" for note in program.kernels)
+
+
+def _split_text(event: Event) -> str:
+    halves = event.record
+    if not isinstance(halves, Split):
+        return ""
+    backward = f"\nbackward:\n{print_graph(halves.backward)}" if halves.backward else ""
+    return f"forward:\n{print_graph(halves.forward)}{backward}"
+
+
+def _reason(event: Event) -> str:
+    return str(event.facts.get("reason", ""))
+
+
+# WINDFALL_LOGS: name -> (kind of event, the text it shows; nothing is printed for an empty one).
 LOGS: dict[str, tuple[str, Callable[[Event], str]]] = {
-    "graph": ("capture", lambda e: _titled(e, "graph", _of(Capture, e, lambda c: print_graph(c.graph)))),
-    "guards": ("capture", lambda e: _titled(
-        e, "guards", _of(Capture, e, lambda c: "\n".join(map(str, c.guards))))),
-    "breaks": ("capture", lambda e: _of(Capture, e, lambda c: _titled(
-        e, "break", f"W{c.stopped.number:04d} {c.stopped.where}: {c.stopped.detail}")
-        if c.stopped else "")),
-    "source": ("rewrite", lambda e: _titled(e, "source", _of(Segment, e, lambda s: s.source))),
-    "joint": ("differentiate", lambda e: _titled(
-        e, "joint graph", _of(Joint, e, lambda j: print_graph(j.graph)))),
-    "split": ("split", lambda e: _titled(e, "forward", _of(Split, e, lambda s: print_graph(s.forward)))),
-    "loops": ("schedule", lambda e: _titled(e, "loops", str(e.record))),
-    "kernels": ("build", lambda e: _titled(e, "kernels", _of(Program, e, lambda p: "\n".join(
-        f"{note.name} ({note.kind})\n{note.text}" for note in p.kernels)))),
-    "llvm": ("emit", lambda e: _titled(e, "LLVM", _of(Module, e, lambda m: m.text))),
-    "fallbacks": ("fallback", lambda e: _titled(e, "fall-back", str(e.facts.get("reason", "")))),
-    "recompiles": ("recompile", lambda e: _titled(e, "recompile", str(e.facts.get("reason", "")))),
-}  # fmt: skip
+    "graph": ("capture", _captured(lambda capture: print_graph(capture.graph))),
+    "guards": ("capture", _captured(lambda capture: "\n".join(map(str, capture.guards)))),
+    "breaks": ("capture", _captured(_break_text)),
+    "source": ("rewrite", lambda e: e.record.source if isinstance(e.record, Segment) else ""),
+    "joint": ("differentiate", lambda e: _graph_of(e, Joint)),
+    "split": ("split", _split_text),
+    "loops": ("schedule", lambda event: str(event.record)),
+    "kernels": ("build", _kernel_text),
+    "llvm": ("emit", lambda e: e.record.text if isinstance(e.record, Module) else ""),
+    "fallbacks": ("fallback", _reason),
+    "recompiles": ("recompile", _reason),
+}
 
 
-def _of(kind: type, event: Event, show: Callable[[Any], str]) -> str:
-    return show(event.record) if isinstance(event.record, kind) else str(event.facts)
-
-
-def _titled(event: Event, title: str, text: str) -> str:
-    return f"[windfall] {title} of {event.subject}\n{text}"
+def _graph_of(event: Event, kind: type[Joint]) -> str:
+    return print_graph(event.record.graph) if isinstance(event.record, kind) else ""
 
 
 def log_listener(names: tuple[str, ...]) -> Callable[[Event], None]:
     """A listener that prints what `names` (rows of LOGS, and `timings`) ask for."""
-    wanted = [LOGS[name] for name in names if name in LOGS]
+    wanted = [(name, *LOGS[name]) for name in names if name in LOGS]
     timings = "timings" in names
 
     def listen(event: Event) -> None:
-        import sys
-
-        for kind, show in wanted:
+        for name, kind, show in wanted:
             text = show(event) if event.kind == kind else ""
             if text:
-                print(text, file=sys.stderr)
+                print(f"[windfall] {name} of {event.subject}\n{text}", file=sys.stderr)
         if timings and event.kind in STAGES:
-            print(f"[windfall] {event.kind} of {event.subject}: {event.seconds * 1e3:.2f} ms", file=sys.stderr)
+            spent = f"{event.seconds * 1e3:.2f} ms"
+            print(f"[windfall] {event.kind} of {event.subject}: {spent}", file=sys.stderr)
 
     return listen
 

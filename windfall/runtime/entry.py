@@ -25,7 +25,7 @@ from windfall.ir.guard import Check, Guard, IdentityIs
 from windfall.ir.stages import MISS, Entry, Program, Segment
 from windfall.runtime import guards, support
 from windfall.runtime.bind import bind
-from windfall.runtime.guard_text import python_check
+from windfall.runtime.guard_text import check_text, python_check
 from windfall.runtime.machine import layout
 from windfall.runtime.plan import add_plan, can_be_native
 from windfall.runtime.results import check_program
@@ -40,7 +40,7 @@ def enter(
 ) -> Entry:
     """The segment, ready to be called."""
     ordered = guards.in_order(segment.capture.guards)
-    text, in_python = python_check(ordered, segment.slots)
+    text = check_text(ordered, segment.slots)
     kept = replace(segment, capture=replace(segment.capture, guards=tuple(map(_weakly, ordered))))
     usable = native and support.support() is not None
     call = _direct(segment, program, ordered) if usable and program is not None else None
@@ -50,7 +50,8 @@ def enter(
     checked = _checked(segment, ordered, body) if usable else None
     if checked is not None:
         return Entry(checked, kept, False, text)
-    return Entry(_in_python(in_python, body, len(segment.slots)), kept, False, text)
+    check = python_check(ordered, segment.slots)
+    return Entry(_in_python(check, body, len(segment.slots)), kept, False, text)
 
 
 def _direct(segment: Segment, program: Program, ordered: list[Guard]) -> Callable[..., Any] | None:

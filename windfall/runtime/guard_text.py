@@ -8,6 +8,7 @@ a source that cannot be read any more is a guard that does not hold.
 from __future__ import annotations
 
 import keyword
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -25,14 +26,16 @@ class _Text:
         self.namespace: dict[str, Any] = {}
         self.lines: list[str] = []
         self._read: dict[Source, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._names: dict[int, str] = {}  # by the identity of what the namespace holds
 
     def name_of(self, value: Any, hint: str) -> str:
         """The name of an object in the text."""
-        for name, held in self.namespace.items():
-            if held is value:
-                return name
-        name = f"{hint}_{len(self.namespace)}"
-        self.namespace[name] = value
+        name = self._names.get(id(value))
+        if name is None:
+            self._counts[hint] += 1
+            name = self._names[id(value)] = f"{hint}_{self._counts[hint]}"
+            self.namespace[name] = value
         return name
 
     def _call(self, function: Callable[..., Any], *arguments: str) -> str:
@@ -47,8 +50,9 @@ class _Text:
             return self.name_of(source.value, "known")
         found = self._read.get(source)
         if found is None:
-            found = self._read[source] = f"value_{len(self._read)}"
-            self.lines.append(f"{found} = {self._step(source)}")
+            step = self._step(source)
+            found = self._read[source] = f"value_{len(self._read) + 1}"
+            self.lines.append(f"{found} = {step}")
         return found
 
     def _step(self, source: Source) -> str:
@@ -108,12 +112,15 @@ def slot_names(guards: Iterable[Guard], slot_count: int) -> list[str]:
     return names
 
 
-def python_check(
-    guards: Sequence[Guard], slot_names: Sequence[str]
-) -> tuple[str, Callable[..., bool]]:
-    """The check as text, and the function that it defines."""
-    text = _Text(slot_names)
+def check_text(guards: Iterable[Guard], names: Sequence[str]) -> str:
+    """The check as text, for people."""
+    return _Text(names).function(guards)
+
+
+def python_check(guards: Iterable[Guard], names: Sequence[str]) -> Callable[..., bool]:
+    """The function that the text of the check defines."""
+    text = _Text(names)
     written = text.function(guards)
     exec(compile(written, "<windfall guards>", "exec"), text.namespace)
     check: Callable[..., bool] = text.namespace["check"]
-    return written, check
+    return check

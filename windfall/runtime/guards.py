@@ -47,7 +47,7 @@ from windfall.ir.guard import (
 from windfall.ir.source import Source
 from windfall.runtime import reading, support
 from windfall.runtime.encoder import EncodedCheck, Encoder
-from windfall.runtime.guard_text import python_check, slot_names
+from windfall.runtime.guard_text import check_text, python_check, slot_names
 from windfall.runtime.machine import layout
 from windfall.runtime.words import Place
 
@@ -265,8 +265,7 @@ def encode(
     encoded = encoder.finish()
     encoded.inputs = found
     if left:
-        _, rest = python_check(left, names)
-        encoded.set(layout.REST, encoded.words.object(rest))
+        encoded.set(layout.REST, encoded.words.object(python_check(left, names)))
     return encoded
 
 
@@ -293,10 +292,10 @@ def compile_check(
     """A check of all `guards` against the slots of a call."""
     ordered = in_order(guards)
     names = slot_names(ordered, slot_count)
-    text, in_python = python_check(ordered, names)
+    text = check_text(ordered, names)
     encoded = encode(ordered, (), names) if native and support.support() is not None else None
     if encoded is None:
-        call = _counting_slots(in_python, slot_count)
+        call = _counting_slots(python_check(ordered, names), slot_count)
         return CompiledCheck(call, text, False, tuple(ordered))
     return CompiledCheck(encoded.builtin("check", "check"), text, True, tuple(ordered))
 

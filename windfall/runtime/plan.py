@@ -7,6 +7,7 @@ a table of words. Invariant: the table keeps the program's code and constants al
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
 from collections.abc import Sequence
 
@@ -168,17 +169,19 @@ class _ArenaUser:
     __slots__ = ("__weakref__",)
 
 
-_arena_users: weakref.WeakSet[_ArenaUser] = weakref.WeakSet()
+_arena_users: set[int] = set()
+_numbers = itertools.count()
 
 
 def _count_arena_user(words: Words) -> None:
-    user = _ArenaUser()
-    _arena_users.add(user)
+    user, number = _ArenaUser(), next(_numbers)
+    _arena_users.add(number)
     words.keep.append(user)
-    weakref.finalize(user, _trim_arenas).atexit = False
+    weakref.finalize(user, _drop_arena_user, number).atexit = False
 
 
-def _trim_arenas() -> None:
+def _drop_arena_user(number: int) -> None:
+    _arena_users.discard(number)
     code = support.support()
     if code is not None and not _arena_users:
         ctypes.PYFUNCTYPE(ctypes.c_int64)(code.address("arena.trim"))()

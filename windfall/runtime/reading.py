@@ -122,10 +122,10 @@ def tensor_is(value: Any, check: TensorIs) -> bool:
     """Class, dispatch keys, type; and no forward-mode tangent, which no type speaks of."""
     if type(value) is not check.exact_class:
         return False
-    if torch_abi.dispatch_keys(value) != check.dispatch_keys or torch_abi.has_tangent(value):
+    tensor: torch.Tensor = value  # type: ignore[assignment]  # a class of tensors
+    if torch_abi.dispatch_keys(tensor) != check.dispatch_keys or torch_abi.has_tangent(tensor):
         return False
-    facts = torch_abi.tensor_facts(value)
-    return TensorType(*facts) == check.type
+    return TensorType(*torch_abi.tensor_facts(tensor)) == check.type
 
 
 def type_is(value: Any, check: TypeIs) -> bool:

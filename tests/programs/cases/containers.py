@@ -1,4 +1,3 @@
-# ruff: noqa: B905, E731, SIM
 """Hard cases: lists, dicts, collections, patterns, strings."""
 
 import collections
@@ -155,9 +154,14 @@ def matching():
         return classified(subject, x) + 1
 
     subjects = [
-        {"kind": "scale", "by": 3, "other": 1}, {"kind": "scale", "by": 1}, Point(0, 4),
-        Point(1, Point(2, 3)), [1, (2, 3, 4), 5], "text", None,
-    ]  # fmt: skip
+        {"kind": "scale", "by": 3, "other": 1},
+        {"kind": "scale", "by": 1},
+        Point(0, 4),
+        Point(1, Point(2, 3)),
+        [1, (2, 3, 4), 5],
+        "text",
+        None,
+    ]
     return Program(f, [Call(subject, ramp(3)) for subject in subjects + subjects])
 
 

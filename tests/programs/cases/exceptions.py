@@ -1,4 +1,4 @@
-# ruff: noqa: B012, B904, E731, SIM
+# ruff: noqa: B012, B904
 """Hard cases: exceptions."""
 
 import torch

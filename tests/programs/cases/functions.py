@@ -1,4 +1,4 @@
-# ruff: noqa: B006, B008, B023, B904, E731, PLR0915, RUF005, SIM
+# ruff: noqa: B006, B905, UP033
 """Hard cases: closures, generators, defaults, decorators, frames."""
 
 import contextlib

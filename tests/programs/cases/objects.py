@@ -1,4 +1,3 @@
-# ruff: noqa: B905, E731, SIM, RUF012
 """Hard cases: classes and instances."""
 
 import collections

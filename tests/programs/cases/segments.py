@@ -1,4 +1,4 @@
-# ruff: noqa: B905, E731, SIM
+# ruff: noqa: B905
 """Hard cases: a break anywhere. The fewest graphs that each can have are counted."""
 
 import torch

@@ -1,4 +1,4 @@
-# ruff: noqa: B905, E731, SIM
+# ruff: noqa: RUF012
 """Hard cases: modes, random streams, subclasses, shapes, arrays, identity."""
 
 import asyncio

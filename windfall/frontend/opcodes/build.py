@@ -176,9 +176,42 @@ def unpack_ex(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.extend(reversed(parts))
 
 
-@opcode(
-    "BUILD_SET", "SET_ADD", "SET_UPDATE", "MATCH_CLASS", "MATCH_MAPPING", "MATCH_SEQUENCE",
-    "MATCH_KEYS",
-)  # fmt: skip
+@opcode("BUILD_SET", "SET_ADD", "SET_UPDATE")
 def not_yet(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     stop(UNKNOWN_OPCODE, instruction.name)
+
+
+# ----------------------------------------------------------------------------------------- match
+
+_SEQUENCE, _MAPPING = 1 << 5, 1 << 6  # Py_TPFLAGS_SEQUENCE, Py_TPFLAGS_MAPPING
+
+
+@opcode("MATCH_SEQUENCE", "MATCH_MAPPING")
+def match_kind(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    subject = frame.stack[-1]
+    subject.guard_type(machine)
+    flag = _SEQUENCE if instruction.name == "MATCH_SEQUENCE" else _MAPPING
+    frame.stack.append(machine.literal(bool(subject.python_type().__flags__ & flag)))
+
+
+@opcode("MATCH_KEYS")
+def match_keys(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """Both operands stay; on them the values, or None."""
+    keys, subject = frame.stack[-1], frame.stack[-2]
+    if not isinstance(subject, Dict):
+        stop(UNKNOWN_OPERATION, f"match of keys in {subject.describe()}")
+    found = []
+    for key in keys.unpack(machine):
+        value = subject.lookup(machine, key.key(machine))
+        if value is None:
+            frame.stack.append(machine.literal(None))
+            return
+        found.append(value)
+    frame.stack.append(Tuple(found))
+
+
+@opcode("MATCH_CLASS")
+def match_class(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    names, cls, subject = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
+    count = machine.literal(instruction.argument)
+    push(frame, machine.polyfill("match_class", [subject, cls, count, names]))

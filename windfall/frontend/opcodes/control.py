@@ -9,7 +9,8 @@ from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import Value
-from windfall.frontend.values.iterator import END
+from windfall.frontend.values.generator import Generator
+from windfall.frontend.values.iterator import END, Iterator
 from windfall.frontend.values.objects import Object
 
 if TYPE_CHECKING:
@@ -95,6 +96,10 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         item: Value | None = frame.stack.pop()
         if item is not None and item.is_constant() and item.as_constant(machine) is END:
             item = None
+    elif isinstance(frame.stack[-1], Generator):
+        frame.retry()
+        machine.resume(frame.stack[-1], machine.literal(None), "iterate")
+        return
     elif isinstance(frame.stack[-1], Object):
         frame.retry()
         push(frame, machine.polyfill("next_or", [frame.stack[-1], machine.literal(END)]))
@@ -113,11 +118,56 @@ def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> No
     machine.pop(frame.stack.pop())
 
 
+@opcode("RETURN_GENERATOR")
+def return_generator(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """The call of a generator function ends here; its frame waits to be resumed."""
+    frame.generator = Generator(frame)
+    machine.frames.pop()
+    if not machine.frames:
+        machine.result = frame.generator
+    elif not frame.discard:
+        machine.frames[-1].stack.append(frame.generator)
+
+
+@opcode("YIELD_VALUE")
+def yield_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    machine.suspend(frame.stack.pop())
+
+
+@opcode("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    push(frame, frame.stack.pop().iterate(machine))
+
+
+@opcode("SEND", until=(3, 12))
+def send(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """`yield from`: the receiver is below what is sent. Its end leaves its value and jumps."""
+    stack = frame.stack
+    if frame.phase:
+        if stack[-1].is_constant() and stack[-1].as_constant(machine) is END:
+            stack.pop()
+            value = stack.pop()
+            stack[-1] = value
+            frame.ip = instruction.target
+        return
+    receiver, value = stack[-2], stack[-1]
+    if isinstance(receiver, Generator):
+        stack.pop()
+        frame.retry()
+        machine.resume(receiver, value, "send")
+        return
+    if value.python_type() is not type(None) or not isinstance(receiver, Iterator):
+        stop(GENERATOR, f"yield from {receiver.describe()}")
+    item = receiver.advance(machine)
+    stack.pop()
+    if item is None:
+        stack[-1] = machine.literal(None)
+        frame.ip = instruction.target
+    else:
+        stack.append(item)
+
+
 @opcode(
-    "RETURN_GENERATOR",
-    "YIELD_VALUE",
-    "SEND",
-    "GET_YIELD_FROM_ITER",
     "GET_AWAITABLE",
     "GET_AITER",
     "GET_ANEXT",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.frontend.breaks import CONTEXT_MANAGER, UNKNOWN_OPCODE, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import CONTEXT_MANAGER, EXCEPTION_GROUP, UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
@@ -129,4 +129,4 @@ def with_except_start(machine: Machine, frame: Frame, instruction: Instruction) 
 
 @opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
 def exception_groups(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    stop(UNKNOWN_OPCODE, instruction.name)
+    stop(EXCEPTION_GROUP, instruction.name)

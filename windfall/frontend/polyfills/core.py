@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 
+def instantiate(new: Any, init: Any, cls: Any, arguments: Any, keywords: Any) -> Any:
+    """`cls(*arguments, **keywords)` of a class with its own `__new__`."""
+    made = new(cls, *arguments, **keywords)
+    if isinstance(made, cls):
+        init(made, *arguments, **keywords)
+    return made
+
+
 def first_implemented(candidates: Any, operation: str, left: Any, right: Any) -> Any:
     """A binary operator through special methods, in the order given."""
     for method, argument in candidates:
@@ -41,6 +49,45 @@ def getattr_or(owner: Any, name: str, default: Any) -> Any:
         return getattr(owner, name)
     except AttributeError:
         return default
+
+
+def getattribute_or(owner: Any, name: str, hook: Any, fallback: Any) -> Any:
+    """An attribute by the class's own `__getattribute__`, then by `__getattr__`."""
+    try:
+        return hook(owner, name)
+    except AttributeError:
+        return fallback(owner, name)
+
+
+def match_class(subject: Any, cls: Any, count: int, names: Any) -> Any:
+    """The attributes that a class pattern asks for, or None where it does not match."""
+    if not isinstance(subject, cls):
+        return None
+    found = []
+    if count:
+        if cls in MATCHED_WHOLE:
+            fields = None
+            found.append(subject)
+        else:
+            fields = getattr(cls, "__match_args__", ())
+        given = 1 if fields is None else len(fields)
+        if count > given:
+            raise TypeError(
+                f"{cls.__name__}() accepts {given} positional sub-patterns ({count} given)"
+            )
+        for name in (fields or ())[:count]:
+            if not hasattr(subject, name):
+                return None
+            found.append(getattr(subject, name))
+    for name in names:
+        if not hasattr(subject, name):
+            return None
+        found.append(getattr(subject, name))
+    return (*found,)
+
+
+# Classes whose one positional sub-pattern is the subject itself.
+MATCHED_WHOLE = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 
 
 def cached_property(owner: Any, function: Any, name: str) -> Any:
@@ -122,21 +169,48 @@ def all_(iterable: Any, /) -> bool:
     return True
 
 
+def close_generator(generator: Any) -> None:
+    """`generator.close()`."""
+    try:
+        generator.throw(GeneratorExit)
+    except (GeneratorExit, StopIteration):
+        return
+    raise RuntimeError("generator ignored GeneratorExit")
+
+
 def map_(function: Any, /, *iterables: Any) -> Any:
-    """`map(function, *iterables)`, all at once."""
-    result = []
+    """`map(function, *iterables)`."""
     for items in zip(*iterables):  # noqa: B905
-        result.append(function(*items))
-    return iter(result)
+        yield function(*items)
 
 
 def filter_(function: Any, iterable: Any, /) -> Any:
-    """`filter(function, iterable)`, all at once."""
-    result = []
+    """`filter(function, iterable)`."""
     for item in iterable:
         if item if function is None else function(item):
-            result.append(item)
-    return iter(result)
+            yield item
+
+
+def enumerate_(iterable: Any, start: int) -> Any:
+    """`enumerate(iterable, start)`."""
+    for item in iterable:
+        yield start, item
+        start += 1
+
+
+def zip_(*iterables: Any) -> Any:
+    """`zip(*iterables)`."""
+    iterators = []
+    for iterable in iterables:
+        iterators.append(iter(iterable))
+    while iterators:
+        items = []
+        for iterator in iterators:
+            try:
+                items.append(next(iterator))
+            except StopIteration:
+                return
+        yield (*items,)
 
 
 def zip_strict(iterables: Any) -> Any:

@@ -7,6 +7,7 @@ the user (keys of `sorted`, `__len__` of objects) is done by a polyfill: a Pytho
 
 from __future__ import annotations
 
+import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,16 @@ from torch import nn
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.constant import fold
-from windfall.frontend.values.function import Cell
+from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.exception import Exception_
+from windfall.frontend.values.function import Cell, Function, Method
+from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, Super, find
+from windfall.frontend.values.objects import Class, Object, Super, find, is_plain_class
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.tensor import Tensor
-from windfall.ir.guard import ABSENT
+from windfall.ir.guard import ABSENT, IdentityIs
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -67,6 +70,8 @@ class KindMethod(Value):
 
 
 def _next(owner: Value, machine: Machine) -> Value:
+    if isinstance(owner, Generator):
+        return machine.resume(owner, machine.literal(None), "next")
     found = owner.advance(machine)
     if found is None:
         raise machine.raised(StopIteration())
@@ -188,6 +193,16 @@ def _hasattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     return machine.polyfill("hasattr", arguments)
 
 
+@calls(object.__getattribute__)
+def _object_getattribute(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 2, 2, "object.__getattribute__")
+    owner, name = arguments
+    if not isinstance(owner, Object):
+        stop(UNKNOWN_CALL, f"object.__getattribute__ of {owner.describe()}")
+    owner.guard_type(machine)
+    return owner.plain_attribute(machine, name.as_constant(machine), owner.missing)
+
+
 @calls(object.__setattr__)
 def _object_setattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 3, 3, "object.__setattr__")
@@ -220,10 +235,41 @@ def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     return arguments[0].get_attribute(machine, "__dict__")
 
 
-@calls(object.__init__, nn.Module.__init_subclass__)
+@calls(object.__new__)
+def _object_new(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 1, "object.__new__")
+    (cls,) = arguments
+    if not isinstance(cls, Class) or not is_plain_class(cls.real):
+        stop(UNKNOWN_CALL, f"object.__new__ of {cls.describe()}")
+    cls.rely(machine)
+    return Object(cls)
+
+
+@calls(object.__init__)
 def _object_init(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 1, 1, "object.__init__")
+    """Surplus arguments are for `__new__`, where the class has one of its own."""
+    owner = arguments[0] if arguments else None
+    if not isinstance(owner, Object):
+        stop(UNKNOWN_CALL, "object.__init__")
+    if owner.cls.find(machine, "__new__") is find(object, "__new__"):
+        exactly(arguments, keywords, 1, 1, "object.__init__")
     return machine.literal(None)
+
+
+@calls(inspect.signature)
+def _signature(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Of a function that exists: a constant that depends on it alone."""
+    exactly(arguments, keywords, 1, 1, "inspect.signature")
+    function = arguments[0].function if isinstance(arguments[0], Method) else arguments[0]
+    if not isinstance(function, Function) or function.real is None or function.source is None:
+        stop(UNKNOWN_CALL, "inspect.signature")
+    real = function.real
+    if hasattr(real, "__wrapped__") or hasattr(real, "__signature__"):
+        stop(UNKNOWN_CALL, "inspect.signature of a wrapper")
+    function.guard(machine, "identity", IdentityIs(real))
+    function.rely(machine)
+    bound = types.MethodType(real, real) if isinstance(arguments[0], Method) else real
+    return Constant(inspect.signature(bound))
 
 
 @calls(globals)
@@ -256,9 +302,11 @@ def _iter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _next_call(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 2, "next")
     iterator = arguments[0]
-    if not isinstance(iterator, Iterator):
+    if not isinstance(iterator, Iterator) or isinstance(iterator, Generator):
         if len(arguments) == 2:
             return machine.polyfill("next_or", arguments)
+        if isinstance(iterator, Generator):
+            return _next(iterator, machine)
         return machine.call_special(iterator, "__next__", [])
     found = iterator.advance(machine)
     if found is None:
@@ -333,10 +381,14 @@ def _enumerate(machine: Machine, arguments: Arguments, keywords: Keywords) -> Va
     start = keywords.get("start") or (arguments[1] if len(arguments) > 1 else machine.literal(0))
     if not arguments or set(keywords) - {"start"}:
         stop(ARGUMENTS, "enumerate")
-    inner = arguments[0].iterate(machine)
-    if not isinstance(inner, Iterator):
-        stop(UNKNOWN_CALL, f"enumerate of {arguments[0].describe()}")
-    return Enumerate(inner, start.as_constant(machine))
+    if _is_plain(machine, arguments[0]):
+        return Enumerate(arguments[0].iterate(machine), start.as_constant(machine))
+    return machine.polyfill("enumerate", [arguments[0], start])
+
+
+def _is_plain(machine: Machine, value: Value) -> bool:
+    """Whether its items can be had without running interpreted code."""
+    return not isinstance(value, Object) and not machine.is_generator(value)
 
 
 @calls(zip)
@@ -347,10 +399,9 @@ def _zip(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
             stop(ARGUMENTS, "zip")
         if strict.as_constant(machine):
             return machine.polyfill("zip_strict", [machine.tuple(arguments)])
-    inner = [one.iterate(machine) for one in arguments]
-    if not all(isinstance(one, Iterator) for one in inner):
-        stop(UNKNOWN_CALL, "zip of objects")
-    return Zip(inner)
+    if not all(_is_plain(machine, one) for one in arguments):
+        return machine.polyfill("zip", arguments)
+    return Zip([one.iterate(machine) for one in arguments])
 
 
 @calls(reversed)
@@ -411,8 +462,48 @@ def _folded(function: Any) -> None:
     calls(function)(rule)
 
 
-for _function in (int, float, str, min, max, sorted, hash, abs, round, divmod, pow, repr, chr, ord):
+for _function in (int, float, min, max, sorted, hash, abs, round, divmod, pow, chr, ord):
     _folded(_function)
+
+
+def _shown(function: Any, name: str) -> None:
+    """`str` and `repr`: by the class's own method where it is written in Python."""
+
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        if len(arguments) == 1 and isinstance(arguments[0], Object):
+            return _shown_object(machine, arguments[0], function, name)
+        if len(arguments) == 1 and isinstance(arguments[0], Class):
+            arguments[0].rely(machine)
+            if type(arguments[0].real) is type:
+                return machine.literal(repr(arguments[0].real))
+        return fold(machine, function, arguments, keywords)
+
+    calls(function)(rule)
+
+
+def _shown_object(machine: Machine, value: Object, function: Any, name: str) -> Value:
+    raw = value.cls.find(machine, name)
+    if raw is find(object, name) and name == "__str__":
+        raw, name = value.cls.find(machine, "__repr__"), "__repr__"
+    if isinstance(raw, types.FunctionType):
+        return machine.call_special(value, name, [])
+    plain = next((one for one in (KeyError, Exception) if find(one, name) is raw), None)
+    if not isinstance(value, Exception_) or plain is None:
+        stop(UNKNOWN_CALL, f"{function.__name__} of {value.describe()}")
+    if name == "__repr__":
+        kind = value.python_type()
+        return fold(
+            machine,
+            lambda *args: repr(Exception(*args)).replace("Exception", kind.__name__, 1),
+            value.args(machine).items(machine),
+            {},
+        )
+    made = plain
+    return fold(machine, lambda *args: str(made(*args)), value.args(machine).items(machine), {})
+
+
+_shown(str, "__str__")
+_shown(repr, "__repr__")
 
 
 @calls(id)

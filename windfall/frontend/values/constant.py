@@ -235,6 +235,12 @@ def _wrap_constant(machine: Machine, value: Any, source: Source | None) -> Value
     return Constant(value, source)
 
 
+@wraps(types.MappingProxyType)
+def _wrap_proxy(machine: Machine, value: Any, source: Source | None) -> Value:
+    """Only one that was computed here: others show a dict that may change."""
+    return Constant(value) if source is None else machine.opaque(value, source)
+
+
 class EnumMember(Constant):
     """A member of an enumeration: one object, compared by identity."""
 

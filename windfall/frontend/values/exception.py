@@ -105,8 +105,7 @@ class Exception_(Object):
         if _plainly_made(self.cls.real):
             name = recipe.bind(self, f"{cls}({items})")
         else:
-            make = recipe.known(BaseException.__new__, "new_exception")
-            name = recipe.bind(self, f"{make}({cls}{', ' if items else ''}{items})")
+            name = recipe.bind(self, f"{cls}.__new__({cls}{', ' if items else ''}{items})")
         for link, value in self.links.items():
             recipe.later(f"{name}.{link} = {{}}", value)
         if self._attributes is not None:

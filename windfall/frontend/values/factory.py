@@ -7,21 +7,23 @@ not import each other. Invariant: nothing made here has a source, except what is
 from __future__ import annotations
 
 import builtins
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend import polyfills
-from windfall.frontend.breaks import GENERATOR, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.policy import Treatment
-from windfall.frontend.values import module, torchapi  # noqa: F401  (rows of the tables)
+from windfall.frontend.values import modes, module, torchapi  # noqa: F401  (rows of the tables)
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.function import Function, Method
+from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.objects import Class, Object, Opaque, find, is_plain_class
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
 from windfall.ir.guard import LengthIs
 from windfall.ir.node import Region
@@ -87,7 +89,7 @@ class ValueFactory:
 
     def is_generator(self, value: Value) -> bool:
         """Whether asking it for an item runs interpreted code."""
-        return False
+        return isinstance(value, Generator)
 
     # -------------------------------------------------------------------------------- exceptions
 
@@ -135,6 +137,10 @@ class ValueFactory:
         else:
             entries[key] = before
 
+    def truth_of_dict(self, value: Dict) -> bool:
+        """Whether a dict has items, relied upon without looking into it."""
+        return bool(self.length_of(value))
+
     def length_of(self, value: Value) -> int:
         """The length of a container from outside, relied upon without looking into it."""
         real = getattr(value, "real", None)
@@ -168,8 +174,6 @@ class ValueFactory:
         names = space if isinstance(space, dict) else vars(space)
         where = region or machine.region
         frame = Frame(function.code, function.globals, names, variables, where, discard)
-        if frame.listing.is_generator:
-            stop(GENERATOR, function.qualname)
         return machine.push(frame)
 
     def polyfill(
@@ -203,6 +207,10 @@ class ValueFactory:
         raw = find(cls, name)
         return Method(self.known(raw, f"{cls.__qualname__}.{name}"), owner)
 
+    def opaque(self, real: Any, source: Source) -> Value:
+        """An object that is not looked into."""
+        return self._machine.remember(real, Opaque(real, source))
+
     def object_of(self, real: Any, source: Source) -> Object:
         """An object, seen as a plain instance of its class."""
         cls = self.known(type(real), type(real).__qualname__)
@@ -217,9 +225,10 @@ class ValueFactory:
             stop(UNKNOWN_CALL, f"{cls.describe()} has a metaclass with __call__")
         if issubclass(real, BaseException):
             return self._exception(cls, arguments, keywords)
-        if cls.find(machine, "__new__") is not find(object, "__new__") or not real.__flags__ & (
-            1 << 9
-        ):
+        new = cls.find(machine, "__new__")
+        if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType):
+            return self._instantiate_by_new(cls, new.__func__, arguments, keywords)
+        if new is not find(object, "__new__") or not is_plain_class(real):
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
         if getattr(real, "__abstractmethods__", None):
             stop(UNKNOWN_CALL, f"{cls.describe()} is abstract")
@@ -234,6 +243,15 @@ class ValueFactory:
             stop(UNKNOWN_CALL, f"{cls.describe()}.__init__")
         hook.inline(machine, [made, *arguments], keywords, discard=True)
         return made
+
+    def _instantiate_by_new(
+        self, cls: Class, new: Any, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        machine = self._machine
+        init = cls.value_of(machine, "__init__", cls.find(machine, "__init__"))
+        made = self.known(new, f"{cls.real.__qualname__}.__new__")
+        packed = [self.tuple(arguments), self.created_dict(keywords)]
+        return self.polyfill("instantiate", [made, init, cls, *packed])
 
     def _exception(self, cls: Class, arguments: Arguments, keywords: Keywords) -> Value:
         machine = self._machine

@@ -6,6 +6,7 @@ a dict from outside is looked into key by key; only iterating or counting relies
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -202,7 +203,7 @@ class Dict(Value):
 
     def truth(self, machine: Machine) -> bool | Value:
         """Whether there are items."""
-        return bool(self.load(machine))
+        return machine.truth_of_dict(self)
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
@@ -272,7 +273,7 @@ class Dict(Value):
 
     def copied(self, machine: Machine) -> Dict:
         """A new dict with the same items."""
-        made = Dict(dict(self.load(machine)))
+        made = type(self)(dict(self.load(machine)))
         made.keys = dict(self.keys)
         return made
 
@@ -372,6 +373,35 @@ DICT_METHODS: dict[str, Callable[..., Value]] = {
     "__iter__": Dict.iterate,
 }
 
+
+class Ordered(Dict):
+    """An `OrderedDict`."""
+
+    __slots__ = ()
+    made_of = collections.OrderedDict
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """A dict's methods; those that depend on the order in ways of their own are native."""
+        if name == "popitem" and (arguments or keywords):
+            stop(UNKNOWN_OPERATION, "OrderedDict.popitem(last)")
+        return super().call_method(machine, name, arguments, keywords)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """A dict's methods; `move_to_end` is native."""
+        if name == "move_to_end":
+            stop(UNKNOWN_OPERATION, f"OrderedDict.{name}")
+        return super().get_attribute(machine, name)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made empty, then filled."""
+        name = recipe.bind(self, f"{recipe.known(self.made_of, self.made_of.__name__)}()")
+        for key, value in self.present():
+            recipe.later(f"{name}[{recipe.key(self, key)}] = {{}}", value)
+        return name
+
+
 _VIEW_TYPES = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
 
 
@@ -429,9 +459,17 @@ class DictView(Value):
 
 @wraps(dict)
 def _wrap_dict(machine: Machine, value: dict[Any, Any], source: Source | None) -> Value:
+    return _wrapped(machine, Dict, value, source)
+
+
+@wraps(collections.OrderedDict)
+def _wrap_ordered(machine: Machine, value: dict[Any, Any], source: Source | None) -> Value:
+    return _wrapped(machine, Ordered, value, source)
+
+
+def _wrapped(
+    machine: Machine, kind: type[Dict], value: dict[Any, Any], source: Source | None
+) -> Value:
     if source is None:
-        entries: dict[Any, Value | None] = {
-            key: machine.wrap(one, None) for key, one in value.items()
-        }
-        return Dict(entries)
-    return machine.remember(value, Dict(None, source, value))
+        return kind({key: machine.wrap(one, None) for key, one in value.items()})
+    return machine.remember(value, kind(None, source, value))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import (
@@ -204,16 +205,31 @@ class Object(Value):
     # ------------------------------------------------------------------------------ attributes
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
-        """As `object.__getattribute__`."""
+        """As the class says, mostly `object.__getattribute__`."""
         self.guard_type(machine)
-        cls = self.cls
-        if cls.find(machine, "__getattribute__") is not object.__getattribute__:
+        hook = self.cls.find(machine, "__getattribute__")
+        if hook is object.__getattribute__:
+            return self.plain_attribute(machine, name, self.fallback)
+        if not isinstance(hook, types.FunctionType):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} has its own __getattribute__")
+        arguments = [self, machine.literal(name)]
+        function = self.cls.value_of(machine, "__getattribute__", hook)
+        raw = self.cls.find(machine, "__getattr__")
+        if raw is ABSENT:
+            return function.call(machine, arguments, {})
+        fallback = self.cls.value_of(machine, "__getattr__", raw)
+        return machine.polyfill("getattribute_or", [*arguments, function, fallback])
+
+    def plain_attribute(
+        self, machine: Machine, name: str, missing: Callable[[Machine, str], Value]
+    ) -> Value:
+        """As `object.__getattribute__`; `missing` is asked where there is no such attribute."""
+        cls = self.cls
         if name == "__class__":
             return cls
         if name == "__dict__":
             found = self.attributes(machine)
-            return found if found is not None else self._missing(machine, name)
+            return found if found is not None else self.missing(machine, name)
         raw = cls.find(machine, name)
         if raw is not ABSENT and is_data_descriptor(raw):
             return self.described(machine, name, raw)
@@ -224,17 +240,17 @@ class Object(Value):
                 return found_here
         if raw is not ABSENT:
             return self.described(machine, name, raw)
-        return self.fallback(machine, name)
+        return missing(machine, name)
 
     def fallback(self, machine: Machine, name: str) -> Value:
         """Through `__getattr__`."""
         raw = self.cls.find(machine, "__getattr__")
         if raw is ABSENT:
-            return self._missing(machine, name)
+            return self.missing(machine, name)
         hook = self.cls.value_of(machine, "__getattr__", raw)
         return hook.call(machine, [self, machine.literal(name)], {})
 
-    def _missing(self, machine: Machine, name: str) -> Value:
+    def missing(self, machine: Machine, name: str) -> Value:
         text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
         raise machine.raised(AttributeError(text))
 
@@ -278,9 +294,9 @@ class Object(Value):
     def _read_slot(self, machine: Machine, name: str, raw: Any) -> Value:
         if name in self.slots:
             written = self.slots[name]
-            return written if written is not None else self._missing(machine, name)
+            return written if written is not None else self.missing(machine, name)
         if self.source is None or self.real is None:
-            return self._missing(machine, name)
+            return self.missing(machine, name)
         try:
             value = raw.__get__(self.real)
         except AttributeError:
@@ -327,7 +343,7 @@ class Object(Value):
         if attributes is None:
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         if value is None and attributes.lookup(machine, name) is None:
-            self._missing(machine, name)
+            self.missing(machine, name)
         attributes.store(machine, name, value)
 
     def _write_slot(self, machine: Machine, name: str, value: Value | None) -> None:
@@ -610,12 +626,12 @@ def _wrap_module(machine: Machine, value: types.ModuleType, source: Source | Non
 def _wrap_object(machine: Machine, value: Any, source: Source | None) -> Value:
     cls = machine.known(type(value), type(value).__qualname__)
     source = source or Known(value, type(value).__name__)
-    if not isinstance(cls, Class) or not _is_plain(type(value)):
+    if not isinstance(cls, Class) or not is_plain_class(type(value)):
         return machine.remember(value, Opaque(value, source))
     return machine.remember(value, Object(cls, source, value))
 
 
-def _is_plain(cls: type) -> bool:
+def is_plain_class(cls: type) -> bool:
     """Whether instances have no other state than attributes (no builtin container inside)."""
     return all(base is object or base.__flags__ & (1 << 9) for base in cls.__mro__)
 

@@ -158,9 +158,9 @@ def raise_if_unknown(one: Value, other: Value) -> None:
     """A constant never equals a tensor, a container of another kind, a function; of objects whose
     class may define equality nothing is known."""
     for value in (one, other):
-        if not value.is_constant() and not isinstance(value, SequenceValue):
-            if not _identity_equality(value.python_type()):
-                stop(UNKNOWN_OPERATION, f"equality of {one.describe()} and {other.describe()}")
+        plain = value.is_constant() or isinstance(value, SequenceValue)
+        if not plain and not _identity_equality(value.python_type()):
+            stop(UNKNOWN_OPERATION, f"equality of {one.describe()} and {other.describe()}")
 
 
 def _identity_equality(kind: type) -> bool:

@@ -121,6 +121,16 @@ class Tensor(Value):
             self._node = machine.graph.placeholder(self.source, TensorType.of(self.real))
         return self._node
 
+    @property
+    def used(self) -> bool:
+        """Whether it stands in the graph."""
+        return self._node is not None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether an operation wrote it in place."""
+        return self._fake is not None and self._fake._version > 0
+
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The node, the fake."""
         return self.node(machine), self.fake(machine)

@@ -22,8 +22,8 @@ from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps, wraps_if
-from windfall.ir.guard import IdentityIs
-from windfall.ir.source import Known, Source
+from windfall.ir.guard import Equals, IdentityIs
+from windfall.ir.source import Attribute, Known, Source
 from windfall.ops.fake import is_fake
 
 if TYPE_CHECKING:
@@ -270,6 +270,14 @@ def _rule(real: Any) -> Any:
     types.MethodWrapperType,
 )
 def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
+    owner = getattr(value, "__self__", None)
+    if source is not None and type(owner) in (dict, list, tuple, str, int, float, bytes):
+        # A method of a container that was bound outside: the container is what matters.
+        held = machine.wrap(owner, Attribute(source, "__self__"))
+        method = machine.method(held, value.__name__)
+        method.source = source
+        machine.add_guard(Attribute(source, "__name__"), Equals(value.__name__), "a bound method")
+        return machine.remember(value, method)
     return machine.remember(value, Builtin(value, source or Known(value, value.__name__)))
 
 
@@ -287,6 +295,11 @@ def _is_tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Va
 
 @calls(getattr(torch.jit, "is_scripting"), getattr(torch.jit, "is_tracing"))  # noqa: B009
 def _false(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.literal(False)
+
+
+@calls(torch.compiler.is_exporting)
+def _not_exporting(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     return machine.literal(False)
 
 

@@ -1,0 +1,207 @@
+"""Generators: laziness, send, throw, close, `yield from`, half-consumed and returned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.frontend.driver import compile_eager, same
+
+
+def check(function: Any, *arguments: Any, breaks: int | None = 0) -> Any:
+    compiled = compile_eager(function)
+    for _ in range(2):
+        assert same(compiled(*arguments), function(*arguments))
+    assert compiled.log.snapshot("fallback") == ()
+    if breaks is not None:
+        assert len(compiled.breaks) == breaks, compiled.breaks
+    return compiled
+
+
+def x() -> torch.Tensor:
+    return torch.randn(3)
+
+
+def test_a_generator_expression() -> None:
+    check(lambda a: sum(a * i for i in range(4) if i % 2), x())
+
+
+def test_laziness_with_effects() -> None:
+    def numbers(log: list[Any]) -> Any:
+        log.append("start")
+        for i in range(3):
+            log.append(i)
+            yield i
+        log.append("end")
+
+    def f(a: Any) -> Any:
+        log: list[Any] = []
+        for i in numbers(log):
+            log.append(f"got {i}")
+            a = a + i
+        return a, log
+
+    check(f, x())
+
+
+def test_send_throw_close_and_finally() -> None:
+    def talk(log: list[Any]) -> Any:
+        try:
+            got = yield 1
+            log.append(got)
+            try:
+                yield 2
+            except ValueError as error:
+                log.append(str(error))
+                yield 3
+        finally:
+            log.append("finally")
+
+    def f(a: Any) -> Any:
+        log: list[Any] = []
+        generator = talk(log)
+        first = next(generator)
+        second = generator.send("sent")
+        third = generator.throw(ValueError("thrown"))
+        generator.close()
+        generator.close()
+        return a * first + second * third, log, next(generator, "over")
+
+    check(f, x())
+
+
+def test_yield_from_with_a_value() -> None:
+    def inner(a: Any) -> Any:
+        yield a
+        yield a + 1
+        return 10
+
+    def outer(a: Any) -> Any:
+        value = yield from inner(a)
+        yield from (a, a * 2)
+        yield a * value
+
+    check(lambda a: [*outer(a)], x())
+    check(lambda a: sum(outer(a)), x())
+
+
+def test_two_generators_at_once() -> None:
+    def count(n: int) -> Any:
+        i = 0
+        while i < n:
+            yield i
+            i += 1
+
+    def f(a: Any) -> Any:
+        for i, j in zip(count(3), count(5), strict=False):
+            a = a + i * j
+        for i, (j, k) in enumerate(zip(count(2), (7, 8), strict=False)):
+            a = a * (i + j + k)
+        return a
+
+    check(f, x())
+
+
+def test_stop_iteration_inside_is_a_runtime_error() -> None:
+    def bad() -> Any:
+        yield 1
+        raise StopIteration
+
+    def f(a: Any) -> Any:
+        try:
+            for i in bad():
+                a = a + i
+        except RuntimeError as error:
+            return a, str(error), type(error.__cause__)
+        return a
+
+    check(f, x())
+
+
+def test_map_filter_lazily() -> None:
+    def f(a: Any) -> Any:
+        log: list[Any] = []
+
+        def double(v: Any) -> Any:
+            log.append("double")
+            return v * 2
+
+        for v in map(double, [a, a + 1]):
+            log.append("loop")
+            a = a + v
+        return a, log, list(filter(None, [0, 1, 2])), [*map(lambda p, q: p + q, (1, 2), (3, 4))]
+
+    check(f, x())
+
+
+def test_half_consumed_and_returned() -> None:
+    def f(a: Any) -> Any:
+        generator = (a * i for i in range(5))
+        next(generator)
+        return next(generator), generator
+
+    compiled = compile_eager(f)
+    a = x()
+    for _ in range(2):
+        first, rest = compiled(a)
+        expected_first, expected_rest = f(a)
+        assert same(first, expected_first)
+        assert same(list(rest), list(expected_rest))
+
+
+def test_a_generator_function_itself() -> None:
+    def f(a: Any, n: int) -> Any:
+        for i in range(n):
+            yield a + i
+
+    a = x()
+    assert same(list(compile_eager(f)(a, 3)), list(f(a, 3)))
+
+
+def test_a_generator_that_lives_over_a_break(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        total = a
+        for b in (a * i for i in range(4)):
+            print("item")
+            total = total + b
+        return total
+
+    check(f, x(), breaks=None)
+    assert capsys.readouterr().out == "item\n" * 16
+
+
+def test_a_break_inside_a_generator(capsys: pytest.CaptureFixture[str]) -> None:
+    def parts(a: Any, log: list[Any]) -> Any:
+        for i in range(3):
+            log.append(i)
+            b = a * i
+            print("inside")
+            yield b
+
+    def f(a: Any) -> Any:
+        log: list[Any] = ["before"]
+        total = a + 1
+        for b in parts(a, log):
+            total = total + b
+        return total, log
+
+    check(f, x(), breaks=None)
+    assert capsys.readouterr().out == "inside\n" * 12
+
+
+def test_an_exception_leaves_a_generator() -> None:
+    def parts() -> Any:
+        yield 1
+        raise KeyError("gone")
+
+    def f(a: Any) -> Any:
+        for i in parts():
+            a = a + i
+        return a
+
+    compiled = compile_eager(f)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="gone"):
+            compiled(x())

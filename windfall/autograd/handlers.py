@@ -1,0 +1,393 @@
+"""How each recorded step enters the SSA graph.
+
+Enters: the steps of a `Recording`. Leaves: nodes in a `Functional`, and a place for each tensor. A
+step is handled by the first of these that knows it: HANDLERS by name, then what its schema says (a
+view, a write, neither).
+
+Invariant: in-place ops become their functional counterparts and a write of the place; an op that
+has none is called on copies (`Functionalized`). Nothing else is refused but with a number.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall.autograd.functional import Functional
+from windfall.autograd.memory import Memory
+from windfall.autograd.record import Step
+from windfall.autograd.restride import same_layout
+from windfall.errors import Unsupported
+from windfall.ir.dtype import TensorType
+from windfall.ir.node import info, tensor_type
+from windfall.ops import fake as fakes
+
+aten = torch.ops.aten
+
+# Functional counterparts that are not found by name and arguments.
+COUNTERPARTS: dict[str, Any] = {
+    "aten.normal_.default": aten.normal_functional.default,
+}
+
+Handler = Callable[[Functional, Step], None]
+
+
+class Functionalized:
+    """An op that writes its arguments and has no functional counterpart: called on copies of what
+    it writes, it answers its own results, then the written copies."""
+
+    def __init__(self, func: Any) -> None:
+        self.func = func
+        self.writes = fakes.writes_of(func)
+        self.__name__ = f"functional_{func}".replace(".", "_").replace("::", "_")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        positional = list(args)
+        written = []
+        for index, name in self.writes:
+            holder: Any = positional if index < len(positional) else kwargs
+            key: Any = index if index < len(positional) else name
+            if isinstance(holder[key], torch.Tensor):
+                holder[key] = holder[key].clone()
+                written.append(holder[key])
+        result = self.func(*positional, **kwargs)
+        results = result if isinstance(result, tuple) else (result,)
+        return (*results, *written)
+
+
+def add_steps(build: Functional, steps: Iterable[Step]) -> None:
+    """Translate recorded steps, in order."""
+    for step in steps:
+        build.origin = step.origin
+        handler = HANDLERS.get(str(step.func))
+        (handler or _handle_by_schema)(build, step)
+
+
+def _handle_by_schema(build: Functional, step: Step) -> None:
+    if torch.Tag.inplace_view in step.func.tags:
+        _handle_view_in_place(build, step)
+    elif fakes.writes_of(step.func):
+        _handle_write(build, step)
+    elif any(one.view for one in fakes.returns_of(step.func)):
+        _handle_view(build, step)
+    else:
+        _handle_pure(build, step)
+
+
+def _handle_pure(build: Functional, step: Step) -> None:
+    args = [build.operand(one) for one in step.args]
+    kwargs = {name: build.operand(one) for name, one in step.kwargs.items()}
+    if not _tensors(step.result) and step.func._schema.returns:
+        return  # a fact about sizes, already used
+    node = build.add(step.func, args, kwargs, step.types)
+    bind_results(build, step.result, step.types, node)
+    if not node.all_input_nodes:
+        build.made_of_nothing = step.result
+
+
+def _tensors(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(_tensors(one) for one in value)
+    return isinstance(value, torch.Tensor)
+
+
+def bind_results(
+    build: Functional, result: Any, types: Any, node: torch.fx.Node, first: int = 0
+) -> None:
+    """Give each new tensor of `result` a memory that holds its part of `node`."""
+    if fakes.is_fake(result):
+        build.fresh(result, types, node)
+    elif isinstance(result, tuple | list):
+        for index, (one, type) in enumerate(zip(result, types, strict=True), first):
+            if fakes.is_fake(one):
+                memory = Memory(type)
+                memory.source = (node, index)
+                build.bind(one, memory.root)
+            elif isinstance(one, list | tuple):
+                part = build.add(operator.getitem, (node, index), {}, type)
+                bind_results(build, one, type, part)
+
+
+def _handle_view(build: Functional, step: Step) -> None:
+    """A view of an argument: of a constant, it is a constant node's view; a list of views becomes
+    single ones where there is a rule for it."""
+    base, *rest = step.args
+    known = fakes.constant_of(step.result) if isinstance(step.result, torch.Tensor) else None
+    if known is not None:
+        build.fresh(step.result, step.types, build.constant(known))
+        return
+    if not fakes.is_fake(base):
+        place = Memory(TensorType.of(base)).root
+        place.memory.node = build.constant(base)
+    else:
+        place = build.place(base)
+    if isinstance(step.result, list | tuple):
+        pieces = PIECES[str(step.func)](place.type, rest, dict(step.kwargs), step.types)
+        for tensor, type, (func, args) in zip(step.result, step.types, pieces, strict=True):
+            build.bind(tensor, place.view(func, args, {}, type))
+        return
+    build.bind(step.result, place.view(step.func, tuple(rest), dict(step.kwargs), step.types))
+
+
+def _split_pieces(
+    type: TensorType, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[TensorType]
+) -> list[tuple[Any, tuple[Any, ...]]]:
+    dim = _argument(args, kwargs, 1, "dim", 0)
+    pieces, start = [], 0
+    for one in results:
+        end = start + one.sizes[dim]
+        pieces.append((aten.slice.Tensor, (dim, start, end)))
+        start = end
+    return pieces
+
+
+def _unbind_pieces(
+    type: TensorType, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[TensorType]
+) -> list[tuple[Any, tuple[Any, ...]]]:
+    dim = _argument(args, kwargs, 0, "dim", 0)
+    return [(aten.select.int, (dim, index)) for index in range(len(results))]
+
+
+def _argument(
+    args: Sequence[Any], kwargs: Mapping[str, Any], index: int, name: str, default: Any
+) -> Any:
+    return args[index] if index < len(args) else kwargs.get(name, default)
+
+
+PIECES: dict[str, Callable[..., list[tuple[Any, tuple[Any, ...]]]]] = {
+    "aten.split.Tensor": _split_pieces,
+    "aten.split_with_sizes.default": _split_pieces,
+    "aten.unbind.int": _unbind_pieces,
+}
+
+
+def _handle_as_strided(build: Functional, step: Step) -> None:
+    """A view by address: it looks at the root, wherever it was taken from."""
+    base = step.args[0]
+    place = build.place(base)
+    given = _argument(step.args, step.kwargs, 3, "storage_offset", None)
+    root = place.memory.root
+    absolute = fakes.offset_of(step.result)
+    if place.memory.input is not None:
+        if given is not None or absolute:
+            raise Unsupported(203, f"as_strided at offset {given} of input {place.memory.input}")
+        if _extent(step.types) > _extent(root.type):
+            raise Unsupported(203, f"as_strided beyond input {place.memory.input}")
+    offset = absolute or None
+    args = (list(step.types.sizes), list(step.types.strides), offset)
+    build.bind(step.result, root.view(aten.as_strided.default, args, {}, step.types))
+
+
+def _extent(type: TensorType) -> Any:
+    pairs = zip(type.sizes, type.strides, strict=True)
+    return 0 if 0 in type.sizes else 1 + sum((size - 1) * stride for size, stride in pairs)
+
+
+def _handle_view_in_place(build: Functional, step: Step) -> None:
+    """`t_` and the like: the tensor looks at its memory in another way from now on."""
+    target = step.args[0]
+    place = build.place(target)
+    type = step.types
+    func = _counterpart(step.func)
+    if func is None or not any(one.view for one in fakes.returns_of(func)):
+        raise Unsupported(200, str(step.func))
+    build.bind(target, place.view(func, tuple(step.args[1:]), dict(step.kwargs), type))
+
+
+def _handle_resize(build: Functional, step: Step) -> None:
+    target = step.args[0]
+    place = build.place(target)
+    if same_layout(place.type, step.types):
+        return
+    if place.whole().parent is not None or place.type.elements != 0:
+        raise Unsupported(200, f"resize_ from {place.type} to {step.types}")
+    build.fresh(target, step.types, _full(build, step.types, 0))
+
+
+def _handle_set(build: Functional, step: Step) -> None:
+    if len(step.args) != 2:
+        raise Unsupported(200, str(step.func))
+    target, source = step.args
+    place = build.place(source)
+    build.bind(target, place.view(aten.alias.default, (), {}, place.type))
+
+
+def _handle_alias(build: Functional, step: Step) -> None:
+    """Tensors that are the same to everybody but autograd."""
+    (base, *_) = step.args
+    if base is step.result:
+        return
+    if not fakes.is_fake(base):
+        node = build.constant(base)
+        build.fresh(step.result, tensor_type(node), node)
+        build.made_of_nothing = step.result
+        return
+    place = build.place(base)
+    if base is build.made_of_nothing:
+        # Factories detach what they made before anybody sees it: that is the tensor itself.
+        place.tensor = None
+        build.bind(step.result, place)
+        return
+    build.bind(step.result, place.view(step.func, (), {}, place.type))
+
+
+def _ignore(build: Functional, step: Step) -> None:
+    """Concerns autograd alone."""
+
+
+def overload(name: str) -> Any:
+    """The `OpOverload` of a full name, or None."""
+    namespace, packet, kind = name.split(".")
+    found = getattr(getattr(torch.ops, namespace), packet, None)
+    return getattr(found, kind, None) if found is not None else None
+
+
+def _counterpart(func: Any) -> Any:
+    found = COUNTERPARTS.get(str(func))
+    if found is None:
+        found = overload(fakes.functional_name(func))
+        if found is None or found._schema.is_mutable or found is func:
+            return None
+    return found
+
+
+def _targets(step: Step) -> list[torch.Tensor]:
+    """The tensors that a step writes."""
+    found: list[torch.Tensor] = []
+    for index, name in fakes.writes_of(step.func):
+        one = step.args[index] if index < len(step.args) else step.kwargs.get(name)
+        found.extend(one if isinstance(one, list | tuple) else [one] if one is not None else [])
+    return found
+
+
+def _handle_write(build: Functional, step: Step) -> None:
+    """An op that writes arguments: its functional counterpart, then the writes."""
+    func = _counterpart(step.func)
+    if func is None:
+        _handle_without_counterpart(build, step)
+        return
+    targets = _targets(step)
+    names = {name for _, name in fakes.writes_of(step.func)}
+    in_place = fakes.writes_of(step.func)[0][0] == 0
+    args = [build.operand(one) for one in (*step.args, *_left_out(step, func))]
+    kwargs = {
+        name: build.operand(one)
+        for name, one in step.kwargs.items()
+        if in_place or name not in names
+    }
+    node = build.emit(func, *args, **kwargs)
+    types = step.types if isinstance(step.types, tuple) else (step.types,) * len(targets)
+    for target, result, type in zip(targets, _parts(build, node), types, strict=True):
+        _store(build, target, result, type)
+
+
+def _left_out(step: Step, func: Any) -> list[Any]:
+    """Arguments that were left to their defaults, where the counterpart has none for them."""
+    own, others = step.func._schema.arguments, func._schema.arguments
+    missing: list[Any] = []
+    for argument, other in list(zip(own, others, strict=False))[len(step.args) :]:
+        if other.kwarg_only or other.has_default_value() or argument.name in step.kwargs:
+            break
+        missing.append(argument.default_value)
+    return missing
+
+
+def _parts(build: Functional, node: torch.fx.Node) -> list[torch.fx.Node]:
+    types = info(node).type
+    if not isinstance(types, tuple):
+        return [node]
+    return [
+        build.add(operator.getitem, (node, index), {}, type) for index, type in enumerate(types)
+    ]
+
+
+def _store(
+    build: Functional, target: torch.Tensor, value: torch.fx.Node, now: TensorType | None
+) -> None:
+    """Write `value` to a tensor; one that an `out=` op resized (to `now`) gets new memory."""
+    place = build.place(target)
+    if now is not None and now.sizes != place.type.sizes and place.whole().parent is None:
+        build.fresh(target, now, build.restride(build.cast(value, now), now))
+    else:
+        build.write(place, build.cast(value, place.type))
+
+
+def _handle_without_counterpart(build: Functional, step: Step) -> None:
+    """An op that answers something besides what it writes: some have a twin that answers both
+    (`rrelu_with_noise_functional`), others are called on copies."""
+    name = f"{step.func.namespace}.{step.func.overloadpacket.__name__}_functional"
+    func = overload(f"{name}.{step.func._overloadname}") or Functionalized(step.func)
+    _add_with_writes(build, step, func, _targets(step))
+
+
+def _add_with_writes(
+    build: Functional, step: Step, func: Any, targets: Sequence[torch.Tensor]
+) -> None:
+    """A call of `func`, which answers the step's own results, then what it writes to `targets`."""
+    args = [build.operand(one) for one in step.args]
+    kwargs = {name: build.operand(one) for name, one in step.kwargs.items()}
+    made = step.result if isinstance(step.result, tuple) else (step.result,)
+    results = step.types if isinstance(step.result, tuple) else (step.types,)
+    types = (*results, *(build.place(one).type for one in targets))
+    node = build.add(func, args, kwargs, types)
+    bind_results(build, made, results, node)
+    for index, target in enumerate(targets, len(made)):
+        part = build.add(operator.getitem, (node, index), {}, types[index])
+        build.write(build.place(target), part)
+
+
+def _handle_copy(build: Functional, step: Step) -> None:
+    place = build.place(step.args[0])
+    source = build.operand(step.args[1])
+    build.write(place, build.cast(source, place.type))
+
+
+def _full(build: Functional, type: TensorType, value: Any) -> torch.fx.Node:
+    node = build.emit(
+        aten.full.default, list(type.sizes), value, dtype=type.dtype, device=type.device
+    )
+    return build.restride(node, type)
+
+
+def _handle_fill(build: Functional, step: Step) -> None:
+    place = build.place(step.args[0])
+    value = step.args[1] if len(step.args) > 1 else 0
+    if isinstance(value, torch.Tensor):
+        node = build.cast(build.operand(value), place.type)
+    else:
+        node = _full(build, place.type, value)
+    build.write(place, node)
+
+
+def _handle_batch_norm(build: Functional, step: Step) -> None:
+    """Its running statistics are written in training, though the schema is silent about it."""
+    training, running = step.args[5], step.args[3:5]
+    if not training or running[0] is None or running[1] is None:
+        _handle_pure(build, step)
+    else:
+        func = aten._native_batch_norm_legit_functional.default
+        _add_with_writes(build, step, func, running)
+
+
+HANDLERS: dict[str, Handler] = {
+    "aten.detach.default": _handle_alias,
+    "aten.alias.default": _handle_alias,
+    "aten.lift_fresh.default": _handle_alias,
+    "aten.lift.default": _handle_alias,
+    "aten.detach_.default": _ignore,
+    "aten.as_strided.default": _handle_as_strided,
+    "aten.as_strided_.default": _handle_as_strided,
+    "aten.copy_.default": _handle_copy,
+    "aten.zero_.default": _handle_fill,
+    "aten.fill_.Scalar": _handle_fill,
+    "aten.fill_.Tensor": _handle_fill,
+    "aten.resize_.default": _handle_resize,
+    "aten.set_.source_Tensor": _handle_set,
+    "aten.native_batch_norm.default": _handle_batch_norm,
+    "aten._native_batch_norm_legit.default": _handle_batch_norm,
+    "aten._has_compatible_shallow_copy_type.default": _ignore,
+}

@@ -1,0 +1,124 @@
+"""Generators: a frame that is kept between items.
+
+Enters: calls of generator functions. Leaves: items, one resumption at a time: the generator's frame
+is put on the machine's stack, runs until it yields, and is taken off again. Invariants: a generator
+that lives on after the segment is rebuilt as a real one that goes on where this one stands; one
+that is running when a break comes is taken back to before it was resumed, and resumed natively.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.assembler import fragment
+from windfall.frontend.breaks import GENERATOR, UNKNOWN_ATTRIBUTE, stop
+from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value
+from windfall.frontend.values.exception import Exception_
+from windfall.frontend.values.iterator import Iterator
+from windfall.frontend.values.objects import Class
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.recipe import Recipe
+
+_METHODS = ("__next__", "__iter__", "send", "throw", "close")
+
+
+class Generator(Iterator):
+    """A generator that the program made. `frame` is None when it has finished."""
+
+    __slots__ = ("frame", "handled", "outer", "running", "started")
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__()
+        self.frame: Frame | None = frame
+        self.running = False
+        self.started = False
+        self.handled: Value | None = None  # the exception that its frame is handling
+        self.outer: Value | None = None  # the one that whoever resumed it is handling
+
+    def python_type(self) -> type:
+        """A generator."""
+        return types.GeneratorType
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Its methods."""
+        if name in _METHODS:
+            return machine.method(self, name)
+        stop(UNKNOWN_ATTRIBUTE, f"generator.{name}")
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """`send`, `throw`, `close`."""
+        if keywords or len(arguments) > (1 if name in ("send", "throw") else 0):
+            stop(GENERATOR, f"generator.{name} with odd arguments")
+        if name == "send":
+            return self._send(machine, arguments[0])
+        if name == "throw":
+            return self._throw(machine, arguments[0])
+        return machine.polyfill("close_generator", [self])
+
+    def advance(self, machine: Machine) -> Value | None:
+        """Asked item by item by code that cannot wait: refused."""
+        stop(GENERATOR, "a generator is asked for items by a builtin")
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """Likewise."""
+        stop(GENERATOR, "a generator is unpacked by a builtin")
+
+    def _send(self, machine: Machine, value: Value) -> Value:
+        if not self.started and value.python_type() is not type(None):
+            text = "can't send non-None value to a just-started generator"
+            raise machine.raised(TypeError(text))
+        return machine.resume(self, value, "next")
+
+    def _throw(self, machine: Machine, value: Value) -> Value:
+        if isinstance(value, Class):
+            value = value.call(machine, [], {})
+        if not isinstance(value, Exception_):
+            stop(GENERATOR, f"throw of {value.describe()}")
+        if self.frame is None:
+            raise Raised(value)
+        if not self.started:
+            machine.finish(self)
+            raise Raised(value)
+        machine.resume(self, None, "next")
+        raise Raised(value)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A real generator at the same place."""
+        frame = self.frame
+        if frame is None:
+            return f"{recipe.known(_finished, 'finished_generator')}()"
+        bound = tuple(i for i, value in enumerate(frame.variables) if value is not None)
+        # One that has begun is started at its yield, with something to yield, and advanced once:
+        # then it stands where this one does, for `send` and `throw` too.
+        begun = [True] if self.started else []
+        start_at = frame.last if self.started else frame.ip + 1
+        stack = (*(value is not NULL for value in frame.stack), *begun)
+        made = fragment(
+            frame.code, start_at, frozenset(), bound, stack, handled=self.handled is not None
+        ).bind(frame.globals, frame.builtins)
+        names = [recipe.name(frame.variables[index] or NULL) for index in bound]
+        names += [recipe.name(value) for value in frame.stack if value is not NULL]
+        names += ["None"] if begun else []
+        if self.handled is not None:
+            names.append(recipe.name(self.handled))
+        start = recipe.known(made, f"resume_{frame.code.co_name}")
+        text = f"{start}(({', '.join(names)},))"
+        return f"{recipe.known(_advanced, 'advanced')}({text})" if begun else text
+
+
+def _advanced(generator: Any) -> Any:
+    """A generator, advanced to its first yield."""
+    next(generator)
+    return generator
+
+
+def _finished() -> Any:
+    """A generator with nothing left."""
+    made = (item for item in [None][1:])
+    next(made, None)
+    return made
