@@ -2,9 +2,10 @@
 
     python examples/language.py windfall      # or: eager
 
-Trains with AdamW and dropout, generates, and prints one JSON object: times, memory, losses, text and
-(for windfall) what `windfall.explain` says in short. `make demo` runs it once for each contender, in
-a process of its own, so that first calls and memory are each contender's own.
+Trains with AdamW and dropout, generates, and prints one JSON object: times, memory, losses, text
+and (for windfall) what `windfall.explain` says in short. `make demo` runs it once for each
+contender, in a process of its own, so that first calls and memory are each contender's own; on one
+thread, because a second does nothing for a model of this size but to wait.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ def main(contender: str) -> None:
 
         ready = windfall.compile
     transformers()
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     before = memory("VmRSS")
     model = language_model()

@@ -257,6 +257,7 @@ class TensorLayout:
     storage_data: int
     storage_check: int  # 8 bits; not 0: the data pointer must be asked for, not read
     forward_grad: int  # behind `autograd`; null: no forward-mode tangent
+    requires_grad: int  # behind `autograd`, 8 bits; 1: a leaf that needs a gradient
 
 
 _IMPL_WORDS = 22
@@ -327,6 +328,21 @@ def _forward_grad_offset(autograd: int) -> int:
     return _changed_word(both, third, "the forward-mode tangent")
 
 
+def _requires_grad_offset(autograd: int) -> int:
+    leaves = [torch.zeros(3, requires_grad=True), torch.nn.Parameter(torch.zeros(2, 2))]
+    metas = [_words(leaf._cdata, _IMPL_WORDS)[autograd // 8] for leaf in leaves]
+    on = [_bytes(meta, 136) for meta in metas]
+    for leaf in leaves:
+        leaf.requires_grad_(False)
+    off = [_bytes(meta, 136) for meta in metas]
+    fits = (
+        place
+        for place in range(136)
+        if all(one[place] == 1 for one in on) and all(one[place] == 0 for one in off)
+    )
+    return _only(fits, "the flag of a leaf that needs a gradient")
+
+
 def _storage_offsets() -> tuple[int, int]:
     sample = torch.empty(11, 13)
     storage = sample.untyped_storage()
@@ -374,6 +390,7 @@ def tensor_layout() -> TensorLayout:
         storage_data=data,
         storage_check=check,
         forward_grad=_forward_grad_offset(autograd),
+        requires_grad=_requires_grad_offset(autograd),
     )
     for sample in samples:
         _verify_layout(layout, sample)
@@ -441,6 +458,7 @@ def _verify_layout(layout: TensorLayout, sample: torch.Tensor) -> None:
     data = _words(storage + layout.storage_data, 1)[0] if storage else 0
     (autograd,) = _words(impl + layout.autograd, 1)
     (tangent,) = _words(autograd + layout.forward_grad, 1) if autograd else (0,)
+    flag = _bytes(autograd + layout.requires_grad, 1)[0] if autograd else 0
     truths = (
         held == rank,
         tuple(sizes) == tuple(sample.shape),
@@ -448,6 +466,7 @@ def _verify_layout(layout: TensorLayout, sample: torch.Tensor) -> None:
         data + sample.storage_offset() * sample.element_size() == sample.data_ptr(),
         bool(autograd) or not sample.requires_grad,
         not tangent,
+        not (autograd and flag) or sample.requires_grad,
     )
     if not all(truths):
         raise NotFound(f"layout does not hold for {tuple(sample.shape)} {sample.dtype}: {truths}")

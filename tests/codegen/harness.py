@@ -92,9 +92,7 @@ def run(program: Program, inputs: Sequence[torch.Tensor]) -> list[Any]:
         else:
             _call_native(program, step, table)
     return [
-        None
-        if note.buffer is None
-        else _seen(tensors[note.buffer], note.type, note.offset)
+        None if note.buffer is None else _seen(tensors[note.buffer], note.type, note.offset)
         for note in program.results
     ]
 

@@ -120,7 +120,12 @@ def test_positions_of_extremes() -> None:
     odd = t.input(nans)
     agree(
         t,
-        *(t(op.default, v, d) for op in (aten.argmax, aten.argmin) for v in (x, ties, odd) for d in (0, 1)),
+        *(
+            t(op.default, v, d)
+            for op in (aten.argmax, aten.argmin)
+            for v in (x, ties, odd)
+            for d in (0, 1)
+        ),
         t(aten.argmax.default, x),
     )
 
@@ -169,7 +174,8 @@ def test_integers(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    "shapes", [((5, 1, 7), (6, 1)), ((5, 9, 7), (7,)), ((4, 1), (1, 6)), ((3, 4, 5), ()), ((8,), (3, 8))]
+    "shapes",
+    [((5, 1, 7), (6, 1)), ((5, 9, 7), (7,)), ((4, 1), (1, 6)), ((3, 4, 5), ()), ((8,), (3, 8))],
 )
 def test_broadcasting(shapes: tuple[tuple[int, ...], ...]) -> None:
     t = Trace()
@@ -259,14 +265,24 @@ def test_half_floats() -> None:
 def test_pointwise_half_floats_round_as_eager() -> None:
     t = Trace()
     x = t.input(torch.cat([R(500), torch.tensor([float("nan"), float("inf"), -0.0, 1e-40, 3e38])]))
-    agree(t, *(t(aten._to_copy.default, x, dtype=d) for d in (torch.bfloat16, torch.float16)), tolerance=0)
+    agree(
+        t,
+        *(t(aten._to_copy.default, x, dtype=d) for d in (torch.bfloat16, torch.float16)),
+        tolerance=0,
+    )
 
 
 def test_doubles() -> None:
     t = Trace()
     x = t.input(R(30, 101).double())
     z = t(aten.exp.default, x)
-    agree(t, z, t(aten.sum.dim_IntList, z, [1]), t(aten._softmax.default, x, 1, False), tolerance=1e-12)
+    agree(
+        t,
+        z,
+        t(aten.sum.dim_IntList, z, [1]),
+        t(aten._softmax.default, x, 1, False),
+        tolerance=1e-12,
+    )
 
 
 def test_a_reshape_between_ops_does_not_part_them() -> None:

@@ -23,7 +23,9 @@ def test_live_buffers_do_not_overlap() -> None:
     memory = plan(schedule)
     last = {name: place for place, item in enumerate(schedule.items) for name in touched(item)}
     first = {
-        name: place for place, item in reversed(list(enumerate(schedule.items))) for name in touched(item)
+        name: place
+        for place, item in reversed(list(enumerate(schedule.items)))
+        for name in touched(item)
     }
     names = list(memory.offsets)
     assert names

@@ -86,7 +86,8 @@ def test_what_is_read_again_prints_the_same_and_runs(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["kernel k\n  for i<", "kernel k\n  x[0] = frobnicate(1.0:f32)", "call gemm", "what: is this"]
+    "text",
+    ["kernel k\n  for i<", "kernel k\n  x[0] = frobnicate(1.0:f32)", "call gemm", "what: is this"],
 )
 def test_wrong_text_is_refused(text: str) -> None:
     with pytest.raises((ValueError, KeyError, AttributeError)):

@@ -7,7 +7,20 @@ import torch
 
 from tests.codegen.harness import Trace, aten, compiled
 
-ODD = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-45, -1e-40, 1.2e-38, 3e38, -3e38, 1.0, -1.0]
+ODD = [
+    0.0,
+    -0.0,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    1e-45,
+    -1e-40,
+    1.2e-38,
+    3e38,
+    -3e38,
+    1.0,
+    -1.0,
+]
 ULPS = {
     "exp": 2, "exp2": 2, "expm1": 2, "log": 2, "log2": 2, "log10": 2, "log1p": 2, "tanh": 2, "erf": 2,
     "sigmoid": 3, "sin": 2, "cos": 2, "tan": 2, "atan": 2, "asin": 2, "acos": 2, "sinh": 2, "cosh": 2,

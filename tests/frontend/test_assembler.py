@@ -32,7 +32,6 @@ from windfall.errors import InternalError, Unsupported
 from windfall.frontend.assembler import (
     Fragments,
     fragment,
-    resume_function,
     single_step,
     successors,
 )
@@ -545,16 +544,6 @@ def test_fragments_are_built_once_and_die_with_their_owner() -> None:
     fragments.clear()
     gc.collect()
     assert code() is None
-
-
-def test_resume_function_is_for_one_call() -> None:
-    def adds(a: int, b: int) -> int:
-        return a + b
-
-    run = resume_function(adds.__code__, globals(), {0: 1, 1: 2}, [(True, 5)], 2)
-    assert run() == 7
-    with pytest.raises(IndexError):
-        run()
 
 
 def test_an_extent_says_what_will_be_written() -> None:

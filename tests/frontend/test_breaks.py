@@ -460,3 +460,33 @@ def test_recompiles_say_why() -> None:
     compiled(x(), 3)
     (event,) = compiled.log.snapshot("recompile")
     assert event.facts["reason"] == "L['n'] == 2 (used)"
+
+
+def test_tracebacks_of_causes() -> None:
+    def fails() -> None:
+        raise KeyError("inner")
+
+    def f(a: Any) -> Any:
+        b = a + 1
+        try:
+            fails()
+        except KeyError as error:
+            raise ValueError(b.shape) from error
+
+    def lines(function: Any) -> Any:
+        with pytest.raises(ValueError) as caught:
+            function(x())
+        cause = caught.value.__cause__
+        assert cause is caught.value.__context__ and cause is not None
+        found = []
+        for error in (caught.value, cause):
+            traceback, own = error.__traceback__, []
+            while traceback is not None:
+                code = traceback.tb_frame.f_code
+                if code.co_filename == __file__ and code.co_name in ("f", "fails"):
+                    own.append((code.co_name, traceback.tb_lineno))
+                traceback = traceback.tb_next
+            found.append(own)
+        return found
+
+    assert lines(compile_eager(f)) == lines(f)

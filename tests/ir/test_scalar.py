@@ -29,9 +29,14 @@ def test_equal_reductions_are_one_object_at_any_depth() -> None:
     alone = _maximum(table, axis("t0", 16), row)
     outer = axis("t0", 16)
     inside = _maximum(table, axis("t1", 16), row)
-    total = table.reduce("sum", (outer,), table.apply("add", inside, table.load("y", outer.symbol, F32)))
+    total = table.reduce(
+        "sum", (outer,), table.apply("add", inside, table.load("y", outer.symbol, F32))
+    )
     assert inside is alone
-    assert [str(node.attribute[1][0]) for node in walk(total) if node.op == "reduce"] == ["r0<16", "r1<16"]
+    assert [str(node.attribute[1][0]) for node in walk(total) if node.op == "reduce"] == [
+        "r0<16",
+        "r1<16",
+    ]
     assert total.free == {row.atom}
 
 

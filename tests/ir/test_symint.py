@@ -46,7 +46,6 @@ def _combine(children: st.SearchStrategy[Size]) -> st.SearchStrategy[Size]:
     )
 
 
-
 LEAVES = st.one_of(st.integers(-20, 20), st.sampled_from([I, J, S, 4 * I + J, I * S]))
 EXPRESSIONS = st.recursive(LEAVES, _combine, max_leaves=8)
 

@@ -28,7 +28,27 @@ TYPES: dict[torch.dtype, tuple[str, str]] = {
     torch.uint8: ("i8", "i8"),
     torch.bool: ("i1", "i8"),
 }
-BITS = {"double": 64, "float": 32, "half": 16, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i1": 1}
+# Numbers that are only moved: as many bits, whatever they mean.
+TYPES.update(
+    {
+        torch.complex64: ("i64", "i64"),
+        torch.complex128: ("i128", "i128"),
+        torch.uint16: ("i16", "i16"),
+        torch.uint32: ("i32", "i32"),
+        torch.uint64: ("i64", "i64"),
+    }
+)
+BITS = {
+    "double": 64,
+    "float": 32,
+    "half": 16,
+    "i128": 128,
+    "i64": 64,
+    "i32": 32,
+    "i16": 16,
+    "i8": 8,
+    "i1": 1,
+}
 SUFFIX = {"double": "f64", "float": "f32", "half": "f16", "ptr": "p0"}
 
 

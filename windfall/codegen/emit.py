@@ -245,6 +245,8 @@ class Driver:
         self._handles.append(slot)
 
     def _release(self, place: int) -> None:
+        if not self._adopted:
+            return
         later = set[str]().union(*(touched(item) for item in self._items[place + 1 :]))
         for name in [name for name in self._adopted if name not in later]:
             slot = self._adopted.pop(name)

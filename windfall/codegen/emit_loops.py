@@ -74,7 +74,7 @@ class KernelText(ValueText):
 
     def _store(self, statement: Store) -> None:
         dtype = self.buffers[statement.buffer].type.dtype
-        value = self.value(statement.value)
+        value = self.deep_value(statement.value)
         scope = self.lane_scope()
         stored = operators.to_memory(self.code, value, dtype)
         if scope is None:
@@ -124,7 +124,7 @@ class KernelText(ValueText):
     def _fold(self, statement: Fold) -> None:
         node = statement.value
         kind, axes = node.attribute
-        body = self.value(node.arguments[0])
+        body = self.deep_value(node.arguments[0])
         current = self.accumulators[node]
         lanes = current[0].lanes
         body = self.code.splat(body, lanes)

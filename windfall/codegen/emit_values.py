@@ -107,6 +107,23 @@ class ValueText:
 
     # --------------------------------------------------------------------------------- values
 
+    def deep_value(self, root: Scalar) -> Value:
+        """The value of an expression of any depth: its operands come first, so that no recursion
+        goes deep."""
+        seen: set[Scalar] = set()
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                self.value(node)
+            elif node not in seen:
+                seen.add(node)
+                stack.append((node, True))
+                # What a mask guards is computed where the mask is known; a fold is finished.
+                count = {"masked": 1, "reduce": 0}.get(node.op, len(node.arguments))
+                stack.extend((part, False) for part in node.arguments[:count])
+        return self.value(root)
+
     def value(self, node: Scalar) -> Value:
         """The value of a scalar expression at this point."""
         facts = self._facts_of(node)
@@ -128,6 +145,7 @@ class ValueText:
         return result
 
     def _facts_of(self, node: Scalar) -> _Facts:
+        """Filled in operands first as well: `deep_value` comes by every node."""
         found = self._facts.get(node)
         if found is None:
             if node.op == "reduce":

@@ -33,6 +33,10 @@ class Entry:
     accepts: Callable[[TensorType], bool] = lambda type: True
 
 
+# Ops whose lowering is a call of an entry.
+CALLING = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm"))
+
+
 def route(target: Any, arguments: Any, keywords: Any, types: tuple[Any, ...]) -> str:
     """How an op without a lowering is called."""
     return "dispatcher" if dispatcher.supports(target, arguments, keywords, types) else "python"
@@ -120,6 +124,11 @@ def accepts(entry: str, view: View, buffer: Buffer) -> bool:
     if entry == "python":  # a step names whole buffers
         return view.offset == 0 and view.type == buffer.type
     return ENTRIES[entry].accepts(view.type)
+
+
+def takes(entry: str, type: TensorType) -> bool:
+    """Whether an entry takes operands of this layout."""
+    return entry in ENTRIES and ENTRIES[entry].accepts(type)
 
 
 def keeps_strides(entry: str) -> bool:

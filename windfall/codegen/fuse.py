@@ -33,6 +33,7 @@ from windfall.ir.symint import (
     Atom,
     Size,
     bounds,
+    coefficient_of,
     expression_of,
     product,
     substitute,
@@ -74,6 +75,9 @@ class Group:
     written: dict[str, Written] = field(default_factory=dict)
     reads: set[str] = field(default_factory=set)
     nodes: int = 0
+    moved: dict[tuple[Size, Size], Size] = field(default_factory=dict)  # a memo of `tile.py`
+
+    leaning: int = 0  # of its reductions: above 0 along the inner index, below 0 across it
 
     @property
     def reduces(self) -> bool:
@@ -135,13 +139,19 @@ class _Fusion:
         for outer in dict.fromkeys((group.outer.extent, natural)):
             if not self._pays(group, member, outer, linked):
                 continue
-            joined = self._build([*group.members, member], outer)
-            if joined is not None:
-                return joined
+            if outer == group.outer.extent:
+                if self._place(group, member):  # or leaves the group as it is
+                    return group
+            else:
+                joined = self._build([*group.members, member], outer)
+                if joined is not None:
+                    return joined
         return None
 
     def _pays(self, group: Group, member: Definition, outer: Size, linked: bool) -> bool:
         natural = _natural(member)
+        if group.leaning * _leaning(member) < 0:
+            return False  # one wants vectors along its rows, the other across them
         if not linked:
             # Side by side: only over the same iterations.
             return outer == natural == group.outer.extent and _inner(member, outer) in {
@@ -194,6 +204,7 @@ class _Fusion:
             position = self._store_fold(group, position, member, offset, value)
         group.written[member.buffer] = Written(position, offset, value, reduced)
         group.members.append(member)
+        group.leaning += _leaning(member)
         group.reads |= loads_of(member.value)
         group.nodes += sum(1 for _ in walk(value))
         return True
@@ -265,6 +276,23 @@ def _same_place(found: Written, offset: Size, group: Group, inner: Axis) -> bool
     last = atom.high if atom.high is not None else 0
     inside = low is not None and high is not None and low >= 0 and high <= last
     return False if inside else None
+
+
+def _leaning(member: Definition) -> int:
+    """Above 0 if most of what a reduction loads is contiguous along what it reduces, below 0 if it
+    is so along what it keeps."""
+    if member.value.op != "reduce":
+        return 0
+    inner = member.value.attribute[1][-1].atom
+    leaning = 0
+    for node in walk(member.value.arguments[0]):
+        if node.op == "load":
+            _, offset = node.attribute
+            along = coefficient_of(offset, inner) == 1
+            across = any(coefficient_of(offset, each.atom) == 1 for each in member.axes)
+            # What spans few axes is small beside what spans all, and stays in cache.
+            leaning += (along - across) * 10 ** len(node.free)
+    return leaning
 
 
 # ------------------------------------------------------------------------------------- indices

@@ -40,7 +40,14 @@ from windfall.ir.loop import (
     walk,
 )
 from windfall.ir.node import info, tensor_type
-from windfall.ir.symint import Expression, Size, coefficient_of, expression_of, substitute
+from windfall.ir.symint import (
+    Expression,
+    Size,
+    coefficient_of,
+    expression_of,
+    substitute,
+    symbols_of,
+)
 from windfall.ops.registry import Op, lookup
 
 LARGE = 120  # scalar nodes in one expression, above which it is stored
@@ -212,10 +219,27 @@ class LoopBuilder:
         found = self.view_of(value)
         if found is not None and extern.accepts(entry, found, self.buffers[found.buffer]):
             return found
-        value = Lazy(value.type if extern.keeps_strides(entry) else _packed(value.type), value.at)
-        found = self.view_of(self.store(value))
+        type = value.type if extern.keeps_strides(entry) else self._natural(value, entry)
+        found = self.view_of(self.store(Lazy(type, value.at)))
         assert found is not None
         return found
+
+    def _natural(self, value: Lazy, entry: str) -> TensorType:
+        """The layout of a matrix (or a batch of them) in which a copy is cheapest to make: that of
+        what it is made from, transposed or not."""
+        type = _packed(value.type)
+        if type.rank < 2:
+            return type
+        across, down = axes_of(type)[-1], axes_of(type)[-2]
+        if across is None or down is None:
+            return type
+        order = list(range(type.rank))
+        loads = [node.attribute[1] for node in walk(self.root(value)) if node.op == "load"]
+        widest = max(loads, key=lambda offset: len(symbols_of(offset)), default=0)
+        if coefficient_of(widest, down.atom) == 1 != coefficient_of(widest, across.atom):
+            order[-2:] = order[-1], order[-2]
+        packed = _laid_out(type, order)
+        return packed if extern.takes(entry, packed) else type
 
     def native_call(
         self,
@@ -281,14 +305,20 @@ def _is_dense(type: TensorType) -> bool:
 
 def _packed(type: TensorType) -> TensorType:
     """The same without gaps or overlaps, its dims in the same order in memory."""
-    strides = list(type.strides)
-    if not all(isinstance(part, int) for part in (*strides, *type.sizes)):
-        return replace(type, strides=contiguous_strides(type.sizes), requires_grad=False)
-    order = sorted(range(type.rank), key=lambda place: (int(str(strides[place])), -place))
+    parts = (*type.strides, *type.sizes)
+    strides = [part for part in parts[: type.rank] if isinstance(part, int)]
+    if len(strides) < type.rank or not all(isinstance(part, int) for part in parts):
+        return _laid_out(type, range(type.rank))
+    return _laid_out(type, sorted(range(type.rank), key=lambda place: (-strides[place], place)))
+
+
+def _laid_out(type: TensorType, order: Sequence[int]) -> TensorType:
+    """The same with its dims in this order in memory, the outermost first."""
+    strides: list[Size] = [1] * type.rank
     step: Size = 1
-    for place in order:
+    for place in reversed(order):
         strides[place] = step
-        step = step * max(int(str(type.sizes[place])), 1)
+        step = step * (1 if type.sizes[place] == 0 else type.sizes[place])
     return replace(type, strides=tuple(strides), requires_grad=False)
 
 
@@ -448,10 +478,12 @@ class _Walk:
             return True
         if len({n.attribute[0] for n in nodes if n.op == "load"}) > MANY_BUFFERS:
             return True
+        reads, widest = _reads(node)
+        if reads > 1 and _feeds_call(node):
+            return True  # it is stored for the call anyway: once, as it is, not as views of it
         cost = cost_of(nodes)
         if cost <= CHEAP:
             return False
-        reads, widest = _reads(node)
         return reads > 1 or (cost >= DEAR and _wider(widest, value.type.elements))
 
     def _result(self, node: torch.fx.Node | None) -> View | None:
@@ -512,6 +544,21 @@ def _reads(node: torch.fx.Node) -> tuple[int, Size]:
             wide = type.elements if isinstance(type, TensorType) else 0
         widest = max(widest, wide) if isinstance(wide, int) else widest
     return count, widest
+
+
+def _feeds_call(node: torch.fx.Node) -> bool:
+    """Whether a call reads a value, or a view of it."""
+    for user in node.users:
+        if user.op != "call_function":
+            continue
+        if _is_view(user):
+            if _feeds_call(user):
+                return True
+        elif user.target is not operator.getitem:
+            record = lookup(user.target)
+            if record is None or record.lower is None or record.name in extern.CALLING:
+                return True
+    return False
 
 
 def _wider(one: Size, other: Size) -> bool:

@@ -26,9 +26,14 @@ def kind_of(dtype: torch.dtype) -> str:
     """Which column of the table a dtype uses."""
     if dtype.is_floating_point:
         return "float"
-    if dtype is torch.bool:
-        return "bool"
-    return "unsigned" if dtype is torch.uint8 else "signed"
+    return _KINDS.get(dtype, "moved")
+
+
+_KINDS = {
+    torch.bool: "bool",
+    torch.uint8: "unsigned",
+    **dict.fromkeys((torch.int8, torch.int16, torch.int32, torch.int64), "signed"),
+}
 
 
 def apply(code: Code, op: str, dtype: torch.dtype, values: tuple[Value, ...]) -> Value:
@@ -368,6 +373,10 @@ def _all(row: Row) -> dict[str, Row]:
     return dict.fromkeys(("float", "signed", "unsigned", "bool"), row)
 
 
+def _anything(row: Row) -> dict[str, Row]:
+    return {**_all(row), "moved": row}
+
+
 def _integers(signed: Row, unsigned: Row | None = None) -> dict[str, Row]:
     return {"signed": signed, "unsigned": unsigned or signed}
 
@@ -442,7 +451,7 @@ TABLE: dict[str, dict[str, Row]] = {
     "logical_or": _logical("or"),
     "logical_xor": _logical("xor"),
     "logical_not": _all(lambda code, a: _not(code, _as_bool(code, a))),
-    "where": _all(_where),
+    "where": _anything(_where),
     "fma": {
         "float": _fma,
         **_integers(lambda code, a, b, c: code.binary("add", code.binary("mul", a, b), c)),

@@ -75,6 +75,7 @@ class _Tiling:
     def __init__(self, group: Group, scalars: Scalars, buffers: dict[str, Buffer]) -> None:
         self.scalars = scalars
         self.buffers = buffers
+        self.moved = group.moved
         self.outer = group.outer
         self.nests = [Nest(nest.inner, list(nest.statements)) for nest in group.nests]
         self.folded: dict[Scalar, Scalar] = {}  # reductions whose axes were renamed
@@ -288,7 +289,11 @@ class _Tiling:
         return score
 
     def _growth(self, offset: Size, lane: Axis) -> int | None:
-        moved = substitute(offset, {self.outer.atom: self._parts_place})
+        key = (offset, self._parts_place)
+        moved = self.moved.get(key)
+        if moved is None:
+            moved = substitute(offset, {self.outer.atom: self._parts_place})
+            self.moved[key] = moved
         return coefficient_of(moved, lane.atom)
 
     def _outer_lane(self) -> Axis:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -80,22 +80,6 @@ def successors(code: CodeType, index: int, raising: bool = False) -> frozenset[i
     handler = shape.covers[index] if raising else shape.handlers[index]
     after = () if raising else shape.successors[index]
     return frozenset(after if handler is None else (*after, handler.target)) or frozenset({index})
-
-
-def resume_function(
-    code: CodeType,
-    globals: dict[str, Any],
-    variables: Mapping[int, Any],
-    stack: Sequence[tuple[bool, Any]],
-    index: int,
-) -> Callable[[], Any]:
-    """The rest of one frame, to be called once: a fragment that is built, bound and filled. The
-    exception being handled is that of the caller."""
-    bound = tuple(sorted(variables))
-    made = fragment(code, index, frozenset(), bound, tuple(present for present, _ in stack))
-    native = made.bind(globals)
-    slots = [tuple(variables[one] for one in bound) + tuple(value for full, value in stack if full)]
-    return lambda: native(slots.pop())
 
 
 class Fragments:

@@ -81,12 +81,13 @@ class Compiled:
         else:
             known = self._by_count.get(len(args))
             found = known if known is not None else self._start(len(args), ())
-        for call in found.calls:
+        tried = found.calls
+        for call in tried:
             result = call(*args)
             if result is not MISS:
                 break
         else:
-            result = self._missed(found, args)
+            result = self._missed(found, tried, args)
         if type(result) is Continue:
             return self._go_on(result)
         return result
@@ -101,16 +102,19 @@ class Compiled:
             if found is None:
                 found = self._point(position)
             del result  # so that values which the program dropped are not kept alive
-            for call in found.calls:
+            tried = found.calls
+            for call in tried:
                 result = call(*slots)
                 if result is not MISS:
                     break
             else:
-                result = self._missed(found, slots)
+                result = self._missed(found, tried, slots)
             del slots
         return result
 
-    def _missed(self, found: Entries, slots: tuple[Any, ...]) -> Any:
+    def _missed(
+        self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
+    ) -> Any:
         """No entry fits: compile one, unless another thread just did."""
         if found.native or len(found.entries) >= LIMIT:
             return self._natively(found.point, slots)
@@ -118,7 +122,6 @@ class Compiled:
         if obstacle is not None:  # this call only
             self.log.count("fallback", str(found.point), reason=obstacle)
             return self._natively(found.point, slots)
-        tried = found.calls
         with found.lock:
             fresh = [call for call in found.calls if call not in tried]
             if not fresh:
@@ -133,7 +136,9 @@ class Compiled:
             result = call(*slots)
             if result is not MISS:
                 return result
-        self._give_up(found, InternalError("the guards of a fresh entry do not hold"))
+        broken = first_failure(found.entries[0].segment.capture.guards, slots)
+        text = f"the guards of a fresh entry do not hold: {broken}"
+        self._give_up(found, InternalError(text))
         return self._natively(found.point, slots)
 
     def _compiled(self, found: Entries, slots: tuple[Any, ...]) -> Entry | None:

@@ -34,9 +34,14 @@ def holds(guard: Guard, slots: Slots) -> bool:
         return guard.check == checks.AmbientIs(**torch_abi.ambient()._asdict())
     try:
         value = guard.source.read(slots)
-        return _RULES[type(guard.check)](guard.check, value, slots)
+        return _RULES.get(type(guard.check), _by_identity)(guard.check, value, slots)
     except Exception:  # a path that is no longer there
         return False
+
+
+def _by_identity(check: Any, value: Any, slots: Slots) -> bool:
+    """The runtime keeps `IdentityIs` of a finished entry in a form without the object."""
+    return value is check.value
 
 
 def _tensor_is(check: Any, value: Any, slots: Slots) -> bool:
@@ -91,7 +96,7 @@ def _same_key(one: Any, other: Any) -> bool:
 _RULES: dict[type, Callable[[Any, Any, Slots], bool]] = {
     checks.TensorIs: _tensor_is,
     checks.TypeIs: lambda check, value, slots: type(value) is check.exact_class,
-    checks.IdentityIs: lambda check, value, slots: value is check.value,
+    checks.IdentityIs: _by_identity,
     checks.Equals: _equals,
     checks.LengthIs: lambda check, value, slots: len(value) == check.length,
     checks.KeysAre: _keys_are,

@@ -446,6 +446,9 @@ class Machine(ValueFactory):
                 if frame.generator is not None:
                     exception = self._leaving(exception)
                 continue
+            if isinstance(exception, Exception_) and exception.source is None:
+                lines = tuple(one.line for one in self.frames[depth:] if not one.is_ours)
+                exception.passed(self, lines)
             for left in reversed(self.frames[depth + 1 :]):
                 if left.generator is not None:
                     self._left(left.generator)

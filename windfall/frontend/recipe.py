@@ -84,7 +84,10 @@ class Recipe:
         """Fill what had to be made before its parts."""
         while self._depth == 0 and self._later:
             template, value = self._later.pop(0)
-            self.lines.append(template.format(self.name(value)))
+            self._depth += 1  # what this needs is made first, and filled after it
+            name = self.name(value)
+            self._depth -= 1
+            self.lines.append(template.format(name))
 
     def _note(self, value: Value, name: str) -> str:
         self._names[id(value)] = name

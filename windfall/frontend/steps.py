@@ -382,8 +382,16 @@ def _raise_varargs(writer: Writer, instruction: Instruction) -> None:
 
 @native("RERAISE")
 def _reraise(writer: Writer, instruction: Instruction) -> None:
+    """The same exception goes on: this frame does not appear in its traceback once more."""
     writer.raises = True
-    writer.line(f"raise {writer.pop()}")
+    error = writer.pop()
+    before = writer.fresh("r")
+    writer.line(f"{before} = {error}.__traceback__")
+    writer.line("try:")
+    writer.line(f"    raise {error}")
+    writer.line("except BaseException:")
+    writer.line(f"    {error}.__traceback__ = {before}")
+    writer.line("    raise")
 
 
 @native("CHECK_EXC_MATCH")

@@ -12,6 +12,7 @@ its height, so that equal reductions are one object wherever they stand.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,7 @@ class Axis:
         return f"{self.symbol}<{self.extent}"
 
 
+@functools.lru_cache(maxsize=4096)
 def axis(name: str, extent: Size) -> Axis:
     """An axis called `name`; equal names and extents are the same axis."""
     _, high = bounds(extent)
@@ -74,6 +76,7 @@ class Scalar:
     attribute: Any = None
     free: frozenset[Atom] = frozenset()  # the axes that it depends on
     reduces: bool = False  # whether a `reduce` node is in it
+    indices: tuple[Scalar, ...] = ()  # the scalars inside its index expression
 
 
 # What a row of SCALAR_OPS answers: "same" as its arguments, "bool", or "second": as its second
@@ -135,8 +138,8 @@ class Scalars:
         identity = (op, dtype, arguments, repr(attribute) if op == "constant" else attribute)
         found = self._made.get(identity)
         if found is None:
-            free, reduces = _facts(op, arguments, attribute)
-            found = Scalar(op, dtype, arguments, attribute, free, reduces)
+            free, reduces, indices = _facts(op, arguments, attribute)
+            found = Scalar(op, dtype, arguments, attribute, free, reduces, indices)
             found = self._made.setdefault(identity, found)
         return found
 
@@ -228,25 +231,31 @@ class Scalars:
         memo.update(scalars or {})
         names = axes.keys()
 
-        def walk(node: Scalar) -> Scalar:
-            found = memo.get(node)
-            if found is None:
-                if not scalars and not (node.free & names):
-                    found = node
-                else:
-                    found = self._rebuild(node, tuple(map(walk, node.arguments)), resize)
-                memo[node] = found
-            return found
-
         def resize(size: Size) -> Size:
             wanted = {
-                atom: self.indirect(walk(atom.payload), atom.high)
+                atom: self.indirect(memo[atom.payload], atom.high)
                 for atom in symbols_of(size)
                 if atom.payload is not None
             }
             return substitute(size, {**axes, **wanted} if wanted else axes)
 
-        return walk(value)
+        # Operands first, without recursion: expressions may be deep.
+        stack: list[Scalar] = [value]
+        while stack:
+            node = stack[-1]
+            if node in memo:
+                stack.pop()
+                continue
+            if not scalars and node.free.isdisjoint(names):
+                memo[node] = node
+                continue
+            missing = [each for each in children(node) if each not in memo]
+            if missing:
+                stack.extend(missing)
+            else:
+                arguments = tuple(memo[each] for each in node.arguments)
+                memo[node] = self._rebuild(node, arguments, resize)
+        return memo[value]
 
     def _rebuild(
         self, node: Scalar, arguments: tuple[Scalar, ...], resize: Callable[[Size], Size]
@@ -270,45 +279,47 @@ class Scalars:
         return symbol(f"@{number}", 0, highest, payload=value)
 
 
-def _facts(op: str, arguments: tuple[Scalar, ...], attribute: Any) -> tuple[frozenset[Atom], bool]:
+def _facts(
+    op: str, arguments: tuple[Scalar, ...], attribute: Any
+) -> tuple[frozenset[Atom], bool, tuple[Scalar, ...]]:
+    if op in ("load", "index"):
+        symbols = symbols_of(attribute[1] if op == "load" else attribute)
+        indices = [atom for atom in symbols if atom.payload is not None]
+        if not indices:
+            return symbols, False, ()
+        inner = tuple(atom.payload for atom in sorted(indices, key=lambda atom: atom.key))
+        free = symbols.difference(indices).union(*(each.free for each in inner))
+        return free, any(each.reduces for each in inner), inner
     free = frozenset[Atom]().union(*(argument.free for argument in arguments))
     reduces = op == "reduce" or any(argument.reduces for argument in arguments)
-    if op in ("load", "index"):
-        for atom in symbols_of(attribute[1] if op == "load" else attribute):
-            if atom.payload is None:
-                free |= {atom}
-            else:
-                free |= atom.payload.free
-                reduces = reduces or atom.payload.reduces
-    elif op == "reduce":
+    if op == "reduce":
         free -= {each.atom for each in attribute[1]}
-    return free, reduces
+    return free, reduces, ()
 
 
 def children(value: Scalar) -> tuple[Scalar, ...]:
     """The scalars that `value` is made of, those inside index expressions too."""
-    if value.op not in ("load", "index"):
-        return value.arguments
-    size = value.attribute[1] if value.op == "load" else value.attribute
-    return tuple(
-        atom.payload
-        for atom in sorted(symbols_of(size), key=lambda atom: atom.key)
-        if atom.payload is not None
-    )
+    return value.arguments or value.indices
 
 
 def walk(*roots: Scalar) -> Iterator[Scalar]:
     """Every node of some expressions once, operands first."""
     seen: set[Scalar] = set()
-    stack = [(root, False) for root in reversed(roots)]
+    stack: list[Scalar | None] = list(reversed(roots))
+    waiting: list[Scalar] = []  # nodes whose operands are still on the stack, above a None
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
+        node = stack.pop()
+        if node is None:
+            yield waiting.pop()
         elif node not in seen:
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(children(node)) if child not in seen)
+            parts = node.arguments or node.indices
+            if parts:
+                waiting.append(node)
+                stack.append(None)
+                stack.extend(parts[::-1])
+            else:
+                yield node
 
 
 def _height(body: Scalar) -> int:

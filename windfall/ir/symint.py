@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 from operator import attrgetter
+from threading import Lock
 from typing import Any, Union
 from weakref import WeakValueDictionary
 
@@ -74,6 +75,8 @@ _ATOMS: WeakValueDictionary[Any, Atom] = WeakValueDictionary()
 _MONOMIALS: WeakValueDictionary[tuple[Atom, ...], Monomial] = WeakValueDictionary()
 _EXPRESSIONS: WeakValueDictionary[Any, Expression] = WeakValueDictionary()
 _BY_KEY = attrgetter("key")
+# Reading a table needs no lock; but two threads must not both add what they did not find.
+_ADDING = Lock()
 
 
 def _monomial(atoms: tuple[Atom, ...]) -> Monomial:
@@ -82,7 +85,8 @@ def _monomial(atoms: tuple[Atom, ...]) -> Monomial:
         found = Monomial()
         found.atoms = atoms
         found.key = "*".join(atom.key for atom in atoms)
-        found = _MONOMIALS.setdefault(atoms, found)
+        with _ADDING:
+            found = _MONOMIALS.setdefault(atoms, found)
     return found
 
 
@@ -109,7 +113,8 @@ def _atom(
             found.symbols = frozenset[Atom]().union(*parts)
         else:
             found.symbols = frozenset((found,))
-        found = _ATOMS.setdefault(identity, found)
+        with _ADDING:
+            found = _ATOMS.setdefault(identity, found)
     return found
 
 
@@ -189,15 +194,23 @@ class Expression:
 
     def substitute(self, values: Mapping[Atom, Size]) -> Size:
         """The expression with symbols replaced, simplified again."""
-        if not self.symbols & values.keys():
+        if self.symbols.isdisjoint(values):
             return self
-        total: Size = self.constant
+        # Loop indices are affine almost always: then terms are gathered without making the sums
+        # between them.
+        constant = self.constant
+        terms: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
-            term: Size = coefficient
-            for atom in monomial.atoms:
-                term = term * _substitute_atom(atom, values)
-            total = total + term
-        return total
+            value: Size = _substitute_atom(monomial.atoms[0], values)
+            for atom in monomial.atoms[1:]:
+                value = value * _substitute_atom(atom, values)
+            if isinstance(value, int):
+                constant += coefficient * value
+            else:
+                constant += coefficient * value.constant
+                for other, by in value.terms:
+                    terms[other] = terms.get(other, 0) + coefficient * by
+        return _normal(terms, constant)
 
     # -------------------------------------------------------------------- arithmetic
 
@@ -254,19 +267,6 @@ class Expression:
     def __rmod__(self, other: Size) -> Size:
         return modulo(other, self)
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        # Interning makes equal expressions one object; two threads may still have raced.
-        return (
-            isinstance(other, Expression)
-            and self.constant == other.constant
-            and self.terms == other.terms
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.constant, self.terms))
-
     def __str__(self) -> str:
         if self._text is None:
             self._text = _text_of(self)
@@ -297,7 +297,8 @@ def _expression(terms: tuple[tuple[Monomial, int], ...], constant: int) -> Size:
         found = Expression()
         found.terms, found.constant = terms, constant
         found._bounds = found._symbols = found._text = None
-        found = _EXPRESSIONS.setdefault(identity, found)
+        with _ADDING:
+            found = _EXPRESSIONS.setdefault(identity, found)
     return found
 
 

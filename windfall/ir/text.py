@@ -32,10 +32,12 @@ from windfall.ir.loop import (
     Store,
     View,
     children,
+    walk,
 )
 from windfall.ir.symint import Size, symbols_of
 
 _LEAVES = ("load", "constant", "index")
+DEEP = 30  # levels of one expression on one line
 
 
 # ------------------------------------------------------------------------------------- printing
@@ -100,13 +102,23 @@ class Printer:
                 text = self.scalar(node)
                 yield f"{self.name(node)} = {text}"
 
-    def _visit(self, node: Scalar, uses: Counter[Scalar], order: list[Scalar]) -> None:
-        """Count uses; operands come first in `order`. What has a name is not looked into."""
-        uses[node] += 1
-        if uses[node] == 1 and node not in self.names:
-            for child in children(node):
-                self._visit(child, uses, order)
-            order.append(node)
+    def _visit(self, root: Scalar, uses: Counter[Scalar], order: list[Scalar]) -> None:
+        """Count uses; operands come first in `order`. What has a name is not looked into. A deep
+        expression is cut: a node with many levels below it counts as used twice."""
+        depth: dict[Scalar, int] = {}
+        stack: list[tuple[Scalar, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+                below = max((depth.get(child, 0) for child in children(node)), default=0)
+                depth[node] = below + 1 if below < DEEP else 0
+                uses[node] += below >= DEEP
+                continue
+            uses[node] += 1
+            if uses[node] == 1 and node not in self.names:
+                stack.append((node, True))
+                stack.extend((child, False) for child in reversed(children(node)))
 
     def name(self, node: Scalar) -> str:
         """Give a node a name."""
@@ -154,20 +166,13 @@ def mentioned(body: Sequence[Statement]) -> list[str]:
     """The buffers of some statements, in the order in which they are mentioned."""
     found: dict[str, None] = {}
 
-    def visit(node: Scalar, seen: set[Scalar]) -> None:
-        if node in seen:
-            return
-        seen.add(node)
-        for child in children(node):
-            visit(child, seen)
-        if node.op == "load":
-            found.setdefault(node.attribute[0])
-
     for statement in body:
         if isinstance(statement, Loop):
             found.update(dict.fromkeys(mentioned(statement.body)))
         else:
-            visit(statement.value, set())
+            for node in walk(statement.value):
+                if node.op == "load":
+                    found.setdefault(node.attribute[0])
             if isinstance(statement, Store):
                 found.setdefault(statement.buffer)
     return list(found)

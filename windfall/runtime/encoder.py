@@ -82,7 +82,9 @@ class Encoder:
         """The cell of a value in a dict; the first request reads every key that will be asked."""
         keys = self._keys[table]
         if table not in self._read_dicts:
-            dictionary = self.cell(table)
+            # The dictionary of an object is found and read in one step.
+            attributes = isinstance(table, DictOf)
+            dictionary = self.cell(table.of if isinstance(table, DictOf) else table)
             if dictionary is None:
                 return None
             self._read_dicts.add(table)
@@ -93,7 +95,8 @@ class Encoder:
             for place, _ in keys.values():
                 self.words.set(place, 0)
             flat = [word for row in rows for word in row]
-            self.record("dict_read", dictionary, 0, len(rows), *flat)
+            step = "attributes" if attributes else "dict_read"
+            self.record(step, dictionary, 0, len(rows), *flat)
         return keys[key][0]
 
     def reserve_keys(self) -> None:
@@ -104,14 +107,12 @@ class Encoder:
 
     def finish(self) -> EncodedCheck:
         """The table, complete but for what the entry adds to its header."""
-        start = self.words.add()
+        self.record("end")
         places = [self.words.add(*record) for record in self._records]
-        end = self.words.add()
         values: dict[int, Word] = {
             layout.SLOTS: self._slot_count,
             layout.SLOT_CELLS: self._slot_cells,
-            layout.START: start,
-            layout.END: end,
+            layout.START: places[0],
         }
         for place, value in values.items():
             self.words.set(self.header + place, value)

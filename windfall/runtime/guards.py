@@ -49,7 +49,8 @@ from windfall.runtime import reading, support
 from windfall.runtime.encoder import EncodedCheck, Encoder
 from windfall.runtime.guard_text import check_text, python_check, slot_names
 from windfall.runtime.machine import layout
-from windfall.runtime.words import Place
+from windfall.runtime.results import static
+from windfall.runtime.words import MASK, Place
 
 # How a check is made natively; False: it is left to Python.
 Native = Callable[[Encoder, Place, Any], bool]
@@ -59,17 +60,32 @@ def _native_tensor(encoder: Encoder, cell: Place, check: TensorIs) -> bool:
     shape = (*check.type.sizes, *check.type.strides)
     if not all(type(one) is int for one in shape) or check.type.device.type != "cpu":
         return False
+    tensors = torch_abi.tensor_layout()
+    assert tensors is not None
+    step, words = _shape_words(static(check.type.sizes), static(check.type.strides), tensors)
     encoder.record(
-        "tensor",
+        step,
         cell,
         encoder.words.object(check.exact_class),
         check.dispatch_keys,
         torch_abi.scalar_type(check.type.dtype),
         check.type.rank,
         int(check.type.requires_grad),
-        *shape,  # type: ignore[arg-type]
+        *words,
     )
     return True
+
+
+def _shape_words(
+    sizes: tuple[int, ...], strides: tuple[int, ...], tensors: torch_abi.TensorLayout
+) -> tuple[str, list[int]]:
+    """Which step looks at tensors of this shape, and the words that its record has for it."""
+    spare = tensors.inline_dims - len(sizes)
+    if spare < 0:
+        return "large_tensor", [*sizes, *strides]
+    nothing, everything = [0] * spare, [MASK] * len(sizes)
+    wanted = [*sizes, *nothing, *strides, *nothing]
+    return "tensor", [*wanted, *everything, *nothing, *everything, *nothing]
 
 
 def _native_type(encoder: Encoder, cell: Place, check: TypeIs) -> bool:
@@ -138,14 +154,18 @@ def _native_equals(encoder: Encoder, cell: Place, check: Equals) -> bool:
     return known is not None and known(encoder, cell, check.value)
 
 
+# Classes whose instances keep their length in one word: the field of the layout that says where.
+SIZED: dict[type, str] = {
+    **dict.fromkeys((list, tuple, dict, collections.OrderedDict), "size"),
+    **dict.fromkeys((set, frozenset), "set_size"),
+}
+
+
 def _native_length(encoder: Encoder, cell: Place, check: LengthIs, owner: type | None) -> bool:
-    offsets = {
-        **dict.fromkeys((list, tuple, dict, collections.OrderedDict), encoder.objects.size),
-        **dict.fromkeys((set, frozenset), encoder.objects.set_size),
-    }
-    if owner not in offsets:
+    if owner is None or owner not in SIZED:
         return False
-    encoder.record("word", cell, encoder.words.object(owner), offsets[owner], check.length)
+    offset = getattr(encoder.objects, SIZED[owner])
+    encoder.record("word", cell, encoder.words.object(owner), offset, check.length)
     return True
 
 
@@ -236,6 +256,21 @@ def _encode_guard(encoder: Encoder, guard: Guard) -> bool:
     return native is not None and native(encoder, cell, check)
 
 
+def _without_repetition(guards: Sequence[Guard]) -> list[Guard]:
+    """Drop the checks of a class whose source has another check that looks at the class too."""
+    lengths = {g.source for g in guards if isinstance(g.check, LengthIs)}
+    tensors = {g.source: g.check.exact_class for g in guards if isinstance(g.check, TensorIs)}
+
+    def repeated(guard: Guard) -> bool:
+        if not isinstance(guard.check, TypeIs):
+            return False
+        kind = guard.check.exact_class
+        sized = guard.source in lengths and kind in SIZED
+        return sized or tensors.get(guard.source) is kind
+
+    return [guard for guard in guards if not repeated(guard)]
+
+
 def depth(source: Source) -> int:
     """How many reads lie between a root and the value."""
     base = source.base
@@ -257,7 +292,8 @@ def encode(
     no native walk."""
     encoder = Encoder(guards, inputs, len(names))
     encoder.reserve_keys()
-    left = [guard for guard in guards if not _encode_guard(encoder, guard)]
+    needed = _without_repetition(guards)
+    left = [guard for guard in needed if not _encode_guard(encoder, guard)]
     cells = [encoder.cell(source) for source in inputs]
     found = tuple(cell for cell in cells if cell is not None)
     if len(found) != len(cells):

@@ -77,7 +77,7 @@ def raise_varargs(machine: Machine, frame: Frame, instruction: Instruction) -> N
         stop(UNKNOWN_OPERATION, f"raise {value.describe()}")
     if cause is not None:
         _set_cause(machine, value, cause)
-    _set_context(machine, value)
+    value.set_context(machine)
     raise Raised(value)
 
 
@@ -88,14 +88,6 @@ def _set_cause(machine: Machine, value: Exception_, cause: Value) -> None:
         stop(UNKNOWN_OPERATION, f"raise ... from {cause.describe()}")
     value.link(machine, "__cause__", cause)
     value.link(machine, "__suppress_context__", machine.literal(True))
-
-
-def _set_context(machine: Machine, value: Exception_) -> None:
-    handled = machine.handled
-    if handled is None or handled is value or value.source is not None:
-        return
-    if "__context__" not in value.links:
-        value.link(machine, "__context__", handled)
 
 
 @opcode("LOAD_ASSERTION_ERROR")

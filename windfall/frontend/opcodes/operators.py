@@ -10,7 +10,9 @@ from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Value
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.sequence import SequenceValue
 from windfall.ir.guard import SameObjects
 
 if TYPE_CHECKING:
@@ -116,6 +118,10 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
         found = right.compare(machine, mirrored, left)
     if found is not None:
         return found
+    if operation in ("==", "!=") and _unequal_kinds(left, right):
+        left.guard_type(machine)
+        right.guard_type(machine)
+        return machine.literal(operation == "!=")
     if operation in ("==", "!=") and _default_equality(left) and _default_equality(right):
         return machine.literal(identical(machine, left, right) == (operation == "=="))
     name, reflected = _COMPARISONS[operation]
@@ -123,11 +129,17 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
 
 
 def _default_equality(value: Value) -> bool:
-    """Whether no class has a say: objects of different kinds are then equal only if identical."""
-    kind = value.python_type()
-    return find(kind, "__eq__") is find(object, "__eq__") or (
-        not isinstance(value, Object) and bool(kind.__flags__ & (1 << 8))
-    )
+    """Whether no class has a say: such an object is equal only to itself."""
+    return find(value.python_type(), "__eq__") is find(object, "__eq__")
+
+
+def _unequal_kinds(left: Value, right: Value) -> bool:
+    """Constants, sequences and dicts are never equal to one another."""
+    kinds = [
+        next((kind for kind in (Constant, SequenceValue, Dict) if isinstance(one, kind)), None)
+        for one in (left, right)
+    ]
+    return None not in kinds and kinds[0] is not kinds[1]
 
 
 @opcode("COMPARE_OP")

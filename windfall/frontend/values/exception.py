@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, stop
-from windfall.frontend.values.base import Value
+from windfall.errors import SourceLine
+from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, stop
+from windfall.frontend.tracebacks import through
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object
 from windfall.frontend.values.sequence import Tuple
@@ -27,7 +30,7 @@ _LINKS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
 class Exception_(Object):
     """An exception object. `links` are cause, context and whether the context is shown."""
 
-    __slots__ = ("arguments", "links")
+    __slots__ = ("arguments", "lines", "links")
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Exception_(Object):
         super().__init__(cls, source, real)
         self.arguments = arguments
         self.links: dict[str, Value] = {}
+        self.lines: tuple[SourceLine, ...] = ()  # of the frames that it has passed
 
     def attributes(self, machine: Machine) -> Dict | None:
         """Created ones have a dictionary of their own."""
@@ -84,10 +88,22 @@ class Exception_(Object):
         """Links of created exceptions are noted; all else as of any object."""
         if name not in (*_LINKS, "args"):
             super().set_attribute(machine, name, value)
+        elif name == "args" and self.source is None:
+            self.set_args(machine, Tuple(value.unpack(machine)))
         elif self.source is not None or name in ("__traceback__", "args"):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} = ...")
         else:
             self.link(machine, name, value)
+
+    def set_args(self, machine: Machine, args: Tuple) -> None:
+        """`args` of a created exception."""
+        before = self.arguments
+
+        def restore() -> None:
+            self.arguments = before
+
+        machine.undo(restore)
+        self.arguments = args
 
     def link(self, machine: Machine, name: str, value: Value) -> None:
         """Set cause or context."""
@@ -96,6 +112,24 @@ class Exception_(Object):
         self.links[name] = value
         if self.source is not None:
             machine.effects.add(f"{{}}.{name} = {{}}", self, value)
+
+    def passed(self, machine: Machine, lines: tuple[SourceLine, ...]) -> None:
+        """It was raised, or goes on, through frames at these lines, outermost first."""
+        before = self.lines
+
+        def restore() -> None:
+            self.lines = before
+
+        machine.undo(restore)
+        self.lines = (*lines[:-1], *self.lines) if self.lines else lines
+
+    def set_context(self, machine: Machine) -> None:
+        """It is raised while another one is handled."""
+        handled = machine.handled
+        if handled is None or handled is self or self.source is not None:
+            return
+        if "__context__" not in self.links:
+            self.link(machine, "__context__", handled)
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made without `__init__`, which has been interpreted; then its links."""
@@ -106,6 +140,9 @@ class Exception_(Object):
             name = recipe.bind(self, f"{cls}({items})")
         else:
             name = recipe.bind(self, f"{cls}.__new__({cls}{', ' if items else ''}{items})")
+        if self.lines:
+            function, lines = recipe.known(through, "through"), recipe.known(self.lines, "lines")
+            recipe.line(f"{function}({name}, {lines})")
         for link, value in self.links.items():
             recipe.later(f"{name}.{link} = {{}}", value)
         if self._attributes is not None:
@@ -117,6 +154,16 @@ class Exception_(Object):
 def _plainly_made(cls: type) -> bool:
     """Whether `cls(*args)` runs no user code."""
     return all(base.__flags__ & (1 << 8) for base in cls.__mro__)
+
+
+@calls(BaseException.__init__, Exception.__init__)
+def _init(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """`super().__init__(...)` in an exception class of the user."""
+    owner = arguments[0] if arguments else None
+    if keywords or not isinstance(owner, Exception_) or owner.source is not None:
+        stop(UNKNOWN_CALL, "BaseException.__init__")
+    owner.set_args(machine, Tuple(arguments[1:]))
+    return machine.literal(None)
 
 
 @wraps_if(60, lambda value: isinstance(value, BaseException))

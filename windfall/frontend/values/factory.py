@@ -96,6 +96,8 @@ class ValueFactory:
     def raised(self, error: BaseException) -> Raised:
         """The program raises this."""
         made = self.wrap(error, None)
+        assert isinstance(made, Exception_)
+        made.set_context(self._machine)
         return Raised(made)
 
     # ------------------------------------------------------------------------------ dictionaries
@@ -258,7 +260,7 @@ class ValueFactory:
         made = Exception_(cls, Tuple(list(arguments)))
         init = cls.find(machine, "__init__")
         new = cls.find(machine, "__new__")
-        if getattr(new, "__objclass__", None) or isinstance(new, staticmethod):
+        if isinstance(new, staticmethod):
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
         hook = cls.value_of(machine, "__init__", init)
         if isinstance(hook, Function):

@@ -308,6 +308,8 @@ class Function(Value):
         """Plain fields, then the function's dictionary."""
         if name in ("__name__", "__qualname__") and self.source is None:
             return machine.literal(self.name if name == "__name__" else self.qualname)
+        if name == "__dict__":
+            return self.attributes(machine)
         if name in _FIELDS:
             if self.real is None or self.source is None:
                 if name == "__code__":

@@ -107,7 +107,7 @@ class Generator(Iterator):
         if self.handled is not None:
             names.append(recipe.name(self.handled))
         start = recipe.known(made, f"resume_{frame.code.co_name}")
-        text = f"{start}(({', '.join(names)},))"
+        text = f"{start}(({', '.join(names)}{',' if names else ''}))"
         return f"{recipe.known(_advanced, 'advanced')}({text})" if begun else text
 
 

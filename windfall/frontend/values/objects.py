@@ -190,7 +190,7 @@ class Object(Value):
                 if not getattr(self.cls.real, "__dictoffset__", 0):
                     return None
                 self._attributes = Dict({})
-            elif hasattr(self.real, "__dict__"):
+            elif type(self.real).__dictoffset__:
                 self._attributes = machine.instance_dict(self.real, self.source)
         return self._attributes
 
@@ -208,7 +208,7 @@ class Object(Value):
         """As the class says, mostly `object.__getattribute__`."""
         self.guard_type(machine)
         hook = self.cls.find(machine, "__getattribute__")
-        if hook is object.__getattribute__:
+        if hook in _PLAIN_GETTERS:
             return self.plain_attribute(machine, name, self.fallback)
         if not isinstance(hook, types.FunctionType):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} has its own __getattribute__")
@@ -312,7 +312,7 @@ class Object(Value):
         """As `object.__setattr__`, or through the class's own."""
         self.guard_type(machine)
         setter = self.cls.find(machine, "__setattr__")
-        if setter is not object.__setattr__:
+        if setter not in _PLAIN_SETTERS:
             hook = self.cls.value_of(machine, "__setattr__", setter)
             if not isinstance(hook, Function):
                 stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
@@ -374,7 +374,7 @@ class Object(Value):
     def delete_attribute(self, machine: Machine, name: str) -> None:
         """As `object.__delattr__`."""
         self.guard_type(machine)
-        if self.cls.find(machine, "__delattr__") is not object.__delattr__:
+        if self.cls.find(machine, "__delattr__") not in _PLAIN_DELETERS:
             stop(ATTRIBUTE_WRITE, f"del {self.describe()}.{name}")
         self.store_attribute(machine, name, None)
 
@@ -475,6 +475,11 @@ class Object(Value):
                 recipe.later(f"{name}.{key} = {{}}", written)
         return name
 
+
+# Exceptions have their own, which do the same.
+_PLAIN_GETTERS = (object.__getattribute__, BaseException.__getattribute__)
+_PLAIN_SETTERS = (object.__setattr__, BaseException.__setattr__)
+_PLAIN_DELETERS = (object.__delattr__, BaseException.__delattr__)
 
 _UNARY_NAMES = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 

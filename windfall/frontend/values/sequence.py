@@ -370,6 +370,12 @@ class List(SequenceValue):
         if operation == "+":
             self.extend(machine, other)
             return self
+        if operation == "*" and isinstance(other, Constant):
+            count = other.as_constant(machine)
+            if isinstance(count, int):
+                self.changed(machine)[:] = self.items(machine) * count
+                self.write(machine, "{}.__imul__({})", machine.literal(count))
+                return self
         return None
 
     def rebuild(self, recipe: Recipe) -> str:

@@ -67,3 +67,13 @@ define internal i8 @byte(ptr %object, i64 %offset) alwaysinline {
   ret i8 %byte
 }
 """
+
+# How a step ends: at `go` with the next record, at `miss` with the answer that a guard fails.
+NEXT = """go:
+  %next.size = call i64 @word(ptr %record, i64 1)
+  %following = getelementptr i8, ptr %record, i64 %next.size
+  %next.step = load ptr, ptr %following
+  %next.answer = musttail call i32 %next.step(ptr %following, ptr %args)
+  ret i32 %next.answer
+miss:
+  ret i32 0"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from windfall.runtime.machine.layout import (
     BODY,
-    END,
     ENTRIES,
     INPUT_CELLS,
     INPUT_COUNT,
@@ -37,25 +36,14 @@ entry:
   %bytes = mul i64 %slots, 8
   %cells = call ptr @pointer(ptr %block, i64 {SLOT_CELLS})
   %start = call ptr @pointer(ptr %block, i64 {START})
-  %end = call ptr @pointer(ptr %block, i64 {END})
+  %step = load ptr, ptr %start
   br label %begin
 begin:
   %tries = phi i64 [ 0, %entry ], [ %tried, %again ]
   call void @llvm.memcpy.p0.p0.i64(ptr %cells, ptr %args, i64 %bytes, i1 false)
-  br label %loop
-loop:
-  %record = phi ptr [ %start, %begin ], [ %next, %go ]
-  %done = icmp eq ptr %record, %end
-  br i1 %done, label %yes, label %step
-step:
-  %op = load ptr, ptr %record
-  %size = call i64 @word(ptr %record, i64 1)
-  %next = getelementptr i8, ptr %record, i64 %size
-  %answer = call i32 %op(ptr %record, ptr %args)
-  switch i32 %answer, label %no [ i32 1, label %go
+  %answer = call i32 %step(ptr %start, ptr %args)
+  switch i32 %answer, label %no [ i32 1, label %yes
                                   i32 2, label %again ]
-go:
-  br label %loop
 again:
   %tried = add i64 %tries, 1
   %enough = icmp ugt i64 %tried, 10000

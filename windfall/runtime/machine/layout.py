@@ -6,7 +6,7 @@ Python writes these tables (`words.py`), the LLVM text of this folder reads them
 from __future__ import annotations
 
 # Words of the block of a check or an entry.
-SLOTS, SLOT_CELLS, START, END, REST, MISS, PLAN, BODY, INPUT_COUNT, INPUT_CELLS = range(10)
+SLOTS, SLOT_CELLS, START, REST, MISS, PLAN, BODY, INPUT_COUNT, INPUT_CELLS = range(9)
 # Words of the block of a dispatcher.
 ENTRIES, SLOW, NO_ENTRY, PREFIX_COUNT, PREFIX = range(5)
 # Words of a plan: how to run a program.

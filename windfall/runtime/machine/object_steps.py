@@ -1,11 +1,13 @@
 """Steps of a check that walk and compare Python objects.
 
 Record: address of the step, its size in bytes, operands from word 2 on. A value operand is the
-address of a cell. Answers: 0 miss, 1 holds, 2 start the check again.
+address of a cell. A step that holds goes on to the next record itself, the last one is `op.end`:
+nothing stands between two steps. Answers: 0 miss, 1 all hold, 2 start the check again.
 """
 
 from __future__ import annotations
 
+from windfall.runtime.machine.basics import NEXT
 from windfall.runtime.machine.layout import DICT_FLAG, LIST_FLAG, TUPLE_FLAG, TYPE_FLAG
 from windfall.torch_abi import ObjectLayout
 
@@ -29,20 +31,23 @@ define internal i1 @has_flag(ptr %object, i64 %flag) alwaysinline {{
   %has = icmp ne i64 %masked, 0
   ret i1 %has
 }}
+define i32 @op.end(ptr %record, ptr %args) {{
+  ret i32 1
+}}
 define i32 @op.type(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
   %type = call i64 @field(ptr %object, i64 {layout.type})
   %wanted = call i64 @word(ptr %record, i64 3)
   %same = icmp eq i64 %type, %wanted
-  %answer = zext i1 %same to i32
-  ret i32 %answer
+  br i1 %same, label %go, label %miss
+{NEXT}
 }}
 define i32 @op.is(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
   %wanted = call ptr @pointer(ptr %record, i64 3)
   %same = icmp eq ptr %object, %wanted
-  %answer = zext i1 %same to i32
-  ret i32 %answer
+  br i1 %same, label %go, label %miss
+{NEXT}
 }}
 define i32 @op.same(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
@@ -51,8 +56,8 @@ define i32 @op.same(ptr %record, ptr %args) {{
   %same = icmp eq ptr %object, %other
   %seen = zext i1 %same to i64
   %right = icmp eq i64 %seen, %wanted
-  %answer = zext i1 %right to i32
-  ret i32 %answer
+  br i1 %right, label %go, label %miss
+{NEXT}
 }}
 define i32 @op.word(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
@@ -65,10 +70,8 @@ read:
   %have = call i64 @field(ptr %object, i64 %offset)
   %wanted = call i64 @word(ptr %record, i64 5)
   %same = icmp eq i64 %have, %wanted
-  %answer = zext i1 %same to i32
-  ret i32 %answer
-miss:
-  ret i32 0
+  br i1 %same, label %go, label %miss
+{NEXT}
 }}
 define i32 @op.int(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
@@ -87,10 +90,8 @@ digits:
   %theirs = getelementptr i8, ptr %object, i64 {layout.int_tag + 8}
   %difference = call i32 @memcmp(ptr %ours, ptr %theirs, i64 %bytes)
   %same = icmp eq i32 %difference, 0
-  %answer = zext i1 %same to i32
-  ret i32 %answer
-miss:
-  ret i32 0
+  br i1 %same, label %go, label %miss
+{NEXT}
 }}
 define internal i1 @same_text(ptr %object, ptr %constant) {{
   %identical = icmp eq ptr %object, %constant
@@ -112,8 +113,8 @@ define i32 @op.string(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
   %constant = call ptr @pointer(ptr %record, i64 3)
   %same = call i1 @same_text(ptr %object, ptr %constant)
-  %answer = zext i1 %same to i32
-  ret i32 %answer
+  br i1 %same, label %go, label %miss
+{NEXT}
 }}
 define i32 @op.resolves(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
@@ -124,17 +125,16 @@ find:
   %wanted = call ptr @pointer(ptr %record, i64 4)
   %found = call ptr @_PyType_Lookup(ptr %object, ptr %name)
   %same = icmp eq ptr %found, %wanted
-  %answer = zext i1 %same to i32
-  ret i32 %answer
-miss:
-  ret i32 0
+  br i1 %same, label %go, label %miss
+{NEXT}
 }}
 define i32 @op.type_of(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
   %cell = call ptr @pointer(ptr %record, i64 3)
   %type = call ptr @behind(ptr %object, i64 {layout.type})
   store ptr %type, ptr %cell
-  ret i32 1
+  br label %go
+{NEXT}
 }}
 define i32 @op.load(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
@@ -151,40 +151,34 @@ read:
   %value = select i1 %empty, ptr %default, ptr %found
   store ptr %value, ptr %cell
   %absent = icmp eq ptr %value, null
-  br i1 %absent, label %miss, label %done
-done:
-  ret i32 1
-miss:
-  ret i32 0
+  br i1 %absent, label %miss, label %go
+{NEXT}
 }}
-define i32 @op.dict_of(ptr %record, ptr %args) {{
-  %object = call ptr @value(ptr %record, i64 2)
-  %cell = call ptr @pointer(ptr %record, i64 3)
+; The dictionary of an object; null where it has none, or has not made it yet.
+define internal ptr @dictionary(ptr %object) alwaysinline {{
   %type = call ptr @behind(ptr %object, i64 {layout.type})
   %flags = call i64 @field(ptr %type, i64 {layout.type_flags})
   %managed.bit = and i64 %flags, {layout.managed_dict_flag}
   %managed = icmp ne i64 %managed.bit, 0
-  br i1 %managed, label %before, label %otherwise
-before:
-  br label %read
-otherwise:
   %class.bit = and i64 %flags, {TYPE_FLAG}
   %class = icmp ne i64 %class.bit, 0
-  br i1 %class, label %of_class, label %inside
-of_class:
-  br label %read
-inside:
-  %offset = call i64 @field(ptr %type, i64 {layout.type_dict_offset})
-  %has = icmp sgt i64 %offset, 0
-  br i1 %has, label %read, label %miss
-read:
-  %at = phi i64 [ {layout.managed_dict}, %before ], [ {layout.type_dict}, %of_class ],
-    [ %offset, %inside ]
-  %found = call ptr @behind(ptr %object, i64 %at)
-  %empty = icmp eq ptr %found, null
-  br i1 %empty, label %make, label %done
+  %inside = call i64 @field(ptr %type, i64 {layout.type_dict_offset})
+  %or.class = select i1 %class, i64 {layout.type_dict}, i64 %inside
+  %offset = select i1 %managed, i64 {layout.managed_dict}, i64 %or.class
+  %forward = icmp sgt i64 %offset, 0
+  %known = or i1 %managed, %forward
+  ; Where there is none, its own type pointer is read instead: no branch, and not a dictionary.
+  %place = select i1 %known, i64 %offset, i64 {layout.type}
+  %found = call ptr @behind(ptr %object, i64 %place)
+  %answer = select i1 %known, ptr %found, ptr null
+  ret ptr %answer
+}}
+; Make the dictionary of an object that has none yet. That allocates, which may collect garbage, so
+; all is read again after it: 2. Or it cannot have one: 0.
+define internal i32 @make_dictionary(ptr %object) {{
+  %class = call i1 @has_flag(ptr %object, i64 {TYPE_FLAG})
+  br i1 %class, label %miss, label %make
 make:
-  ; Not made yet: making it allocates, which may collect garbage, so all is read again after that.
   %made = call ptr @PyObject_GenericGetDict(ptr %object, ptr null)
   %failed = icmp eq ptr %made, null
   br i1 %failed, label %clear, label %again
@@ -192,28 +186,34 @@ clear:
   call void @PyErr_Clear()
   br label %miss
 again:
+  %found = call ptr @dictionary(ptr %object)
+  %same = icmp eq ptr %found, %made
   call void @Py_DecRef(ptr %made)
-  ret i32 2
-done:
-  store ptr %found, ptr %cell
-  ret i32 1
+  %answer = select i1 %same, i32 2, i32 0
+  ret i32 %answer
 miss:
   ret i32 0
 }}
-define i32 @op.dict_read(ptr %record, ptr %args) {{
-entry:
+define i32 @op.dict_of(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
-  %dict = call i1 @has_flag(ptr %object, i64 {DICT_FLAG})
-  br i1 %dict, label %version.of, label %miss
-version.of:
-  {unchanged}
-  br i1 %unchanged, label %done, label %look
-look:
+  %cell = call ptr @pointer(ptr %record, i64 3)
+  %found = call ptr @dictionary(ptr %object)
+  store ptr %found, ptr %cell
+  %empty = icmp eq ptr %found, null
+  br i1 %empty, label %make, label %go
+make:
+  %state = call i32 @make_dictionary(ptr %object)
+  ret i32 %state
+{NEXT}
+}}
+; The names that are read from a dictionary whose version moved. 0 or 1.
+define internal i32 @look_up(ptr %record, ptr %object, i64 %version) {{
+entry:
   %count = call i64 @word(ptr %record, i64 4)
   %rows = getelementptr i64, ptr %record, i64 5
   br label %loop
 loop:
-  %index = phi i64 [ 0, %look ], [ %next, %store ]
+  %index = phi i64 [ 0, %entry ], [ %next, %store ]
   %more = icmp ult i64 %index, %count
   br i1 %more, label %row, label %refresh
 row:
@@ -234,14 +234,45 @@ store:
 refresh:
   %tag = getelementptr i64, ptr %record, i64 3
   store i64 %version, ptr %tag
-  br label %done
-done:
   ret i32 1
 wrong:
   call void @PyErr_Clear()
-  br label %miss
-miss:
   ret i32 0
+}}
+define i32 @op.dict_read(ptr %record, ptr %args) {{
+  %object = call ptr @value(ptr %record, i64 2)
+  br label %kind
+kind:
+  %dict = call i1 @has_flag(ptr %object, i64 {DICT_FLAG})
+  br i1 %dict, label %version.of, label %miss
+version.of:
+  {unchanged}
+  br i1 %unchanged, label %go, label %look
+look:
+  %known.now = call i32 @look_up(ptr %record, ptr %object, i64 %version)
+  %all = icmp ne i32 %known.now, 0
+  br i1 %all, label %go, label %miss
+{NEXT}
+}}
+define i32 @op.attributes(ptr %record, ptr %args) {{
+  %owner = call ptr @value(ptr %record, i64 2)
+  %object = call ptr @dictionary(ptr %owner)
+  %empty = icmp eq ptr %object, null
+  br i1 %empty, label %make, label %kind
+make:
+  %state = call i32 @make_dictionary(ptr %owner)
+  ret i32 %state
+kind:
+  %dict = call i1 @has_flag(ptr %object, i64 {DICT_FLAG})
+  br i1 %dict, label %version.of, label %miss
+version.of:
+  {unchanged}
+  br i1 %unchanged, label %go, label %look
+look:
+  %known.now = call i32 @look_up(ptr %record, ptr %object, i64 %version)
+  %all = icmp ne i32 %known.now, 0
+  br i1 %all, label %go, label %miss
+{NEXT}
 }}
 define i32 @op.keys(ptr %record, ptr %args) {{
 entry:
@@ -254,7 +285,7 @@ entry:
   br i1 %dict, label %version.of, label %miss
 version.of:
   {unchanged}
-  br i1 %unchanged, label %done, label %look
+  br i1 %unchanged, label %go, label %look
 look:
   %count = call i64 @word(ptr %record, i64 4)
   %size = call i64 @field(ptr %object, i64 {layout.size})
@@ -281,11 +312,8 @@ compare:
 refresh:
   %tag = getelementptr i64, ptr %record, i64 3
   store i64 %version, ptr %tag
-  br label %done
-done:
-  ret i32 1
-miss:
-  ret i32 0
+  br label %go
+{NEXT}
 }}
 define i32 @op.item(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
@@ -329,11 +357,10 @@ take:
 done:
   %value = phi ptr [ %found, %of_dict ], [ %item, %take ]
   store ptr %value, ptr %cell
-  ret i32 1
+  br label %go
 clear:
   call void @PyErr_Clear()
   br label %miss
-miss:
-  ret i32 0
+{NEXT}
 }}
 """

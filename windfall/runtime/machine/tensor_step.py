@@ -1,73 +1,97 @@
-"""The step of a check that looks at a tensor."""
+"""The steps of a check that look at a tensor: one for sizes kept inside of it, one for more."""
 
 from __future__ import annotations
 
 from windfall import torch_abi
+from windfall.runtime.machine.basics import NEXT
 from windfall.torch_abi import ObjectLayout, TensorLayout
+
+# Words of a record: cell, class, dispatch keys, element type, rank, requires_grad, then
+# `tensor`: all the inline sizes and strides that are wanted, and masks of those that count;
+# `large_tensor`: as many sizes, then strides, as the rank says.
+CELL, CLASS, KEYS, DTYPE, RANK, GRAD, SHAPE = range(2, 9)
 
 
 def text(objects: ObjectLayout, layout: TensorLayout) -> str:
-    """The step that checks a tensor: class, dispatch keys, element type, sizes, strides, grad.
-
-    Record: 2 cell, 3 class, 4 keys, 5 dtype, 6 rank, 7 requires_grad, 8 sizes, then strides."""
-    inline_strides = 8 * layout.inline_dims
-    return f"""
+    """Both steps."""
+    return (
+        f"""
 declare zeroext i1 @{torch_abi.REQUIRES_GRAD}(ptr)
 declare ptr @{torch_abi.FORWARD_GRAD}(ptr, i64, ptr)
 @{torch_abi.UNDEFINED_TENSOR} = external global i8
-define i32 @op.tensor(ptr %record, ptr %args) {{
+"""
+        + _step(objects, layout, "tensor", _inside(layout))
+        + _step(objects, layout, "large_tensor", _outside(layout))
+    )
+
+
+def _inside(layout: TensorLayout) -> str:
+    """Compare the sizes and strides that lie in the tensor, pairs of words at a time."""
+    count = 2 * layout.inline_dims
+    lines = [
+        "",
+        f"  %have.at = getelementptr i8, ptr %impl, i64 {layout.rank + 8}",
+        f"  %want.at = getelementptr i64, ptr %record, i64 {SHAPE}",
+        f"  %mask.at = getelementptr i64, ptr %record, i64 {SHAPE + count}",
+    ]
+    total = "zeroinitializer"
+    for place in range(0, count, 2):
+        for name in ("have", "want", "mask"):
+            lines.append(f"  %{name}.{place}.at = getelementptr i64, ptr %{name}.at, i64 {place}")
+            lines.append(f"  %{name}.{place} = load <2 x i64>, ptr %{name}.{place}.at, align 8")
+        lines.append(f"  %differ.{place} = xor <2 x i64> %have.{place}, %want.{place}")
+        lines.append(f"  %counted.{place} = and <2 x i64> %differ.{place}, %mask.{place}")
+        lines.append(f"  %total.{place} = or <2 x i64> {total}, %counted.{place}")
+        total = f"%total.{place}"
+    lines += [
+        f"  %low = extractelement <2 x i64> {total}, i64 0",
+        f"  %high = extractelement <2 x i64> {total}, i64 1",
+        "  %shape.off = or i64 %low, %high",
+        "  %fits = icmp eq i64 %shape.off, 0",
+    ]
+    return "\n".join(lines)
+
+
+def _outside(layout: TensorLayout) -> str:
+    """Compare sizes and strides that the tensor points to."""
+    return f"""
+  %sizes = call ptr @behind(ptr %impl, i64 {layout.rank + 8})
+  %want.at = getelementptr i64, ptr %record, i64 {SHAPE}
+  %rank = call i64 @word(ptr %record, i64 {RANK})
+  %bytes = shl i64 %rank, 4
+  %shape.off = call i32 @memcmp(ptr %sizes, ptr %want.at, i64 %bytes)
+  %fits = icmp eq i32 %shape.off, 0"""
+
+
+def _step(objects: ObjectLayout, layout: TensorLayout, name: str, compare_shape: str) -> str:
+    return f"""
+define i32 @op.{name}(ptr %record, ptr %args) {{
 entry:
-  %object = call ptr @value(ptr %record, i64 2)
+  %object = call ptr @value(ptr %record, i64 {CELL})
   %type = call i64 @field(ptr %object, i64 {objects.type})
-  %class = call i64 @word(ptr %record, i64 3)
+  %class = call i64 @word(ptr %record, i64 {CLASS})
   %typed = icmp eq i64 %type, %class
-  br i1 %typed, label %keys, label %miss
-keys:
+  br i1 %typed, label %metadata, label %miss
+metadata:
   %impl = call ptr @behind(ptr %object, i64 {layout.handle})
   %keys.have = call i64 @field(ptr %impl, i64 {layout.key_set})
-  %keys.want = call i64 @word(ptr %record, i64 4)
-  %keyed = icmp eq i64 %keys.have, %keys.want
-  br i1 %keyed, label %dtype, label %miss
-dtype:
+  %keys.want = call i64 @word(ptr %record, i64 {KEYS})
   %dtype.at = getelementptr i8, ptr %impl, i64 {layout.dtype}
   %dtype.short = load i16, ptr %dtype.at
   %dtype.have = zext i16 %dtype.short to i64
-  %dtype.want = call i64 @word(ptr %record, i64 5)
-  %same.dtype = icmp eq i64 %dtype.have, %dtype.want
-  br i1 %same.dtype, label %rank, label %miss
-rank:
+  %dtype.want = call i64 @word(ptr %record, i64 {DTYPE})
   %rank.have = call i64 @field(ptr %impl, i64 {layout.rank})
-  %rank.want = call i64 @word(ptr %record, i64 6)
-  %same.rank = icmp eq i64 %rank.have, %rank.want
-  br i1 %same.rank, label %shape, label %miss
-shape:
-  %small = icmp ule i64 %rank.want, {layout.inline_dims}
-  %near = getelementptr i8, ptr %impl, i64 {layout.rank + 8}
-  %far = load ptr, ptr %near
-  %sizes = select i1 %small, ptr %near, ptr %far
-  %far.step = mul i64 %rank.want, 8
-  %step = select i1 %small, i64 {inline_strides}, i64 %far.step
-  %strides = getelementptr i8, ptr %sizes, i64 %step
-  %want.sizes = getelementptr i64, ptr %record, i64 8
-  %want.strides = getelementptr i64, ptr %want.sizes, i64 %rank.want
-  br label %dims
-dims:
-  %index = phi i64 [ 0, %shape ], [ %next, %dim ]
-  %more = icmp ult i64 %index, %rank.want
-  br i1 %more, label %dim, label %grad
-dim:
-  %size.have = call i64 @word(ptr %sizes, i64 %index)
-  %size.want = call i64 @word(ptr %want.sizes, i64 %index)
-  %stride.have = call i64 @word(ptr %strides, i64 %index)
-  %stride.want = call i64 @word(ptr %want.strides, i64 %index)
-  %size.off = xor i64 %size.have, %size.want
-  %stride.off = xor i64 %stride.have, %stride.want
-  %off = or i64 %size.off, %stride.off
-  %fits = icmp eq i64 %off, 0
-  %next = add i64 %index, 1
-  br i1 %fits, label %dims, label %miss
+  %rank.want = call i64 @word(ptr %record, i64 {RANK})
+  %off.keys = xor i64 %keys.have, %keys.want
+  %off.dtype = xor i64 %dtype.have, %dtype.want
+  %off.rank = xor i64 %rank.have, %rank.want
+  %off.some = or i64 %off.keys, %off.dtype
+  %off = or i64 %off.some, %off.rank
+  %alike = icmp eq i64 %off, 0
+  br i1 %alike, label %shape, label %miss
+shape:{compare_shape}
+  br i1 %fits, label %grad, label %miss
 grad:
-  %grad.want = call i64 @word(ptr %record, i64 7)
   %meta = call ptr @behind(ptr %impl, i64 {layout.autograd})
   %plain = icmp eq ptr %meta, null
   br i1 %plain, label %answer, label %tangent
@@ -82,15 +106,19 @@ dual:
   %undefined = icmp eq ptr %slope.impl, @{torch_abi.UNDEFINED_TENSOR}
   br i1 %undefined, label %requires, label %miss
 requires:
+  ; A leaf that is marked needs one; anything else (results, views of results) must be asked.
+  %flag = call i8 @byte(ptr %meta, i64 {layout.requires_grad})
+  %marked = icmp eq i8 %flag, 1
+  br i1 %marked, label %answer, label %ask
+ask:
   %required = call zeroext i1 @{torch_abi.REQUIRES_GRAD}(ptr %impl)
   %required.word = zext i1 %required to i64
   br label %answer
 answer:
-  %grad.have = phi i64 [ 0, %grad ], [ %required.word, %requires ]
+  %grad.have = phi i64 [ 0, %grad ], [ 1, %requires ], [ %required.word, %ask ]
+  %grad.want = call i64 @word(ptr %record, i64 {GRAD})
   %right = icmp eq i64 %grad.have, %grad.want
-  %result = zext i1 %right to i32
-  ret i32 %result
-miss:
-  ret i32 0
+  br i1 %right, label %go, label %miss
+{NEXT}
 }}
 """

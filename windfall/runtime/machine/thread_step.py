@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windfall import torch_abi
+from windfall.runtime.machine.basics import NEXT
 from windfall.torch_abi import ThreadLayout
 
 
@@ -79,7 +80,7 @@ casts:
 loop:
   %index = phi i64 [ 0, %casts ], [ %next, %cast ]
   %more = icmp ult i64 %index, %count
-  br i1 %more, label %cast, label %done
+  br i1 %more, label %cast, label %go
 cast:
   %double = mul i64 %index, 2
   %device.at = add i64 %double, 13
@@ -92,9 +93,6 @@ cast:
   %next = add i64 %index, 1
   %same = icmp eq i64 %cast.have, %cast.want
   br i1 %same, label %loop, label %miss
-done:
-  ret i32 1
-miss:
-  ret i32 0
+{NEXT}
 }}
 """
