@@ -4,7 +4,7 @@ import windfall
 model = windfall.compile(model)
 """
 
-from windfall.api import compile, explain, list_backends
+from windfall.api import cache_entries, compile, explain, list_backends
 from windfall.errors import InternalError, Unsupported, UserError, WindfallError
 from windfall.options import Options
 
@@ -16,6 +16,7 @@ __all__ = [
     "Unsupported",
     "UserError",
     "WindfallError",
+    "cache_entries",
     "compile",
     "explain",
     "list_backends",

@@ -21,6 +21,8 @@ from windfall import frontend, pipeline
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options
+from windfall.report.entries import CacheEntry
+from windfall.report.entries import cache_entries as describe_entries
 from windfall.report.explain import Explanation, explanation_of, log_listener
 from windfall.twin import compiled_of, module_twin, original_of
 
@@ -81,6 +83,14 @@ def explain(target: Callable[..., Any], **settings: Any) -> Callable[..., Explan
         return explanation_of(log, result)
 
     return run
+
+
+def cache_entries(compiled: Any) -> list[CacheEntry]:
+    """What a compiled function or module keeps: guards and generated code of each entry."""
+    found = compiled_of(compiled) or compiled
+    if not isinstance(found, frontend.Compiled):
+        raise UserError(f"{compiled!r} is not compiled; pass what windfall.compile returned")
+    return describe_entries(found.entries())
 
 
 def list_backends() -> list[str]:

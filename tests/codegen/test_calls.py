@@ -1,6 +1,8 @@
-"""Ops that are called: through torch's dispatcher without Python, or as a step in Python; errors."""
+"""Ops that are called: through torch's dispatcher, or as a step in Python; and errors."""
 
 from __future__ import annotations
+
+import resource
 
 import pytest
 import torch
@@ -102,8 +104,6 @@ def test_many_results_of_calls_are_freed() -> None:
     y = t(aten.cumsum.default, x, 0)
     out = t(aten.mul.Tensor, t(aten.cumsum.default, y, 1), 2)
     program, _, _ = compiled(t, out)
-    import resource
-
     for _ in range(20):
         run(program, t.inputs)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -63,7 +63,7 @@ def test_substitution_reaches_indices_that_come_from_data() -> None:
     assert value.free == {i.atom}
     moved = table.substitute(value, {i.atom: 3})
     assert not moved.free
-    assert [node.attribute for node in walk(moved) if node.op == "load"][0] == ("index", 3)
+    assert next(node.attribute for node in walk(moved) if node.op == "load") == ("index", 3)
 
 
 def test_arguments_are_checked() -> None:

@@ -140,8 +140,9 @@ def check_whole(name: str, steps: int = STEPS) -> None:
     recipe = recipe_of(name)
     size = batch_of(name)
     check_inference(Pair.of(recipe.model), recipe.inputs(2))
-    check_gradients(Pair.of(recipe.objective), *recipe.batch(size))
-    check_training(Pair.of(recipe.objective), training_batches(recipe, size, steps))
+    objective = Pair.of(recipe.objective)
+    check_gradients(objective, *recipe.batch(size))
+    check_training(objective, training_batches(recipe, size, steps))
 
 
 # ------------------------------------------------------------------------------------- after fork

@@ -30,7 +30,17 @@ from windfall.ir.guard import (
     SameObjects,
     TypeIs,
 )
-from windfall.ir.source import Attribute, CellContents, DictOf, Item, Known, Slot, Source, TypeOf
+from windfall.ir.source import (
+    Attribute,
+    CellContents,
+    DictOf,
+    Item,
+    Known,
+    Overlap,
+    Slot,
+    Source,
+    TypeOf,
+)
 from windfall.runtime import reading
 
 X = Slot(0, "x")
@@ -362,6 +372,36 @@ def test_same_objects(native: bool) -> None:
     unwalkable = Attribute(Y, "real")
     both = check_of(guard(X, SameObjects((unwalkable,), True)), slots=2, native=native)
     assert both(5, 5) and not both(5, 6)
+
+
+@MODES
+def test_overlap(native: bool) -> None:
+    base = torch.zeros(40)
+    third = Item(Slot(2, "rest"), 0)
+    example = base[:8]
+    guards = [
+        guard(Overlap((X,), (Y, third)), Equals(False)),
+        tensor_guard(X, example),
+        tensor_guard(Y, example),
+        tensor_guard(third, torch.zeros(0)),
+    ]
+    call = check_of(*guards, slots=3, native=native)
+    empty = [torch.zeros(0)]
+    assert call(base[:8], base[8:16], empty)
+    assert call(torch.zeros(8), torch.zeros(8), empty)
+    assert not call(base[:8], base[7:15], empty)
+    assert not call(base[7:15], base[:8], empty)
+    assert not call(base[:8], base[:8], empty)
+    assert call(base[:8], base[8:16], [base[4:4]]), "nothing overlaps with nothing"
+    assert not call(base[:8], 3, empty) and not call(base[:8], base[8:16], [])
+    both = check_of(
+        guard(Overlap((X, Y), ()), Equals(False)),
+        tensor_guard(X, example),
+        tensor_guard(Y, example),
+        slots=2,
+        native=native,
+    )
+    assert both(base[:8], base[8:16]) and not both(base[:8], base[1:9])
 
 
 @MODES

@@ -194,7 +194,7 @@ class LoopBuilder:
         if found is None:
             type = value.type if exact or _is_dense(value.type) else _packed(value.type)
             name = self.allocate(type)
-            axes = tuple(each for each in axes_of(type) if each is not None)
+            axes = _in_memory_order(type)
             offset = _offset(type.strides, _index(axes_of(type)))
             self.items.append(Definition(name, axes, offset, root, self._origins()))
             found = self._stored[root, value.type] = self.loads(name, type)
@@ -275,6 +275,18 @@ def axes_of(type: TensorType) -> tuple[Axis | None, ...]:
     return tuple(
         None if size == 1 else axis(f"i{place}", size) for place, size in enumerate(type.sizes)
     )
+
+
+def _in_memory_order(type: TensorType) -> tuple[Axis, ...]:
+    """The axes of a tensor, those with the longest steps first: loops then follow memory."""
+    pairs = [
+        (each, stride if isinstance(stride, int) else 0)
+        for each, stride in zip(axes_of(type), type.strides, strict=True)
+        if each is not None
+    ]
+    if all(isinstance(stride, int) for stride in type.strides):
+        pairs.sort(key=lambda pair: -pair[1])
+    return tuple(each for each, _ in pairs)
 
 
 def _index(axes: Sequence[Axis | None]) -> Index:

@@ -187,6 +187,38 @@ class TypeOf(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
+class BoundTo(_Derived):
+    """The container that a builtin method is bound to: `items.append.__self__`."""
+
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The container."""
+        return self.of.read(slots).__self__
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The container."""
+        return f"{base}.__self__"
+
+    def __str__(self) -> str:
+        return f"{self.of}.__self__"
+
+
+@dataclass(frozen=True, slots=True)
+class KeysOf(_Derived):
+    """The keys of a mapping in its own order, as a tuple: for those whose order is not a dict's."""
+
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The keys."""
+        return tuple(self.of.read(slots))
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The keys."""
+        return f"tuple({base})"
+
+    def __str__(self) -> str:
+        return f"tuple({self.of})"
+
+
+@dataclass(frozen=True, slots=True)
 class Overlap(Source):
     """Whether a tensor that the program writes (`written`) shares memory with another one of these
     tensors. Byte ranges are compared: a view that only interleaves with another counts too."""

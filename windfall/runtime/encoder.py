@@ -13,15 +13,27 @@ import functools
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from windfall import torch_abi
-from windfall.ir.guard import Guard, HasKey, SameObjects, TypeIs
-from windfall.ir.source import Attribute, CellContents, DictOf, Item, Known, Slot, Source, TypeOf
+from windfall.ir.dtype import TensorType
+from windfall.ir.guard import Guard, HasKey, SameObjects, TensorIs, TypeIs
+from windfall.ir.source import (
+    Attribute,
+    CellContents,
+    DictOf,
+    Item,
+    Known,
+    Overlap,
+    Slot,
+    Source,
+    TypeOf,
+)
 from windfall.runtime import support
 from windfall.runtime.machine import layout
+from windfall.runtime.reading import SourceNumbers
 from windfall.runtime.words import Place, Word, Words
 
 DEAD = 1  # an address that no object has: what stands where an identity was that died
@@ -42,11 +54,19 @@ class Encoder:
         self._slot_cells = self.words.add(*[0] * slot_count)
         self._slot_count = slot_count
         self._records: list[tuple[Word, ...]] = []
-        self._cells: dict[Source, Place | None] = {}
+        self.numbers = SourceNumbers()
+        self._cells: dict[int, Place | None] = {}  # by the number of the source, as all that follow
         self._weak: list[tuple[int, int, Any]] = []  # record, operand, object
-        self.types = {g.source: g.check.exact_class for g in guards if isinstance(g.check, TypeIs)}
-        self._keys = _string_keys([g.source for g in guards] + list(inputs), guards)
-        self._read_dicts: set[Source] = set()
+        self._types = {
+            self.numbers[g.source]: g.check.exact_class
+            for g in guards
+            if isinstance(g.check, TypeIs)
+        }
+        self._tensors = {
+            self.numbers[g.source]: g.check.type for g in guards if isinstance(g.check, TensorIs)
+        }
+        self._keys = _string_keys(inputs, guards, self.numbers)
+        self._read_dicts: set[int] = set()
 
     def record(self, op: str, *operands: Word) -> int:
         """Append a step of the check; the answer is its number."""
@@ -65,10 +85,21 @@ class Encoder:
 
     def cell(self, source: Source) -> Place | None:
         """Where the value at `source` is found during the check; None: it has no native walk."""
-        if source not in self._cells:
+        number = self.numbers[source]
+        if number not in self._cells:
             walk = WALKS.get(type(source))
-            self._cells[source] = None if walk is None else walk(self, source)
-        return self._cells[source]
+            self._cells[number] = None if walk is None else walk(self, source)
+        return self._cells[number]
+
+    def type_of(self, source: Source) -> type | None:
+        """The exact class that the value at `source` is guarded to have."""
+        return self._types.get(self.numbers[source])
+
+    def tensor_type(self, source: Source) -> TensorType | None:
+        """The type that the tensor at `source` is guarded to have, if its sizes are known."""
+        found = self._tensors.get(self.numbers[source])
+        known = found is not None and all(type(n) is int for n in (*found.sizes, *found.strides))
+        return found if known else None
 
     def fresh_cell(self) -> Place:
         """A cell for a value on the way."""
@@ -80,20 +111,19 @@ class Encoder:
 
     def key_cell(self, table: Source, key: str) -> Place | None:
         """The cell of a value in a dict; the first request reads every key that will be asked."""
-        keys = self._keys[table]
-        if table not in self._read_dicts:
+        number = self.numbers[table]
+        keys = self._keys[number]
+        if number not in self._read_dicts:
             # The dictionary of an object is found and read in one step.
             attributes = isinstance(table, DictOf)
             dictionary = self.cell(table.of if isinstance(table, DictOf) else table)
             if dictionary is None:
                 return None
-            self._read_dicts.add(table)
+            self._read_dicts.add(number)
             rows = [
                 (self.words.object(name), place, int(present))
                 for name, (place, present) in keys.items()
             ]
-            for place, _ in keys.values():
-                self.words.set(place, 0)
             flat = [word for row in rows for word in row]
             step = "attributes" if attributes else "dict_read"
             self.record(step, dictionary, 0, len(rows), *flat)
@@ -151,28 +181,39 @@ def _forget(address: int, _: object) -> None:
 
 
 def _string_keys(
-    sources: Iterable[Source], guards: Iterable[Guard]
-) -> dict[Source, dict[str, tuple[Place, bool]]]:
+    inputs: Iterable[Source], guards: Sequence[Guard], numbers: SourceNumbers
+) -> dict[int, dict[str, tuple[Place, bool]]]:
     """For each dict that is read: the names read from it, and whether they must be there."""
-    found: dict[Source, dict[str, tuple[Place, bool]]] = {}
+    found: dict[int, dict[str, tuple[Place, bool]]] = {}
     nowhere = Place(0)
+    noted: set[int] = set()
 
     def note(source: Source | None) -> None:
-        while source is not None:
+        while source is not None and numbers[source] not in noted:
+            noted.add(numbers[source])
             if isinstance(source, Item) and type(source.key) is str:
-                found.setdefault(source.of, {})[sys.intern(source.key)] = (nowhere, True)
+                table = found.setdefault(numbers[source.of], {})
+                table[sys.intern(source.key)] = (nowhere, True)
             source = source.base
 
-    for source in sources:
+    for source in _all_sources(inputs, guards):
         note(source)
     for guard in guards:
-        if isinstance(guard.check, SameObjects):
-            for other in guard.check.others:
-                note(other)
         if isinstance(guard.check, HasKey) and type(guard.check.key) is str:
-            table = found.setdefault(guard.source, {})
+            table = found.setdefault(numbers[guard.source], {})
             table[sys.intern(guard.check.key)] = (nowhere, guard.check.present)
     return found
+
+
+def _all_sources(inputs: Iterable[Source], guards: Iterable[Guard]) -> Iterator[Source]:
+    yield from inputs
+    for guard in guards:
+        yield guard.source
+        if isinstance(guard.check, SameObjects):
+            yield from guard.check.others
+        if isinstance(guard.source, Overlap):
+            yield from guard.source.written
+            yield from guard.source.others
 
 
 # How a source is walked natively: the cell of its value, or None where it cannot be.
@@ -235,7 +276,7 @@ def _field(encoder: Encoder, source: Attribute) -> tuple[type | None, int, int]:
     methods = torch_abi.method_layout() or {}
     if source.name in methods:
         return types.MethodType, methods[source.name], 0
-    owner = encoder.types.get(source.of)
+    owner = encoder.type_of(source.of)
     offset = None if owner is None else torch_abi.member_offset(owner, source.name)
     return (None, 0, 0) if offset is None else (owner, offset, 0)
 

@@ -25,7 +25,8 @@ class _Text:
         self.slots = _parameter_names(slot_names)
         self.namespace: dict[str, Any] = {}
         self.lines: list[str] = []
-        self._read: dict[Source, str] = {}
+        self._numbers = reading.SourceNumbers()
+        self._read: dict[int, str] = {}  # by the number of the source
         self._counts: Counter[str] = Counter()
         self._names: dict[int, str] = {}  # by the identity of what the namespace holds
 
@@ -48,10 +49,11 @@ class _Text:
             return self.slots[source.index]
         if isinstance(source, Known):
             return self.name_of(source.value, "known")
-        found = self._read.get(source)
+        number = self._numbers[source]
+        found = self._read.get(number)
         if found is None:
             step = self._step(source)
-            found = self._read[source] = f"value_{len(self._read) + 1}"
+            found = self._read[number] = f"value_{len(self._read) + 1}"
             self.lines.append(f"{found} = {step}")
         return found
 

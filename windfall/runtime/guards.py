@@ -44,13 +44,13 @@ from windfall.ir.guard import (
     TensorIs,
     TypeIs,
 )
-from windfall.ir.source import Source
+from windfall.ir.source import Overlap, Source
 from windfall.runtime import reading, support
 from windfall.runtime.encoder import EncodedCheck, Encoder
 from windfall.runtime.guard_text import check_text, python_check, slot_names
 from windfall.runtime.machine import layout
-from windfall.runtime.results import static
-from windfall.runtime.words import MASK, Place
+from windfall.runtime.results import extent, static
+from windfall.runtime.words import MASK, Place, Word
 
 # How a check is made natively; False: it is left to Python.
 Native = Callable[[Encoder, Place, Any], bool]
@@ -239,11 +239,27 @@ def _native_ambient(encoder: Encoder, check: AmbientIs) -> None:
     )
 
 
+def _native_overlap(encoder: Encoder, source: Overlap, wanted: object) -> bool:
+    """No written tensor shares bytes with another; the spans follow from the guarded types."""
+    if wanted is not False:
+        return False
+    rows: list[Word] = []
+    for one in (*source.written, *source.others):
+        cell, type = encoder.cell(one), encoder.tensor_type(one)
+        if cell is None or type is None:
+            return False
+        rows += [cell, type.dtype.itemsize, extent(type)]
+    encoder.record("overlap", len(source.written), len(rows) // 3, *rows)
+    return True
+
+
 def _encode_guard(encoder: Encoder, guard: Guard) -> bool:
     check = guard.check
     if isinstance(check, AmbientIs):
         _native_ambient(encoder, check)
         return True
+    if isinstance(guard.source, Overlap):
+        return isinstance(check, Equals) and _native_overlap(encoder, guard.source, check.value)
     if isinstance(check, HasKey):
         # The read of the dict's keys is the check.
         return type(check.key) is str and encoder.key_cell(guard.source, check.key) is not None
@@ -251,24 +267,22 @@ def _encode_guard(encoder: Encoder, guard: Guard) -> bool:
     if cell is None:
         return False
     if isinstance(check, LengthIs):
-        return _native_length(encoder, cell, check, encoder.types.get(guard.source))
+        return _native_length(encoder, cell, check, encoder.type_of(guard.source))
     native = NATIVE.get(type(check))
     return native is not None and native(encoder, cell, check)
 
 
-def _without_repetition(guards: Sequence[Guard]) -> list[Guard]:
-    """Drop the checks of a class whose source has another check that looks at the class too."""
-    lengths = {g.source for g in guards if isinstance(g.check, LengthIs)}
-    tensors = {g.source: g.check.exact_class for g in guards if isinstance(g.check, TensorIs)}
-
-    def repeated(guard: Guard) -> bool:
-        if not isinstance(guard.check, TypeIs):
-            return False
-        kind = guard.check.exact_class
-        sized = guard.source in lengths and kind in SIZED
-        return sized or tensors.get(guard.source) is kind
-
-    return [guard for guard in guards if not repeated(guard)]
+def _repeated_classes(encoder: Encoder, guards: Sequence[Guard]) -> set[int]:
+    """Sources whose class need not be checked by itself: a native check looks at it anyway."""
+    found: set[int] = set()
+    for guard in guards:
+        if isinstance(guard.check, TensorIs | LengthIs):
+            kind = encoder.type_of(guard.source)
+            sized = isinstance(guard.check, LengthIs) and kind in SIZED
+            tensor = isinstance(guard.check, TensorIs) and guard.check.exact_class is kind
+            if (sized or tensor) and encoder.cell(guard.source) is not None:
+                found.add(encoder.numbers[guard.source])
+    return found
 
 
 def depth(source: Source) -> int:
@@ -278,10 +292,15 @@ def depth(source: Source) -> int:
 
 
 def in_order(guards: Iterable[Guard]) -> list[Guard]:
-    """Cheapest and likeliest to fail first: the thread, arguments, what is reached from them."""
-    return sorted(
-        guards, key=lambda guard: -1 if isinstance(guard.check, AmbientIs) else depth(guard.source)
-    )
+    """Cheapest and likeliest to fail first: the thread, arguments, what is reached from them; last
+    what compares tensors with each other."""
+
+    def rank(guard: Guard) -> float:
+        if isinstance(guard.check, AmbientIs):
+            return -1
+        return math.inf if isinstance(guard.source, Overlap) else depth(guard.source)
+
+    return sorted(guards, key=rank)
 
 
 def encode(
@@ -292,8 +311,13 @@ def encode(
     no native walk."""
     encoder = Encoder(guards, inputs, len(names))
     encoder.reserve_keys()
-    needed = _without_repetition(guards)
-    left = [guard for guard in needed if not _encode_guard(encoder, guard)]
+    repeated = _repeated_classes(encoder, guards)
+    left = [
+        guard
+        for guard in guards
+        if not (isinstance(guard.check, TypeIs) and encoder.numbers[guard.source] in repeated)
+        and not _encode_guard(encoder, guard)
+    ]
     cells = [encoder.cell(source) for source in inputs]
     found = tuple(cell for cell in cells if cell is not None)
     if len(found) != len(cells):

@@ -102,6 +102,31 @@ READER_ARGUMENTS: dict[type[Source], Callable[[Any], tuple[Any, ...]]] = {
 }
 
 
+class SourceNumbers:
+    """A number for each different source. Sources are nested records: hashing one walks all of it,
+    so tables over many sources are kept by these numbers."""
+
+    def __init__(self) -> None:
+        self._by_identity: dict[int, int] = {}
+        self._by_key: dict[Any, int] = {}
+        self._held: list[Source] = []  # an identity stands for a source only while that lives
+
+    def __getitem__(self, source: Source) -> int:
+        found = self._by_identity.get(id(source))
+        if found is None:
+            found = self._by_key.setdefault(self._key(source), len(self._by_key))
+            self._by_identity[id(source)] = found
+            self._held.append(source)
+        return found
+
+    def _key(self, source: Source) -> Any:
+        base = source.base
+        if base is None or type(source) not in READERS:
+            return source
+        more = READER_ARGUMENTS.get(type(source))
+        return (type(source), self[base], *(more(source) if more is not None else ()))
+
+
 def read(source: Source, slots: Sequence[Any]) -> Any:
     """The value at `source` now; raises one of `UNREADABLE` where the path is broken."""
     if isinstance(source, Slot):

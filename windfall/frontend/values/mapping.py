@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.wrap import wraps
-from windfall.ir.guard import HasKey, KeysAre
-from windfall.ir.source import Item, Source
+from windfall.ir.guard import Equals, HasKey, KeysAre
+from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -78,7 +78,7 @@ class Dict(Value):
             if not all(is_plain_key(key) for key in self.real):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
-            self.guard(machine, "keys", KeysAre(tuple(self.real)))
+            self.rely_on_keys(machine)
             source, known = self.source, self.entries
             written = {key for key, _ in self.writes}
             whole: dict[Any, Value | None] = {}
@@ -94,6 +94,11 @@ class Dict(Value):
                     whole[key] = written_value
             self.entries, self.whole = whole, True
         return self.entries
+
+    def rely_on_keys(self, machine: Machine) -> None:
+        """Rely on there being these keys, in this order."""
+        assert self.real is not None
+        self.guard(machine, "keys", KeysAre(tuple(self.real)))
 
     def present(self) -> Iterable[tuple[Any, Value]]:
         """Known items."""
@@ -379,6 +384,13 @@ class Ordered(Dict):
 
     __slots__ = ()
     made_of = collections.OrderedDict
+
+    def rely_on_keys(self, machine: Machine) -> None:
+        """Its order is its own, not that of the dict inside."""
+        assert self.real is not None and self.source is not None
+        if self.guarded is None or "keys" not in self.guarded:
+            machine.add_guard(KeysOf(self.source), Equals(tuple(self.real)), "all keys")
+            self.guarded = {*(self.guarded or ()), "keys"}
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

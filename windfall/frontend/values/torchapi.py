@@ -23,7 +23,7 @@ from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals, IdentityIs
-from windfall.ir.source import Attribute, Known, Source
+from windfall.ir.source import Attribute, BoundTo, Known, Source
 from windfall.ops.fake import is_fake
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
     owner = getattr(value, "__self__", None)
     if source is not None and type(owner) in (dict, list, tuple, str, int, float, bytes):
         # A method of a container that was bound outside: the container is what matters.
-        held = machine.wrap(owner, Attribute(source, "__self__"))
+        held = machine.wrap(owner, BoundTo(source))
         method = machine.method(held, value.__name__)
         method.source = source
         machine.add_guard(Attribute(source, "__name__"), Equals(value.__name__), "a bound method")

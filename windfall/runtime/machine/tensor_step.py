@@ -1,4 +1,5 @@
-"""The steps of a check that look at a tensor: one for sizes kept inside of it, one for more."""
+"""The steps of a check that look at tensors: one for sizes kept inside of it, one for more, and one
+that compares where tensors lie."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ CELL, CLASS, KEYS, DTYPE, RANK, GRAD, SHAPE = range(2, 9)
 
 
 def text(objects: ObjectLayout, layout: TensorLayout) -> str:
-    """Both steps."""
+    """All of them."""
     return (
         f"""
 declare zeroext i1 @{torch_abi.REQUIRES_GRAD}(ptr)
@@ -22,6 +23,7 @@ declare ptr @{torch_abi.FORWARD_GRAD}(ptr, i64, ptr)
 """
         + _step(objects, layout, "tensor", _inside(layout))
         + _step(objects, layout, "large_tensor", _outside(layout))
+        + _overlap(layout)
     )
 
 
@@ -119,6 +121,66 @@ answer:
   %grad.want = call i64 @word(ptr %record, i64 {GRAD})
   %right = icmp eq i64 %grad.have, %grad.want
   br i1 %right, label %go, label %miss
+{NEXT}
+}}
+"""
+
+
+def _overlap(layout: TensorLayout) -> str:
+    """No written tensor shares bytes with another; what the cells hold was seen to be tensors.
+
+    Record: 2 how many are written, 3 how many there are, then cell, bytes of an element, span."""
+    return f"""
+define internal i64 @start_of(ptr %row) {{
+  %object = call ptr @value(ptr %row, i64 0)
+  %item = call i64 @word(ptr %row, i64 1)
+  %handle = getelementptr i8, ptr %object, i64 {layout.handle}
+  %data = call ptr @data_of(ptr %handle, i64 %item)
+  %start = ptrtoint ptr %data to i64
+  ret i64 %start
+}}
+define i32 @op.overlap(ptr %record, ptr %args) {{
+entry:
+  %written = call i64 @word(ptr %record, i64 2)
+  %count = call i64 @word(ptr %record, i64 3)
+  %rows = getelementptr i64, ptr %record, i64 4
+  br label %outer
+outer:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %inner.done ]
+  %i.more = icmp ult i64 %i, %written
+  br i1 %i.more, label %one, label %go
+one:
+  %i.first = mul i64 %i, 3
+  %i.row = getelementptr i64, ptr %rows, i64 %i.first
+  %i.start = call i64 @start_of(ptr %i.row)
+  %i.span = call i64 @word(ptr %i.row, i64 2)
+  %i.end = add i64 %i.start, %i.span
+  %i.next = add i64 %i, 1
+  br label %inner
+inner:
+  %j = phi i64 [ %i.next, %one ], [ %j.next, %apart ]
+  %j.more = icmp ult i64 %j, %count
+  br i1 %j.more, label %other, label %inner.done
+other:
+  %j.first = mul i64 %j, 3
+  %j.row = getelementptr i64, ptr %rows, i64 %j.first
+  %j.start = call i64 @start_of(ptr %j.row)
+  %j.span = call i64 @word(ptr %j.row, i64 2)
+  %j.end = add i64 %j.start, %j.span
+  %j.next = add i64 %j, 1
+  %before = icmp ult i64 %i.start, %j.end
+  %after = icmp ult i64 %j.start, %i.end
+  %meet = and i1 %before, %after
+  ; A tensor without elements meets nothing.
+  %i.some = icmp ne i64 %i.span, 0
+  %j.some = icmp ne i64 %j.span, 0
+  %some = and i1 %i.some, %j.some
+  %bad = and i1 %meet, %some
+  br i1 %bad, label %miss, label %apart
+apart:
+  br label %inner
+inner.done:
+  br label %outer
 {NEXT}
 }}
 """
