@@ -313,23 +313,41 @@ def _forward_level() -> Iterator[int]:
         torch._C._exit_dual_level(level=level)
 
 
+def _stir() -> None:
+    """Fill freed memory with ones: what an object leaves uninitialised then looks like no field."""
+    held = [_libc.malloc(size) for size in range(64, 512, 16) for _ in range(16)]
+    for address, size in zip(held, (s for s in range(64, 512, 16) for _ in range(16)), strict=True):
+        ctypes.memset(address, 0xFF, size)
+    for address in held:
+        _libc.free(address)
+
+
 def _forward_grad_offset(autograd: int) -> int:
+    """A shared pointer: null without a tangent, else an object and, before it, its counts."""
     words = 16
-    plain = torch.zeros(3)
-    view = plain.view(3)
-    leaf = torch.zeros(3, requires_grad=True)
+    _stir()
+    plain = [torch.zeros(3).view(3) for _ in range(8)]
+    plain += [torch.zeros(3, requires_grad=True) for _ in range(8)]
     with _forward_level() as level:
-        dual = torch._VF._make_dual(torch.zeros(3), torch.ones(3), level=level)
-        metas = [_words(one._cdata, _IMPL_WORDS)[autograd // 8] for one in (view, leaf, dual)]
-        if not all(metas):
-            raise NotFound("autograd fields of a view, a leaf and a dual tensor")
-        first, second, third = (_words(meta, words) for meta in metas)
-    both = [a or b for a, b in zip(first, second, strict=True)]
-    return _changed_word(both, third, "the forward-mode tangent")
+        duals = [torch._VF._make_dual(torch.zeros(3), torch.ones(3), level=level) for _ in range(8)]
+        without, having = (
+            [_words(_words(one._cdata + autograd, 1)[0], words) for one in tensors]
+            for tensors in (plain, duals)
+        )
+    return _only(
+        (
+            8 * place
+            for place in range(words - 1)
+            if not any(meta[place] or meta[place + 1] for meta in without)
+            and all(meta[place] - meta[place + 1] == 16 for meta in having)
+        ),
+        "the forward-mode tangent",
+    )
 
 
 def _requires_grad_offset(autograd: int) -> int:
-    leaves = [torch.zeros(3, requires_grad=True), torch.nn.Parameter(torch.zeros(2, 2))]
+    leaves = [torch.zeros(3, requires_grad=True) for _ in range(4)]
+    leaves += [torch.nn.Parameter(torch.zeros(2, 2)) for _ in range(4)]
     metas = [_words(leaf._cdata, _IMPL_WORDS)[autograd // 8] for leaf in leaves]
     on = [_bytes(meta, 136) for meta in metas]
     for leaf in leaves:
@@ -344,13 +362,21 @@ def _requires_grad_offset(autograd: int) -> int:
 
 
 def _storage_offsets() -> tuple[int, int]:
-    sample = torch.empty(11, 13)
-    storage = sample.untyped_storage()
-    data = _word_offset([storage._cdata], [storage.data_ptr()], 4, "a storage's data pointer")
-    plain = _bytes(storage._cdata, 64)
-    lazy = torch._lazy_clone(sample)  # both storages are copied on write from now on
-    checked = _bytes(lazy.untyped_storage()._cdata, 64)
-    flags = (place for place in range(data + 24, 64) if plain[place] == 0 and checked[place] == 1)
+    _stir()
+    samples = [torch.empty(11, 13) for _ in range(8)]
+    storages = [one.untyped_storage() for one in samples]
+    addresses = [one._cdata for one in storages]
+    pointers = [one.data_ptr() for one in storages]
+    data = _word_offset(addresses, pointers, 4, "a storage's data pointer")
+    size = _word_offset(addresses, [one.nbytes() for one in storages], 8, "a storage's size")
+    plain = [_bytes(address + size + 8, 8) for address in addresses]
+    lazy = [torch._lazy_clone(one) for one in samples]  # both are copied on write from now on
+    checked = [_bytes(one.untyped_storage()._cdata + size + 8, 8) for one in lazy]
+    flags = (
+        size + 8 + place
+        for place in range(8)
+        if all(one[place] == 0 for one in plain) and all(one[place] == 1 for one in checked)
+    )
     return data, _only(flags, "the flag of a storage that must be asked")
 
 
@@ -408,15 +434,15 @@ def _dtype_offset(samples: list[torch.Tensor]) -> int:
 
 
 def _device_offset() -> int:
-    plain = torch.zeros(3)
-    here = _bytes(plain._cdata, 8 * _IMPL_WORDS)
-    meta = torch.zeros(3, device="meta")
-    there = _bytes(meta._cdata, 8 * _IMPL_WORDS)
-    code = _ask_device(meta)
+    plain = [torch.zeros(3) for _ in range(8)]
+    meta = [torch.zeros(3, device="meta") for _ in range(8)]
+    here, there = ([_bytes(t._cdata, 8 * _IMPL_WORDS) for t in some] for some in (plain, meta))
+    far = bytes([_ask_device(meta[0]), 255])
     fits = (
         place
         for place in range(8 * _IMPL_WORDS - 2)
-        if here[place : place + 2] == b"\x00\xff" and there[place : place + 2] == bytes([code, 255])
+        if all(raw[place : place + 2] == b"\x00\xff" for raw in here)
+        and all(raw[place : place + 2] == far for raw in there)
     )
     return _only(fits, "the device")
 
@@ -644,6 +670,23 @@ def thread_layout() -> ThreadLayout:
     return layout
 
 
+def thread_layout_holds_here() -> bool:
+    """Whether the calling thread's state lies where the layout, found in other threads, says."""
+    layout = thread_layout()
+    try:
+        return layout is not None and _read_thread(layout) == ambient()[:4]
+    except NotFound:
+        return False
+
+
+def _read_thread(layout: ThreadLayout) -> tuple[bool, bool, int, int]:
+    state = _function(AUTOGRAD_STATE, ctypes.c_void_p)()
+    flags = _bytes(state + layout.flags, 1)[0]
+    included, excluded = _words(state + layout.keys, 2)
+    grad, inference = flags & layout.grad_flag, flags & layout.inference_flag
+    return bool(grad), bool(inference), included, excluded
+
+
 def _verify_thread(layout: ThreadLayout) -> None:
     settings: tuple[Callable[[], Any], ...] = (
         torch.enable_grad,
@@ -653,16 +696,9 @@ def _verify_thread(layout: ThreadLayout) -> None:
     )
     for enter in settings:
         with enter():
-            state = _function(AUTOGRAD_STATE, ctypes.c_void_p)()
-            flags = _bytes(state + layout.flags, 1)[0]
-            truth = ambient()
-            read = (
-                bool(flags & layout.grad_flag),
-                bool(flags & layout.inference_flag),
-                *_words(state + layout.keys, 2),
-            )
-            if read != truth[:4]:
-                raise NotFound(f"thread state reads {read}, not {truth[:4]}")
+            truth, read = ambient()[:4], _read_thread(layout)
+            if read != truth:
+                raise NotFound(f"thread state reads {read}, not {truth}")
 
 
 # ----------------------------------------------------------------------------------- CPython
@@ -1146,6 +1182,12 @@ def op_schema(overload: Any) -> tuple[str, str, tuple[Parameter, ...], tuple[str
     return schema.name, schema.overload_name, parameters, results
 
 
+def op_writes(overload: Any) -> bool | None:
+    """Whether an op writes to one of its arguments; None for what is no op."""
+    schema = getattr(overload, "_schema", None)
+    return None if schema is None else bool(schema.is_mutable)
+
+
 @functools.cache
 def dtype_code(dtype: torch.dtype) -> int | None:
     """The number of a dtype in torch's C interface."""
@@ -1190,3 +1232,9 @@ def dispatcher_version() -> int | None:
 # What `torch.no_grad` and its like call in the end; and what module calls ask while jit traces.
 set_grad_mode: Any = torch._C._set_grad_enabled
 tracing_state: Any = torch._C._get_tracing_state
+
+
+# ------------------------------------------------------------------------------------ front end
+
+# What `nn.Module.__init__` calls first; it counts uses of a feature and answers None.
+log_api_usage_once: Any = torch._C._log_api_usage_once

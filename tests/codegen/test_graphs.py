@@ -317,3 +317,47 @@ def test_equal_kernels_are_written_once() -> None:
     program = agree(t, outs[-1])
     generated = [note.name for note in program.kernels if note.kind == "generated"]
     assert len(generated) == 3 and len(set(generated)) == 1
+
+
+@pytest.mark.parametrize("sizes", [(64, 32), (40, 24), (7, 16), (33, 17), (8, 8), (100, 200)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.float64, torch.int16])
+def test_transposed_operands(sizes: tuple[int, int], dtype: torch.dtype) -> None:
+    t = Trace()
+    x = t.input((100 * R(*sizes)).to(dtype))
+    y = t.input((100 * R(sizes[1], sizes[0])).to(dtype))
+    across = t(aten.t.default, x)
+    agree(
+        t,
+        t(aten.add.Tensor, across, y),
+        t(aten.clone.default, across, memory_format=torch.contiguous_format),
+    )
+
+
+def test_transposed_heads() -> None:
+    t = Trace()
+    x = t.input(R(2, 16, 4, 24))
+    outs = []
+    for order in ([0, 2, 1, 3], [0, 2, 3, 1], [3, 2, 1, 0], [1, 3, 0, 2]):
+        y = t(aten.permute.default, x, order)
+        outs.append(t(aten.clone.default, y, memory_format=torch.contiguous_format))
+    agree(t, *outs)
+
+
+def test_long_chains_need_no_deep_recursion() -> None:
+    t = Trace()
+    x = t.input(R(100))
+    for place in range(600):
+        x = t(aten.mul.Tensor, t(aten.add.Tensor, x, 0.001 * (place % 7)), 0.999)
+    agree(t, x, tolerance=1e-3)
+
+
+def test_complex_numbers_are_moved_and_called() -> None:
+    t = Trace()
+    x = t.input(torch.randn(10, 20, dtype=torch.complex64))
+    across = t(aten.t.default, x)
+    agree(
+        t,
+        t(aten.mul.Tensor, across, 2.0),
+        t(aten.clone.default, across, memory_format=torch.contiguous_format),
+        t(aten.cat.default, [x, x], 0),
+    )

@@ -73,6 +73,7 @@ Inputs = Callable[[], dict[str, torch.Tensor]]
 # Name: configuration, its settings, model, inputs.
 MODELS: Mapping[str, tuple[str, dict[str, Any], str, Inputs]] = {
     "bert": ("BertConfig", TEXT, "BertModel", tokens),
+    "bert-plain": ("BertConfig", TEXT, "BertModel", plain_tokens),
     "bert-classifier": ("BertConfig", TEXT, "BertForSequenceClassification", tokens),
     "gpt2": ("GPT2Config", GPT2, "GPT2LMHeadModel", tokens),
     "gpt2-plain": ("GPT2Config", GPT2, "GPT2Model", plain_tokens),

@@ -205,3 +205,18 @@ def test_an_exception_leaves_a_generator() -> None:
     for _ in range(2):
         with pytest.raises(KeyError, match="gone"):
             compiled(x())
+
+
+def test_stop_iteration_leaves_the_function() -> None:
+    def parts() -> Any:
+        return 5
+        yield
+
+    def f(a: Any) -> Any:
+        b = a + 1
+        next(parts())
+        return b
+
+    with pytest.raises(StopIteration) as caught:
+        compile_eager(f)(x())
+    assert caught.value.value == 5

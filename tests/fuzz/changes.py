@@ -23,12 +23,13 @@ Undo = Callable[[], None]
 
 @dataclass(frozen=True)
 class Change:
-    """`make` answers another value for the place; or `act` changes the value itself and answers how
-    to undo it."""
+    """`make` answers another value for the place, `from_root` one that stands elsewhere; or `act`
+    changes the value itself and answers how to undo it."""
 
     name: str
     make: Callable[[Any], Any] | None = None
     act: Callable[[Any], Undo] | None = None
+    from_root: Callable[[Any], Any] | None = None  # the new value, found elsewhere in the world
 
     def apply(self, root: Any, path: Path) -> Undo | None:
         """Make the change; None where it cannot be made."""
@@ -36,15 +37,21 @@ class Change:
         old = last.read(owner)
         if self.act is not None:
             return self.act(old)
-        if last.write is None or self.make is None:
+        if last.write is None:
             return None
-        new, write = self.make(old), last.write
+        new, write = self._made(root, old), last.write
         if new is MISSING and last.key is BY_PLACE:
             return None
         write(owner, new)
         if new is MISSING and isinstance(owner, list | collections.deque):
             return lambda: owner.insert(last.key, old)
         return lambda: write(owner, old)
+
+    def _made(self, root: Any, old: Any) -> Any:
+        if self.from_root is not None:
+            return self.from_root(root)
+        assert self.make is not None
+        return self.make(old)
 
 
 class Sub(torch.Tensor):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tests.fuzz.changes import AMBIENT, changes_of
+from tests.fuzz.changes import AMBIENT, Change, changes_of
 from tests.fuzz.places import Path, Step, places, read
 from tests.programs.ambient import Ambient
 from tests.programs.case import Case, World
@@ -95,13 +96,15 @@ def findings(case: Case, make_subject: Callable[[], Subject]) -> Iterator[Findin
     start = Ambient.now()
     try:
         yield from _findings_of_ambient(case, make_subject)
-        for place in _all_places(case):
-            yield from _findings_at(case, make_subject, place)
+        everywhere = all_places(case)
+        for place in everywhere:
+            yield from _findings_at(case, make_subject, place, everywhere)
     finally:
         start.put_back()
 
 
-def _all_places(case: Case) -> list[Path]:
+def all_places(case: Case) -> list[Path]:
+    """Every place below the function and the arguments of a case."""
     world = case.world()
     root = {"function": world.program.function, "args": list(world.program.calls[0].args)}
     seen: set[int] = set()
@@ -114,25 +117,46 @@ def _all_places(case: Case) -> list[Path]:
     return found
 
 
-def _findings_at(case: Case, make_subject: Callable[[], Subject], path: Path) -> Iterator[Finding]:
-    text = "".join(step.name for step in path)
+def _text(path: Path) -> str:
+    return "".join(step.name for step in path)
+
+
+def _findings_at(
+    case: Case, make_subject: Callable[[], Subject], path: Path, everywhere: list[Path]
+) -> Iterator[Finding]:
     pair = Pair(case, make_subject())
     roots = pair.roots()
     if first := pair.differences():
-        yield Finding(str(case), text, "nothing", "at the first call", tuple(first))
+        yield Finding(str(case), _text(path), "nothing", "at the first call", tuple(first))
         pair.close()
         return
-    for change in changes_of(read(roots[0], path)):
+    for change in [*changes_of(read(roots[0], path)), *aliases(roots[0], path, everywhere)]:
         undone = [change.apply(root, path) for root in roots]
         if None in undone:
             continue
         if found := pair.differences():
-            yield Finding(str(case), text, change.name, "after it", tuple(found))
+            yield Finding(str(case), _text(path), change.name, "after it", tuple(found))
         for undo in undone:
             undo()
         if found := pair.differences():
-            yield Finding(str(case), text, change.name, "when it is undone", tuple(found))
+            yield Finding(str(case), _text(path), change.name, "when it is undone", tuple(found))
     pair.close()
+
+
+ALIASED = (torch.Tensor, list, dict)
+
+
+def aliases(root: Any, path: Path, everywhere: list[Path]) -> Iterator[Change]:
+    """Let a place hold the very object of another place of the same kind."""
+    value = read(root, path)
+    if not isinstance(value, ALIASED):
+        return
+    others = (other for other in everywhere if other != path and len(other) > 1)
+    alike = (other for other in others if type(read(root, other)) is type(value))
+    for other in itertools.islice(alike, 3):
+        yield Change(
+            f"the same object as{_text(other)}", from_root=lambda root, o=other: read(root, o)
+        )
 
 
 def _findings_of_ambient(case: Case, make_subject: Callable[[], Subject]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import copy
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,25 +76,47 @@ def check_inference(pair: Pair, inputs: tuple[Tensor, ...], **keywords: Any) -> 
 
 def check_gradients(pair: Pair, inputs: Tensor, labels: Tensor) -> None:
     """Loss, gradients of every parameter, buffers and the generator's state, after one backward."""
-    sides = (
-        (pair.compiled, pair.ours, (inputs, labels)),
-        (pair.eager, pair.eager, (inputs, labels)),
-        (pair.exact, pair.exact, doubled((inputs, labels))),
-    )
-    losses, gradients, states = [], [], []
-    for forward, model, given in sides:
-        torch.manual_seed(7)
-        model.zero_grad()
-        loss = forward(*given)
-        loss.backward()
-        losses.append({"loss": loss})
-        gradients.append(gradients_of(model))
-        states.append(torch.get_rng_state())
-    assert torch.equal(states[0], states[1]), "windfall drew other random numbers than eager"
-    assert gradients[0].keys() == gradients[1].keys(), "other parameters have a gradient"
-    assert_values_agree(*losses)
-    assert_values_agree(*gradients)
+    given = (inputs, labels)
+    ours = backward(pair.compiled, pair.ours, given)
+    eager = backward(pair.eager, pair.eager, given)
+    exact = backward(pair.exact, pair.exact, doubled(given))
+    assert torch.equal(ours.generator, eager.generator), "other random numbers than eager's"
+    assert ours.values.keys() == eager.values.keys(), "other parameters have a gradient"
+
+    def others() -> Iterator[dict[str, Tensor]]:
+        for seed in range(6):
+            moved = moved_by_a_bit(pair.eager, seed)
+            yield backward(moved, moved, given).values
+
+    assert_values_agree(ours.values, eager.values, exact.values, others)
     check_buffers(pair.ours, pair.eager)
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The loss and every gradient, and where the generator stood then."""
+
+    values: dict[str, Tensor]
+    generator: Tensor
+
+
+def backward(forward: Callable[..., Any], model: nn.Module, given: tuple[Any, ...]) -> Backward:
+    torch.manual_seed(7)
+    model.zero_grad()
+    loss = forward(*given)
+    loss.backward()
+    return Backward({"loss": loss.detach(), **gradients_of(model)}, torch.get_rng_state())
+
+
+def moved_by_a_bit(model: nn.Module, seed: int) -> nn.Module:
+    """A copy, each of whose weights is the next number above or below."""
+    copied = copy.deepcopy(model)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            towards = parameter + torch.randn_like(parameter)
+            parameter.copy_(torch.nextafter(parameter, towards))
+    return copied
 
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:

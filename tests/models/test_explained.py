@@ -32,10 +32,22 @@ def assert_whole(facts: dict[str, Any]) -> None:
 def test_inference_is_one_native_graph(name: str) -> None:
     recipe = recipe_of(name)
     with torch.no_grad():
-        facts = explained(recipe.model(), *recipe.inputs(1)).to_dict()
-    assert_whole(facts)
-    called = [kernel["text"] for kernel in facts["kernels"] if kernel["kind"] == "python call"]
+        report = explained(recipe.model(), *recipe.inputs(1))
+    assert_whole(report.to_dict())
+    called = [kernel.text for kernel in report.kernels() if kernel.kind == "python call"]
     assert called == [], "ops without a native entry"
+    assert [program.native for program in programs(report)] == [True]
+
+
+def programs(report: Any) -> list[Any]:
+    return [event.record for event in report.events if event.kind == "build" and event.record]
+
+
+def test_a_model_that_answers_a_tensor_is_one_native_call() -> None:
+    """Guards, kernels and the result's wrapping; transformers' results are built in Python."""
+    recipe = recipe_of("tiny resnet")
+    with torch.no_grad():
+        facts = explained(recipe.model(), *recipe.inputs(1)).to_dict()
     assert [entry["native"] for entry in facts["entries"]] == [True]
 
 
@@ -62,9 +74,8 @@ def test_every_weight_is_an_input_of_the_graph(name: str) -> None:
         assert tuple(parameter.shape) in given, f"{path} is not read from the model"
     kept = [
         buffer.constant
-        for event in report.events
-        if event.kind == "build" and event.record is not None
-        for buffer in event.record.buffers
+        for program in programs(report)
+        for buffer in program.buffers
         if buffer.constant is not None
     ]
     weights = {parameter.data_ptr() for parameter in model.parameters()}
@@ -93,7 +104,7 @@ def test_no_weight_is_copied_in_a_call(make: Callable[[], Any]) -> None:
     assert largest > LARGE
     with torch.no_grad():
         report = explained(model, *inputs)
-        arenas = [e.record.arena_bytes for e in report.events if e.kind == "build" and e.record]
+        arenas = [program.arena_bytes for program in programs(report)]
         assert max(arenas) < largest / 4, arenas
         compiled = windfall.compile(model, options={"strict": True})
         for _ in range(3):

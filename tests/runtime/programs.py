@@ -4,7 +4,7 @@ would make, small enough to be read."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -114,11 +114,6 @@ def add_one_segment(example: torch.Tensor, *, is_direct: bool = True) -> Segment
     direct = Direct((0,), "leaf") if is_direct else None
     guards = [ambient_guard(), tensor_guard(slot, example)]
     return segment(guards, [(slot, example)], direct=direct)
-
-
-def called(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """The results of two calls: the first one fills caches, the second finds them."""
-    return [function(*arguments), function(*arguments)]
 
 
 def program(

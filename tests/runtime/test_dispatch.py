@@ -86,7 +86,6 @@ def test_entries_may_be_replaced_also_during_a_call(native: bool) -> None:
     def compile_missing(x: int) -> str:
         calls.append(x)
         runtime.replace_entries(call, [entry_for(x, f"'entry for {x}'")])
-        gc.collect()
         return "compiled"
 
     call: Callable[..., Any] = runtime.dispatcher([], compile_missing, native=native)

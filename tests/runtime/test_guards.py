@@ -470,6 +470,18 @@ def test_one_entry_serves_many_instances(native: bool) -> None:
 
 
 @MODES
+def test_a_miss_half_way_leaves_nothing_behind(native: bool) -> None:
+    call = check_of(
+        guard(Item(X, "first"), Equals(1)), guard(Item(X, "second"), Equals(2)), native=native
+    )
+    good = {"first": 1, "second": 2}
+    for bad in ({"first": 5}, {"second": 2}, {"first": 5, "third": 2}, {}, [1, 2]):
+        assert call(good)
+        assert not call(bad)
+        assert call(good), bad
+
+
+@MODES
 def test_parameters_of_a_module(native: bool) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
     weights = [
@@ -564,6 +576,47 @@ def test_a_check_in_python_runs_after_the_native_tier_and_may_change_nothing() -
     assert not call([NAN, torch.device("meta"), 3])
     assert not call([0.0, torch.device("cpu"), 3])
     assert not call([NAN])
+
+
+def test_the_common_kinds_need_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(guards: Sequence[Guard], names: Sequence[str]) -> Callable[..., bool]:
+        raise AssertionError(f"left to Python: {[str(one) for one in guards]}")
+
+    monkeypatch.setattr("windfall.runtime.guards.python_check", refuse)
+    module = torch.nn.Linear(2, 2)
+    weight = Item(Item(DictOf(X), "_parameters"), "weight")
+    native = [
+        ambient_guard(),
+        tensor_guard(weight, module.weight),
+        tensor_guard(Item(X, 3), torch.zeros(1, 2, 3, 4, 5, 6, 7)),
+        guard(X, TypeIs(torch.nn.Linear)),
+        guard(X, IdentityIs(module)),
+        guard(DictOf(X), HasKey("bias", False)),
+        guard(DictOf(X), KeysAre(("training",))),
+        guard(Item(X, 0), LengthIs(2)),
+        guard(Item(X, 0), TypeIs(list)),
+        guard(X, SameObjects((Y,), False)),
+        guard(TypeOf(X), Resolves("forward", torch.nn.Linear.forward)),
+        guard(Attribute(Y, "__code__"), IdentityIs(make_function.__code__)),
+        guard(CellContents(Item(Attribute(Y, "__closure__"), 0)), Equals(1)),
+        guard(Overlap((weight,), (Item(X, 3),)), Equals(False)),
+        *(
+            guard(X, Equals(value))
+            for value in (None, True, 7, LONG, 2.5, -0.0, "text", (1, (2.0, "a")), torch.float32)
+        ),
+    ]
+    runtime.compile_check(native, 2)
+    with pytest.raises(AssertionError, match="left to Python"):
+        runtime.compile_check([guard(X, Equals(b"bytes"))], 1)
+
+
+def test_a_class_that_another_check_looks_at_is_still_checked() -> None:
+    # This attribute has no native walk: then neither check may be left out.
+    hidden = Attribute(X, "args")
+    call = check_of(guard(hidden, TypeIs(tuple)), guard(hidden, LengthIs(1)))
+    assert call(ValueError(1)) and not call(ValueError()) and not call(3)
+    call = check_of(guard(X, TypeIs(tuple)), guard(X, LengthIs(1)))
+    assert call((1,)) and not call([1]) and not call((1, 2))
 
 
 def test_an_interrupt_during_the_python_tier_is_not_swallowed(

@@ -11,6 +11,7 @@ has one element type and a number of lanes, 1 standing for a plain scalar.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -107,6 +108,14 @@ class Block:
     lines: list[str] = field(default_factory=list)
 
 
+# Rounds of `Code.transpose`: lanes for the first and the second of a pair, and how far it is apart.
+_TRANSPOSE = (
+    ((0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15), 1),
+    ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15), 2),
+    ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15), 4),
+)
+
+
 class Declarations:
     """The external functions that a module mentions, each declared once."""
 
@@ -170,7 +179,8 @@ class Code:
     def put(self, block: Block) -> None:
         """Write a finished block here."""
         self.blocks[self.at].lines.extend(block.lines)
-        self.blocks[self.at].label = block.label
+        if block.label:
+            self.blocks[self.at].label = block.label
 
     # ------------------------------------------------------------------------------ operands
 
@@ -306,6 +316,25 @@ class Code:
                 for a, b in zip(parts[::2], parts[1::2], strict=True)
             ]
         return parts[0]
+
+    def shuffle(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+        """Chosen lanes of two vectors, those of the second counted after those of the first."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        text = f"shufflevector {left}, {right}, <{len(lanes)} x i32> <{mask}>"
+        return self.write(text, left.type, len(lanes))
+
+    def transpose(self, rows: list[Value]) -> list[Value]:
+        """Eight vectors of eight lanes, rows made columns: three rounds that x86 has instructions
+        for."""
+        for low, high, distance in _TRANSPOSE:
+            made: dict[int, Value] = {}
+            for place in range(8):
+                if not place & distance:
+                    pair = rows[place], rows[place | distance]
+                    made[place] = self.shuffle(*pair, low)
+                    made[place | distance] = self.shuffle(*pair, high)
+            rows = [made[place] for place in range(8)]
+        return rows
 
     def reverse(self, value: Value) -> Value:
         """The lanes in opposite order."""

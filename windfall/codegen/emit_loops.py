@@ -215,6 +215,9 @@ class KernelText(ValueText):
     # ---------------------------------------------------------------------------------- loops
 
     def _loop(self, loop: Loop) -> None:
+        if loop.unrolled:
+            self._unrolled(loop)
+            return
         folds = list(_folds_over(loop))
         start: Accumulators = {
             node: self._start(node, self._fold_lanes(node, loop)) for node in folds
@@ -230,6 +233,16 @@ class KernelText(ValueText):
                 self.folded_at[node] = len(self.scopes) - 1
             else:
                 self.accumulators[node] = self._combined(node, before, results[node])
+
+    def _unrolled(self, loop: Loop) -> None:
+        assert isinstance(loop.axis.extent, int)
+        for index in range(loop.axis.extent):
+            self.code.push()
+            self.scopes.append(Scope(loop.axis.atom, Value(str(index), "i64"), unrolled=index))
+            for statement in loop.body:
+                self.statement(statement)
+            self.scopes.pop()
+            self.code.put(self.code.pop())
 
     def _fold_lanes(self, node: Scalar, loop: Loop) -> int:
         """Accumulators have the lanes of the vector loop that they are in, or that is in them."""

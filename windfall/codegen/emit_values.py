@@ -25,6 +25,7 @@ from windfall.ir.symint import (
     Size,
     coefficient_of,
     known_at_least,
+    substitute,
     symbols_of,
 )
 
@@ -36,7 +37,9 @@ class Scope:
     atom: Atom | None
     index: Value
     lanes: int = 1
+    unrolled: int | None = None  # which iteration this is, of a loop that is written out
     values: dict[object, Value] = field(default_factory=dict)
+    tiles: dict[object, list[Value]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,18 @@ class ValueText:
     def inside_level(self, level: int) -> Iterator[None]:
         """Write into the block of an open loop further out."""
         before, hidden = self.code.at, self.scopes[level + 1 :]
-        tail, active = self.tail, self.code.active
+        tail, active, condition = self.tail, self.code.active, self.condition
         self.code.at = level
         del self.scopes[level + 1 :]
         if self.lane_scope() is None:
-            self.tail = self.code.active = None
+            self.tail = None
+        if hidden:  # what goes further out loads nothing under the condition, which stays here
+            self.condition = None
+            self.code.active = self.tail
         yield
         self.scopes.extend(hidden)
         self.code.at = before
-        self.tail, self.code.active = tail, active
+        self.tail, self.code.active, self.condition = tail, active, condition
 
     # --------------------------------------------------------------------------------- values
 
@@ -229,7 +235,8 @@ class ValueText:
             raw = self._load_vector(buffer, offset, stored, scope.lanes)
         else:
             assert scope is not None
-            raw = self._gather(buffer, offset, stored, scope)
+            tile = self._tile(buffer, offset, stored, scope, step)
+            raw = tile or self._gather(buffer, offset, stored, scope)
         return operators.from_memory(self.code, raw, node.dtype)
 
     def _step(self, offset: Size, scope: Scope) -> int | None:
@@ -266,6 +273,30 @@ class ValueText:
             return None
         masks = [self.code.splat(mask, lanes) for mask in masks]
         return masks[0] if len(masks) == 1 else self.code.binary("and", *masks)
+
+    def _tile(
+        self, buffer: str, offset: Size, type: str, scope: Scope, step: int | None
+    ) -> Value | None:
+        """A strided load whose neighbours in memory the other iterations of an unrolled loop load:
+        all of them at once, as a square block that is transposed."""
+        inner = self.scopes[-1]
+        if inner.unrolled is None or inner.atom is None or step is None or BITS[type] != 32:
+            return None
+        masked = self.tail is not None or self.condition is not None
+        if masked or scope.lanes != 8 or coefficient_of(offset, inner.atom) != 1:
+            return None
+        first = substitute(offset, {inner.atom: 0})
+        key = (buffer, first)
+        found = scope.tiles.get(key)
+        if found is None:
+            with self.inside_level(self.scopes.index(scope)):
+                rows = []
+                for lane in range(8):
+                    address = self.address(buffer, first + step * lane)
+                    text = f"load <8 x {type}>, ptr {address.text}, align {align_of(type)}"
+                    rows.append(self.code.write(text, type, 8))
+                found = scope.tiles[key] = self.code.transpose(rows)
+        return found[inner.unrolled]
 
     def _gather(self, buffer: str, offset: Size, type: str, scope: Scope) -> Value:
         mask = self._allowed(scope.lanes)

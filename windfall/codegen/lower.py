@@ -39,7 +39,7 @@ from windfall.ir.loop import (
     axis,
     walk,
 )
-from windfall.ir.node import info, tensor_type
+from windfall.ir.node import ValueType, info, tensor_type
 from windfall.ir.symint import (
     Expression,
     Size,
@@ -53,7 +53,8 @@ from windfall.ops.registry import Op, lookup
 LARGE = 120  # scalar nodes in one expression, above which it is stored
 MANY_BUFFERS = 12  # different buffers read by one expression, likewise
 CHEAP = 8  # cost up to which a value that is read several times is computed again
-DEAR = 15  # cost from which a value is not computed again for each reader of a broadcast
+DEAR = 6  # cost from which a value is not computed again for each element of a broadcast
+BROADCAST = 4  # how many times more elements than it has make a reader of it a broadcast
 
 
 class LoopBuilder:
@@ -494,9 +495,8 @@ class _Walk:
         if reads > 1 and _feeds_call(node):
             return True  # it is stored for the call anyway: once, as it is, not as views of it
         cost = cost_of(nodes)
-        if cost <= CHEAP:
-            return False
-        return reads > 1 or (cost >= DEAR and _wider(widest, value.type.elements))
+        broadcast = _wider(widest, value.type.elements * BROADCAST)
+        return (cost > CHEAP and reads > 1) or (cost >= DEAR and broadcast)
 
     def _result(self, node: torch.fx.Node | None) -> View | None:
         if node is None:
@@ -552,10 +552,16 @@ def _reads(node: torch.fx.Node) -> tuple[int, Size]:
             count += more
         else:
             count += 1
-            type = info(user).type if user.op == "call_function" else None
-            wide = type.elements if isinstance(type, TensorType) else 0
+            wide = _most_elements(info(user).type) if user.op == "call_function" else 0
         widest = max(widest, wide) if isinstance(wide, int) else widest
     return count, widest
+
+
+def _most_elements(type: ValueType) -> Size:
+    if isinstance(type, TensorType):
+        return type.elements
+    sizes = [_most_elements(each) for each in type] if isinstance(type, tuple) else []
+    return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
 def _feeds_call(node: torch.fx.Node) -> bool:

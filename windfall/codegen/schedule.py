@@ -294,7 +294,11 @@ class _Tidy:
 def _inner_nodes(nest: Nest) -> list[Scalar]:
     """What a nest computes for each `v`."""
     roots = [s.value.arguments[0] if isinstance(s, Fold) else s.value for s in nest.statements]
-    return [n for n in walk(*roots) if n.op != "reduce" and nest.inner.atom in n.free]
+    return [
+        node
+        for node in walk(*roots, into_reductions=False)
+        if node.op != "reduce" and nest.inner.atom in node.free
+    ]
 
 
 def _live(items: list[Kernel | Call], loops: Loops) -> set[str]:

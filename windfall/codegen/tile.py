@@ -42,6 +42,7 @@ from windfall.ir.symint import (
     symbols_of,
 )
 
+SQUARE = 8  # rows and columns of the blocks in which transposed operands are read
 BLOCK = 64  # additions in a row before a partial sum is set aside: keeps rounding errors small
 
 
@@ -83,7 +84,9 @@ class _Tiling:
         self._parts_place = _linear(self.parts, {})
         self.lane = self._outer_lane()
         pointwise = all(nest.inner.extent == 1 for nest in self.nests)
-        self.row_wise = not pointwise and self._contiguous_inner() >= self._contiguous_outer()
+        self.row_wise = not pointwise and (
+            self.outer.extent == 1 or self._contiguous_inner() >= self._contiguous_outer()
+        )
 
     def work(self) -> int:
         """How much there is to do, in rough units of one element of a cheap operation."""
@@ -92,7 +95,11 @@ class _Tiling:
             roots = [
                 s.value.arguments[0] if isinstance(s, Fold) else s.value for s in nest.statements
             ]
-            inner = [n for n in walk(*roots) if nest.inner.extent == 1 or nest.inner.atom in n.free]
+            inner = [
+                n
+                for n in walk(*roots, into_reductions=False)
+                if nest.inner.extent == 1 or nest.inner.atom in n.free
+            ]
             extent = nest.inner.extent
             total += (extent if isinstance(extent, int) else 1024) * max(cost_of(inner), 1)
         rows = self.outer.extent
@@ -123,14 +130,41 @@ class _Tiling:
         elif others:
             count = others[0]
         lanes = self._lanes(lane.extent, self._widest_cost())
+        square = self._square(count, lane)
+        if square is not None:
+            count, inner = square
+            lanes = SQUARE
         self._widen_scratch(lanes)
         body: list[Statement] = []
         for nest in self.nests:
             body.extend(self._inner_loops(nest))
+        if square is not None:
+            body = [Loop(inner, tuple(body), unrolled=True)]
         whole = Loop(lane, tuple(body), lanes, parallel=count.extent == 1)
         if count.extent == 1:
             return tuple(self._zero(count.atom, [whole]))
         return (Loop(count, (whole,), parallel=True),)
+
+    def _square(self, count: Axis, lane: Axis) -> tuple[Axis, Axis] | None:
+        """Where something is read across the vector and along the loop around it (a transposed
+        operand): that loop in blocks, to be read as squares. The outer index is renamed."""
+        extents = (count.extent, lane.extent)
+        if not all(isinstance(each, int) and each >= SQUARE for each in extents):
+            return None
+        if any(nest.inner.extent != 1 for nest in self.nests):
+            return None
+        block = _trailing(count, self._sizes())
+        if not isinstance(block, int) or block % SQUARE:
+            return None
+        for offset in (o for nest in self.nests for o in _offsets(nest.statements)):
+            across = coefficient_of(offset, lane.atom)
+            if across not in (0, 1, None) and _growth_within(offset, count, block) == 1:
+                break
+        else:
+            return None
+        whole, inner = axis("q", count.extent // SQUARE), axis("m", SQUARE)
+        self._substitute_outer({count.atom: whole.symbol * SQUARE + inner.symbol})
+        return whole, inner
 
     def _widen_scratch(self, lanes: int) -> None:
         """Each lane has a row of scratch of its own: the lanes of an element stand side by side."""
@@ -352,14 +386,16 @@ def _along(coefficient: int | None) -> int:
 
 def _offsets(statements: Sequence[Store | Fold]) -> Iterator[Size]:
     roots = [s.value.arguments[0] if isinstance(s, Fold) else s.value for s in statements]
-    for node in walk(*roots):
+    for node in walk(*roots, into_reductions=False):
         if node.op == "load":
             yield node.attribute[1]
 
 
 def _cost(statements: Sequence[Store | Fold], inner: Atom | None) -> int:
     roots = [s.value.arguments[0] if isinstance(s, Fold) else s.value for s in statements]
-    return cost_of(n for n in walk(*roots) if inner is None or inner in n.free)
+    return cost_of(
+        n for n in walk(*roots, into_reductions=False) if inner is None or inner in n.free
+    )
 
 
 def _folds(statements: Sequence[Store | Fold]) -> int:
@@ -376,6 +412,24 @@ def _sums(statements: Sequence[Store | Fold]) -> bool:
 
 
 # ----------------------------------------------------------------------------------- indices
+
+
+def _trailing(count: Axis, sizes: Sequence[Size]) -> Size:
+    """How far the last digit of an index reaches, in which expressions use it."""
+    return split_axis(count, "d", sizes)[-1].extent
+
+
+def _growth_within(offset: Size, count: Axis, block: int) -> int | None:
+    """How an offset grows while the last digit of `count` does."""
+    high = axis("h", _extent_of(count) // block)
+    low = axis("l", block)
+    moved = substitute(offset, {count.atom: high.symbol * block + low.symbol})
+    return coefficient_of(moved, low.atom)
+
+
+def _extent_of(each: Axis) -> int:
+    assert isinstance(each.extent, int)
+    return each.extent
 
 
 def _linear(parts: Sequence[Axis], instead: dict[Atom, Size]) -> Size:

@@ -20,7 +20,8 @@ from windfall import torch_abi
 from windfall.errors import InternalError, SourceLine, Unsupported, WindfallError
 from windfall.frontend.breaks import AMBIENT_MODE, OVERLAP, REASONS, described, stop
 from windfall.frontend.flow import live_variables
-from windfall.frontend.machine import Frame, Machine
+from windfall.frontend.frame import Frame
+from windfall.frontend.machine import Machine
 from windfall.frontend.recipe import Recipe
 from windfall.frontend.state import Facts, FrameShape, Position, Start, State
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
@@ -70,8 +71,8 @@ class Resume:
     outcomes: tuple[Outcome, ...]
     handler: Outcome | None
     handled: str | None  # the exception being handled while the step runs
-    function: str = ""  # in which the step stands
-    callers: tuple[SourceLine, ...] = ()  # of frames that wait, where nothing is caught
+    where: SourceLine | None = None  # the line of the step
+    callers: tuple[SourceLine, ...] = ()  # of frames that an exception passes on its way
 
     def __str__(self) -> str:
         ways = [f"  {one.condition or 'then'}: {one.position}" for one in self.outcomes]
@@ -222,8 +223,8 @@ def _close(machine: Machine, recipe: Recipe) -> tuple[GraphInput, ...]:
 def _rely_on_distinctness(machine: Machine) -> None:
     """What the program writes is none of the other things that it reads."""
     tensors = [one for one in machine.from_outside() if isinstance(one, Tensor) and one.used]
-    written = tuple(one for one in tensors if one.is_written)
-    others = tuple(one for one in tensors if not one.is_written)
+    written = tuple(one for one in tensors if one.is_written(machine))
+    others = tuple(one for one in tensors if not one.is_written(machine))
     if written and len(tensors) > 1:
         source = Overlap(_sources(written), _sources(others))
         if source.read(machine.state.values):
@@ -305,14 +306,11 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         position = Position((*(shape for shape, _ in callers), top), handled is not None)
         outcomes.append(Outcome(condition, position, (*slots, *tail)))
     handler = _handler(machine, frame, names, stack, callers, tail)
-    waiting = () if handler is not None else _waiting(machine)
-    name = frame.code.co_name
-    return Resume(tuple(writer.lines), tuple(outcomes), handler, handled, name, waiting)
-
-
-def _waiting(machine: Machine) -> tuple[SourceLine, ...]:
-    """The lines of the frames that wait for the innermost one, ours left out."""
-    return tuple(one.line for one in machine.frames[:-1] if not one.is_ours)
+    depth = len(handler.position.frames) - 1 if handler is not None else 0
+    waiting = tuple(one.line for one in machine.frames[depth:-1] if not one.is_ours)
+    code = frame.code
+    where = SourceLine(code.co_filename, instruction.line, code.co_name)
+    return Resume(tuple(writer.lines), tuple(outcomes), handler, handled, where, waiting)
 
 
 def _slots(

@@ -21,7 +21,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, ValueType, set_info
 from windfall.ir.source import Source
 from windfall.ir.stages import GraphInput
-from windfall.ops.fake import FakeMode, is_fake, type_of
+from windfall.ops.fake import FakeMode, Storage, is_fake, storage_of, type_of, writes_of
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -37,7 +37,8 @@ class GraphBuilder:
         self.inputs: list[tuple[torch.fx.Node, GraphInput]] = []
         self.calls: list[torch.fx.Node] = []
         self.fakes: dict[int, Tensor] = {}  # values by the address of their fake
-        self._mode = FakeMode()
+        self.written: set[Storage] = set()  # memory that some operation wrote
+        self._mode = FakeMode(self._observe)
 
     # ------------------------------------------------------------------------------ rolling back
 
@@ -86,6 +87,15 @@ class GraphBuilder:
         return self.call("call_function", operator.getitem, (node, index), {}, type)
 
     # -------------------------------------------------------------------------------------- fakes
+
+    def _observe(
+        self, operation: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any], result: Any
+    ) -> None:
+        for index, name in writes_of(operation):
+            target = arguments[index] if index < len(arguments) else keywords.get(name)
+            for one in target if isinstance(target, list | tuple) else (target,):
+                if is_fake(one):
+                    self.written.add(storage_of(one))
 
     def on_fakes(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]

@@ -10,16 +10,16 @@ user data, no user code runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any
 
 from windfall.errors import SourceLine, Unsupported
 from windfall.frontend import opcodes  # noqa: F401  (fills the table)
 from windfall.frontend.breaks import BUDGET, RECURSION, UNCAUGHT, UNKNOWN_OPCODE, stop
-from windfall.frontend.bytecode import Instruction, Listing, decode
+from windfall.frontend.bytecode import Instruction
 from windfall.frontend.effects import EffectLog
+from windfall.frontend.frame import Frame, Kept
 from windfall.frontend.graph import GraphBuilder
 from windfall.frontend.opcodes.table import HANDLERS
 from windfall.frontend.state import Facts, FrameShape, Start, State
@@ -35,70 +35,6 @@ from windfall.ir.node import Region
 from windfall.ir.source import Known, Slot, Source
 
 
-class Frame:
-    """One activation: plain data."""
-
-    __slots__ = (
-        "builtins",
-        "code",
-        "discard",
-        "generator",
-        "globals",
-        "instructions",
-        "ip",
-        "kw_names",
-        "last",
-        "listing",
-        "phase",
-        "region",
-        "role",
-        "stack",
-        "variables",
-    )
-
-    def __init__(
-        self,
-        code: CodeType,
-        globals: dict[str, Any],
-        builtins: Mapping[str, Any],
-        variables: list[Value | None],
-        region: Region | None,
-        discard: bool = False,
-    ) -> None:
-        self.code = code
-        self.listing: Listing = decode(code)
-        self.instructions = self.listing.instructions
-        self.globals = globals
-        self.builtins = builtins
-        self.variables = variables
-        self.stack: list[Value] = []
-        self.ip = 0  # the next instruction
-        self.last = 0  # the present one; in a waiting frame, the call
-        self.phase = 0  # how often the present instruction was begun already
-        self.kw_names: tuple[str, ...] = ()
-        self.region = region
-        self.discard = discard  # the caller does not want the result
-        self.generator: Generator | None = None  # whose frame this is
-        self.role = "next"  # what whoever resumed the generator expects at its end
-
-    @property
-    def line(self) -> SourceLine:
-        """The line being executed."""
-        where = self.instructions[self.last].line
-        return SourceLine(self.code.co_filename, where, self.code.co_qualname)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether this is a polyfill, and no code of the user."""
-        name = self.globals.get("__name__")
-        return isinstance(name, str) and name.startswith("windfall.frontend.polyfills")
-
-    def retry(self) -> None:
-        """Execute the present instruction again, when a pending call has returned."""
-        self.ip = self.last
-        self.phase += 1
-
-
 @dataclass(frozen=True, slots=True)
 class Mark:
     """The condition before an instruction."""
@@ -112,40 +48,6 @@ class Mark:
     graph: int
     effects: int
     journal: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A frame and what it held."""
-
-    frame: Frame
-    stack: tuple[Value, ...]
-    variables: tuple[Value | None, ...]
-    ip: int
-    last: int
-    phase: int
-    kw_names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, frame: Frame) -> Kept:
-        """A copy of the present condition."""
-        return cls(
-            frame,
-            tuple(frame.stack),
-            tuple(frame.variables),
-            frame.ip,
-            frame.last,
-            frame.phase,
-            frame.kw_names,
-        )
-
-    def restore(self) -> None:
-        """Make the frame what it was."""
-        frame = self.frame
-        frame.stack[:] = self.stack
-        frame.variables[:] = self.variables
-        frame.ip, frame.last, frame.phase = self.ip, self.last, self.phase
-        frame.kw_names = self.kw_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +310,12 @@ class Machine(ValueFactory):
 
     def _left(self, generator: Generator) -> None:
         """A generator stops running."""
+        resumption = self._resumption
+
+        def restore() -> None:
+            generator.running, self._resumption = True, resumption
+
+        self.undo(restore)
         generator.running = False
         self.handled = generator.outer
         if self._resumption is not None and self._resumption.generator is generator:

@@ -55,10 +55,9 @@ def rewrite(captured: Capture) -> Segment:
         lines.add(f"return {rebuild.result}")
     else:
         assert isinstance(resume, Resume)
-        if captured.stopped is not None and captured.stopped.where is not None:
-            lines.line = captured.stopped.where.line
+        lines.line = resume.where.line if resume.where is not None else start
         _step(lines, resume, namespace)
-    where = captured.stopped.where if captured.stopped is not None else captured.origin
+    where = resume.where if isinstance(resume, Resume) else captured.origin
     return Segment(
         captured.name,
         "\n".join(lines.text) + "\n",
@@ -69,7 +68,7 @@ def rewrite(captured: Capture) -> Segment:
         rebuild.direct,
         where.file if where is not None else "<windfall>",
         tuple(lines.numbers),
-        resume.function if isinstance(resume, Resume) else "",
+        where.function if isinstance(resume, Resume) and where is not None else "",
     )
 
 
@@ -88,14 +87,15 @@ def _step(lines: _Lines, resume: Resume, namespace: dict[str, Any]) -> None:
         lines.add(f"{resume.handled}.__traceback__ = traceback", depth)
     for text in resume.lines:
         lines.add(text, depth)
-    if resume.handler is not None:
+    if resume.handler is not None or resume.callers:
         lines.add("except BaseException as error:", 1)
+    if resume.callers:
+        # Eager's traceback names the frames in between too.
+        namespace["through"], namespace["callers"] = through, resume.callers
+        lines.add("through(error, callers)", 2)
+    if resume.handler is not None:
         lines.add(_continue(resume.handler, namespace), 2)
     elif resume.callers:
-        # Eager's traceback names the callers too.
-        namespace["through"], namespace["callers"] = through, resume.callers
-        lines.add("except BaseException as error:", 1)
-        lines.add("through(error, callers)", 2)
         lines.add("raise", 2)
     for outcome in resume.outcomes:
         if outcome.condition is not None:

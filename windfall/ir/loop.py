@@ -220,12 +220,14 @@ class Fold:
 @dataclass(frozen=True, slots=True)
 class Loop:
     """`body` for each value of `axis`. `lanes` above 1: so many values at once, as a vector; what
-    is left over is done with masks. `parallel`: iterations may run on several threads."""
+    is left over is done with masks. `parallel`: iterations may run on several threads. `unrolled`:
+    written out one after the other, so that they can share loads."""
 
     axis: Axis
     body: tuple[Statement, ...]
     lanes: int = 1
     parallel: bool = False
+    unrolled: bool = False
 
 
 Statement = Store | Fold | Loop

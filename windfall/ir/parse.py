@@ -294,9 +294,10 @@ def _loop(word: str, rest: str, lines: list[str], depth: int, state: _State) -> 
     line = _Line(rest, state)
     found = line.axis()
     lanes = int(line.tokens.take()) if line.tokens.takes("lanes") else 1
+    unrolled = line.tokens.takes("unrolled")
     line.tokens.finish()
     body = _body(lines, depth + 2, state)
-    return Loop(found, body, lanes, parallel=word == "parallel")
+    return Loop(found, body, lanes, word == "parallel", unrolled)
 
 
 def parse_type(text: str) -> TensorType:

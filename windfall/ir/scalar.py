@@ -302,8 +302,9 @@ def children(value: Scalar) -> tuple[Scalar, ...]:
     return value.arguments or value.indices
 
 
-def walk(*roots: Scalar) -> Iterator[Scalar]:
-    """Every node of some expressions once, operands first."""
+def walk(*roots: Scalar, into_reductions: bool = True) -> Iterator[Scalar]:
+    """Every node of some expressions once, operands first; the bodies of reductions too, unless
+    their values are taken as known."""
     seen: set[Scalar] = set()
     stack: list[Scalar | None] = list(reversed(roots))
     waiting: list[Scalar] = []  # nodes whose operands are still on the stack, above a None
@@ -314,7 +315,7 @@ def walk(*roots: Scalar) -> Iterator[Scalar]:
         elif node not in seen:
             seen.add(node)
             parts = node.arguments or node.indices
-            if parts:
+            if parts and (into_reductions or node.op != "reduce"):
                 waiting.append(node)
                 stack.append(None)
                 stack.extend(parts[::-1])

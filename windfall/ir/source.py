@@ -219,6 +219,29 @@ class KeysOf(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
+class ByMethod(_Derived):
+    """What a builtin container's own method answers for an instance of a subclass of it, past the
+    methods of that subclass: `dict.__getitem__(value, key)`."""
+
+    kind: type
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The answer."""
+        return getattr(self.kind, self.name)(self.of.read(slots), *self.arguments)
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The call."""
+        parts = [base, *(_key_text(one, name_of) for one in self.arguments)]
+        return f"{name_of(self.kind, self.kind.__name__)}.{self.name}({', '.join(parts)})"
+
+    def __str__(self) -> str:
+        parts = ", ".join([str(self.of), *map(repr, self.arguments)])
+        return f"{self.kind.__name__}.{self.name}({parts})"
+
+
+@dataclass(frozen=True, slots=True)
 class Overlap(Source):
     """Whether a tensor that the program writes (`written`) shares memory with another one of these
     tensors. Byte ranges are compared: a view that only interleaves with another counts too."""

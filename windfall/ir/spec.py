@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 import torch.fx
 
+from windfall import torch_abi
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
@@ -69,15 +70,9 @@ def _placeholder(node: torch.fx.Node) -> None:
 def _call(node: torch.fx.Node) -> None:
     if node.target is operator.getitem:
         return
-    _demand(
-        isinstance(node.target, torch._ops.OpOverload),
-        "calls are ATen overloads",
-        node.format_node(),
-    )
-    schema = getattr(node.target, "_schema", None)
-    _demand(
-        schema is None or not schema.is_mutable, "nothing is written in place", node.format_node()
-    )
+    mutable = torch_abi.op_writes(node.target)
+    _demand(mutable is not None, "calls are ATen overloads", node.format_node())
+    _demand(not mutable, "nothing is written in place", node.format_node())
 
 
 def _output(node: torch.fx.Node) -> None:

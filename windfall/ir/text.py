@@ -132,8 +132,9 @@ def _lines(body: Sequence[Statement], printer: Printer, indent: str) -> Iterator
     for statement in body:
         if isinstance(statement, Loop):
             word = "parallel" if statement.parallel else "for"
-            lanes = f" lanes {statement.lanes}" if statement.lanes > 1 else ""
-            yield f"{indent}{word} {statement.axis}{lanes}"
+            how = f" lanes {statement.lanes}" if statement.lanes > 1 else ""
+            how += " unrolled" if statement.unrolled else ""
+            yield f"{indent}{word} {statement.axis}{how}"
             before = dict(printer.names)
             yield from _lines(statement.body, printer, indent + "  ")
             # Values live as long as the loop, finished folds as long as the kernel.

@@ -56,6 +56,7 @@ class Encoder:
         self._records: list[tuple[Word, ...]] = []
         self.numbers = SourceNumbers()
         self._cells: dict[int, Place | None] = {}  # by the number of the source, as all that follow
+        self._shared: dict[tuple[int, ...], Place] = {}
         self._weak: list[tuple[int, int, Any]] = []  # record, operand, object
         self._types = {
             self.numbers[g.source]: g.check.exact_class
@@ -100,6 +101,12 @@ class Encoder:
         found = self._tensors.get(self.numbers[source])
         known = found is not None and all(type(n) is int for n in (*found.sizes, *found.strides))
         return found if known else None
+
+    def shared(self, row: tuple[int, ...]) -> Place:
+        """Words that several records refer to: kept once, so that they stay in the cache."""
+        if row not in self._shared:
+            self._shared[row] = self.words.add(*row)
+        return self._shared[row]
 
     def fresh_cell(self) -> Place:
         """A cell for a value on the way."""

@@ -63,9 +63,7 @@ def _native_tensor(encoder: Encoder, cell: Place, check: TensorIs) -> bool:
     tensors = torch_abi.tensor_layout()
     assert tensors is not None
     step, words = _shape_words(static(check.type.sizes), static(check.type.strides), tensors)
-    encoder.record(
-        step,
-        cell,
+    wanted = (
         encoder.words.object(check.exact_class),
         check.dispatch_keys,
         torch_abi.scalar_type(check.type.dtype),
@@ -73,6 +71,7 @@ def _native_tensor(encoder: Encoder, cell: Place, check: TensorIs) -> bool:
         int(check.type.requires_grad),
         *words,
     )
+    encoder.record(step, cell, encoder.shared(wanted))
     return True
 
 

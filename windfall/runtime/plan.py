@@ -153,10 +153,12 @@ class _Objects:
                 return self._row(layout.INPUT, position)
             return self._row(layout.INPUT_VIEW, position, note.type, note.offset)
         if whole or note.buffer in self.shape_of:
-            return self._base(note.buffer)
-        return self._row(layout.OBJECT_VIEW, self._base(note.buffer), note.type, note.offset)
+            return self._fresh_object(note.buffer)
+        return self._row(
+            layout.OBJECT_VIEW, self._fresh_object(note.buffer), note.type, note.offset
+        )
 
-    def _base(self, buffer: int) -> int:
+    def _fresh_object(self, buffer: int) -> int:
         found = self._bases.get(buffer)
         if found is None:
             found = self._bases[buffer] = self._row(layout.RESULT, self._fresh[buffer])

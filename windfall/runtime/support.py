@@ -39,6 +39,8 @@ def text() -> str | None:
         return None
     if not all(map(torch_abi.symbol, torch_abi.NATIVE_SYMBOLS)):
         return None
+    if not torch_abi.thread_layout_holds_here():
+        return None
     return "".join(
         (
             basics.TEXT,

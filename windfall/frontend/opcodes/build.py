@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.frontend.breaks import UNKNOWN_OPCODE, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
@@ -13,9 +13,11 @@ from windfall.frontend.values.constant import fold
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import List, Slice, Tuple
+from windfall.frontend.values.sets import Set
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.frame import Frame
+    from windfall.frontend.machine import Machine
 
 
 def take(frame: Frame, count: int) -> list[Value]:
@@ -176,9 +178,28 @@ def unpack_ex(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.extend(reversed(parts))
 
 
-@opcode("BUILD_SET", "SET_ADD", "SET_UPDATE")
-def not_yet(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    stop(UNKNOWN_OPCODE, instruction.name)
+@opcode("BUILD_SET")
+def build_set(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    made = Set(set())
+    made.update(machine, Tuple(take(frame, instruction.argument)))
+    frame.stack.append(made)
+
+
+@opcode("SET_ADD")
+def set_add(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    item = frame.stack.pop()
+    target = frame.stack[-instruction.argument]
+    assert isinstance(target, Set), "a comprehension adds to the set that it made"
+    target.add(machine, item)
+
+
+@opcode("SET_UPDATE")
+def set_update(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    if spread(machine, frame):
+        items = frame.stack.pop()
+        target = frame.stack[-instruction.argument]
+        assert isinstance(target, Set), "a display updates the set that it made"
+        target.update(machine, items)
 
 
 # ----------------------------------------------------------------------------------------- match

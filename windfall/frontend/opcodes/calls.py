@@ -13,7 +13,8 @@ from windfall.frontend.values.function import Cell, Function
 from windfall.frontend.values.sequence import Tuple
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.frame import Frame
+    from windfall.frontend.machine import Machine
 
 
 @opcode("LOAD_ATTR")

@@ -14,7 +14,8 @@ from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import Tuple
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.frame import Frame
+    from windfall.frontend.machine import Machine
 
 
 @opcode("PUSH_EXC_INFO")
@@ -115,7 +116,8 @@ def with_except_start(machine: Machine, frame: Frame, instruction: Instruction) 
     exception, leave = frame.stack[-1], frame.stack[-4]
     exception.guard_type(machine)
     kind = exception.python_type()
-    arguments = [machine.known(kind, kind.__qualname__), exception, machine.literal(None)]
+    trace = exception.get_attribute(machine, "__traceback__")
+    arguments = [machine.known(kind, kind.__qualname__), exception, trace]
     push(frame, leave.call(machine, arguments, {}))
 
 

@@ -16,7 +16,8 @@ from windfall.frontend.values.sequence import SequenceValue
 from windfall.ir.guard import SameObjects
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.frame import Frame
+    from windfall.frontend.machine import Machine
 
 # The symbol of each argument of BINARY_OP; `+=` stands for the in-place ones.
 SYMBOLS: list[str] = [symbol for _, symbol in getattr(dis, "_nb_ops")]  # noqa: B009
@@ -57,8 +58,22 @@ def in_place(machine: Machine, operation: str, left: Value, right: Value) -> Val
     if found is None and isinstance(left, Object):
         method = left.dunder(machine, f"__i{_DUNDERS[operation]}__")
         if method is not None:
-            stop(UNKNOWN_OPERATION, f"in-place {operation} of {left.describe()}")
+            return _in_place_by_method(machine, operation, method, left, right)
     return found if found is not None else binary(machine, operation, left, right)
+
+
+def _in_place_by_method(
+    machine: Machine, operation: str, method: Value, left: Value, right: Value
+) -> Value:
+    """Through `__iadd__` and the like; one that declines is followed by the plain operator."""
+    name = _DUNDERS[operation]
+    candidates = [machine.tuple([method, right])]
+    for owner, dunder, other in ((left, f"__{name}__", right), (right, f"__r{name}__", left)):
+        found = owner.dunder(machine, dunder) if isinstance(owner, Object) else None
+        if found is not None:
+            candidates.append(machine.tuple([found, other]))
+    arguments = [machine.tuple(candidates), machine.literal(operation), left, right]
+    return machine.polyfill("first_implemented", arguments)
 
 
 def by_dunder(

@@ -13,7 +13,8 @@ from windfall.frontend.values.function import Cell
 from windfall.ir.source import Item, Known
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.frame import Frame
+    from windfall.frontend.machine import Machine
 
 
 @opcode("NOP", "RESUME", "CACHE", "PRECALL", "COPY_FREE_VARS")

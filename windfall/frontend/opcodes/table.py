@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from windfall.frontend.bytecode import VERSION, Instruction
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.frame import Frame
+    from windfall.frontend.machine import Machine
 
 Handler = Callable[["Machine", "Frame", Instruction], None]
 

@@ -13,6 +13,28 @@ def instantiate(new: Any, init: Any, cls: Any, arguments: Any, keywords: Any) ->
     return made
 
 
+def fill_mapping(mapping: Any, other: Any, keywords: Any) -> None:
+    """`OrderedDict.update(mapping, other, **keywords)`."""
+    if isinstance(other, dict):
+        for key in other:
+            mapping[key] = other[key]
+    elif hasattr(other, "keys"):
+        for key in other.keys():  # noqa: SIM118  (not `other.__iter__`)
+            mapping[key] = other[key]
+    else:
+        for pair in other:
+            key, value = pair
+            mapping[key] = value
+    for key in keywords:
+        mapping[key] = keywords[key]
+
+
+def filled_mapping(mapping: Any, arguments: Any, keywords: Any) -> Any:
+    """A new `OrderedDict` of the user's class, filled as its `__init__` does."""
+    fill_mapping(mapping, arguments[0] if arguments else (), keywords)
+    return mapping
+
+
 def first_implemented(candidates: Any, operation: str, left: Any, right: Any) -> Any:
     """A binary operator through special methods, in the order given."""
     for method, argument in candidates:
@@ -144,6 +166,22 @@ def tuple_(iterable: Any) -> Any:
     for item in iterable:
         result.append(item)
     return (*result,)
+
+
+def set_(iterable: Any) -> Any:
+    """`set(iterable)`."""
+    result = set()
+    for item in iterable:
+        result.add(item)
+    return result
+
+
+def frozenset_(iterable: Any) -> Any:
+    """`frozenset(iterable)`."""
+    result = []
+    for item in iterable:
+        result.append(item)
+    return frozenset(result)
 
 
 def sum_(iterable: Any, /, start: Any = 0) -> Any:

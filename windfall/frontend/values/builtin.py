@@ -474,7 +474,8 @@ def _shown(function: Any, name: str) -> None:
             return _shown_object(machine, arguments[0], function, name)
         if len(arguments) == 1 and isinstance(arguments[0], Class):
             arguments[0].rely(machine)
-            if type(arguments[0].real) is type:
+            meta = type(arguments[0].real)
+            if meta.__repr__ is type.__repr__ and meta.__str__ is type.__str__:
                 return machine.literal(repr(arguments[0].real))
         return fold(machine, function, arguments, keywords)
 

@@ -7,6 +7,7 @@ frame handles is never made here: the raising instruction runs natively instead.
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING
 
 from windfall.errors import SourceLine
@@ -81,7 +82,7 @@ class Exception_(Object):
         if self.source is not None and self.real is not None:
             return machine.wrap(getattr(self.real, name), Attribute(self.source, name))
         if name == "__traceback__":
-            stop(UNKNOWN_ATTRIBUTE, "the traceback of an exception that was not raised natively")
+            return Traceback(self) if self.lines else machine.literal(None)
         return machine.literal(False if name == "__suppress_context__" else None)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
@@ -90,6 +91,8 @@ class Exception_(Object):
             super().set_attribute(machine, name, value)
         elif name == "args" and self.source is None:
             self.set_args(machine, Tuple(value.unpack(machine)))
+        elif name == "__traceback__" and isinstance(value, Traceback) and value.owner is self:
+            return
         elif self.source is not None or name in ("__traceback__", "args"):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} = ...")
         else:
@@ -149,6 +152,28 @@ class Exception_(Object):
             for key, value in self._attributes.present():
                 recipe.later(f"{name}.__dict__[{key!r}] = {{}}", value)
         return name
+
+
+class Traceback(Value):
+    """The traceback of an exception that was raised inside the interpreted program."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Exception_) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def python_type(self) -> type:
+        """A traceback."""
+        return types.TracebackType
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """It is true."""
+        return True
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Read from the exception when that exists."""
+        return f"{recipe.name(self.owner)}.__traceback__"
 
 
 def _plainly_made(cls: type) -> bool:

@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend import polyfills
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.frame import Frame
 from windfall.frontend.policy import Treatment
-from windfall.frontend.values import modes, module, torchapi  # noqa: F401  (rows of the tables)
+from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
+    copies,
+    logs,
+    modes,
+    module,
+    partial,
+    sets,
+    subclassed,
+    torchapi,
+)
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
 from windfall.frontend.values.constant import Constant
@@ -30,7 +40,7 @@ from windfall.ir.node import Region
 from windfall.ir.source import DictOf, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.machine import Machine
 
 _NONE = Constant(None)
 _TRUE = Constant(True)
@@ -169,8 +179,6 @@ class ValueFactory:
         region: Region | None,
     ) -> Value:
         """A frame for a call of a Python function."""
-        from windfall.frontend.machine import Frame
-
         machine = self._machine
         space = function.globals.get("__builtins__", builtins)
         names = space if isinstance(space, dict) else vars(space)
@@ -209,6 +217,12 @@ class ValueFactory:
         raw = find(cls, name)
         return Method(self.known(raw, f"{cls.__qualname__}.{name}"), owner)
 
+    def rely_on_class(self, cls: type, name: str) -> Any:
+        """What a class answers for a name, relied upon."""
+        known = self.known(cls, cls.__qualname__)
+        assert isinstance(known, Class)
+        return known.find(self._machine, name)
+
     def opaque(self, real: Any, source: Source) -> Value:
         """An object that is not looked into."""
         return self._machine.remember(real, Opaque(real, source))
@@ -228,13 +242,16 @@ class ValueFactory:
         if issubclass(real, BaseException):
             return self._exception(cls, arguments, keywords)
         new = cls.find(machine, "__new__")
+        held = subclassed.instantiate(machine, cls, arguments, keywords)
+        if held is not None:
+            return held
         if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType):
             return self._instantiate_by_new(cls, new.__func__, arguments, keywords)
         if new is not find(object, "__new__") or not is_plain_class(real):
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
         if getattr(real, "__abstractmethods__", None):
             stop(UNKNOWN_CALL, f"{cls.describe()} is abstract")
-        made = Object(cls)
+        made = module.created(cls) or Object(cls)
         init = cls.find(machine, "__init__")
         if init is find(object, "__init__"):
             if arguments or keywords:

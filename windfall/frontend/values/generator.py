@@ -19,7 +19,8 @@ from windfall.frontend.values.iterator import Iterator
 from windfall.frontend.values.objects import Class
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Frame, Machine
+    from windfall.frontend.frame import Frame
+    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
 
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
@@ -52,6 +53,8 @@ class Generator(Iterator):
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
         """`send`, `throw`, `close`."""
+        if name == "throw" and 2 <= len(arguments) <= 3 and isinstance(arguments[1], Exception_):
+            arguments = [arguments[1]]  # the old form: class, instance, traceback
         if keywords or len(arguments) > (1 if name in ("send", "throw") else 0):
             stop(GENERATOR, f"generator.{name} with odd arguments")
         if name == "send":

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from windfall import torch_abi
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, find
@@ -118,6 +120,17 @@ class Module(Object):
             if hooks is None or machine.length_of(hooks):
                 return True
         return False
+
+
+def created(cls: Class) -> Module | None:
+    """A module that the program makes; None: no class of modules."""
+    return Module(cls) if issubclass(cls.real, nn.Module) else None
+
+
+@calls(torch_abi.log_api_usage_once)
+def _log_api_usage(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Counts features used by a process, once; what it counts has been made before."""
+    return machine.literal(None)
 
 
 @wraps_if(40, lambda value: isinstance(value, nn.Module))

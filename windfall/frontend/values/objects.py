@@ -7,6 +7,7 @@ Python. Invariant: the order of lookup is `object.__getattribute__`'s.
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from collections.abc import Callable
@@ -476,10 +477,11 @@ class Object(Value):
         return name
 
 
-# Exceptions have their own, which do the same.
-_PLAIN_GETTERS = (object.__getattribute__, BaseException.__getattribute__)
-_PLAIN_SETTERS = (object.__setattr__, BaseException.__setattr__)
-_PLAIN_DELETERS = (object.__delattr__, BaseException.__delattr__)
+# Exceptions and containers have their own, which do the same.
+_PLAIN_BASES = (object, BaseException, dict, list, tuple, collections.OrderedDict)
+_PLAIN_GETTERS = tuple(base.__getattribute__ for base in _PLAIN_BASES)
+_PLAIN_SETTERS = tuple(base.__setattr__ for base in _PLAIN_BASES)
+_PLAIN_DELETERS = tuple(base.__delattr__ for base in _PLAIN_BASES)
 
 _UNARY_NAMES = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
@@ -492,6 +494,7 @@ _BINDERS: dict[type, Any] = {
     types.MemberDescriptorType: Object._read_slot,
     types.WrapperDescriptorType: Object._bind_builtin,
     types.MethodDescriptorType: Object._bind_builtin,
+    type(functools.lru_cache(int)): Object._bind_builtin,
 }
 
 

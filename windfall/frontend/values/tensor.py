@@ -28,9 +28,9 @@ from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Equals, TensorIs
+from windfall.ir.guard import Equals, HasKey, TensorIs
 from windfall.ir.source import Attribute, DictOf, Item, Source
-from windfall.ops.fake import fake, is_fake
+from windfall.ops.fake import fake, is_fake, storage_of
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -126,10 +126,9 @@ class Tensor(Value):
         """Whether it stands in the graph."""
         return self._node is not None
 
-    @property
-    def is_written(self) -> bool:
-        """Whether an operation wrote it in place."""
-        return self._fake is not None and self._fake._version > 0
+    def is_written(self, machine: Machine) -> bool:
+        """Whether an operation wrote it in place, or a view of it."""
+        return self._fake is not None and storage_of(self._fake) in machine.graph.written
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The node, the fake."""
@@ -186,8 +185,12 @@ class Tensor(Value):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         self.guard_type(machine)
         if self.source is not None:
-            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-        raise machine.raised(AttributeError(f"'Tensor' object has no attribute '{name}'"))
+            machine.rely_on_class(self.exact_class, name)
+            if self.guarded is None or ("absent", name) not in self.guarded:
+                machine.add_guard(DictOf(self.source), HasKey(name, False), "no such attribute")
+                self.guarded = {*(self.guarded or ()), ("absent", name)}
+        text = f"'{self.exact_class.__name__}' object has no attribute '{name}'"
+        raise machine.raised(AttributeError(text))
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Attributes of the user's own are written back; torch's own are written natively."""

@@ -20,6 +20,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals, IdentityIs
@@ -240,9 +241,13 @@ class Builtin(Value):
         if not arguments:
             stop(UNKNOWN_CALL, self.describe())
         owner, name = arguments[0], self.real.__name__
-        if not issubclass(owner.python_type(), self.real.__objclass__) or not isinstance(
-            owner, Tensor | Constant | Tuple | List
-        ):
+        if not issubclass(owner.python_type(), self.real.__objclass__):
+            stop(UNKNOWN_CALL, self.describe())
+        if isinstance(owner, Subclassed):
+            self.rely(machine)
+            owner.guard_type(machine)
+            return owner.builtin_method(machine, name, arguments[1:], keywords)
+        if not isinstance(owner, Tensor | Constant | Tuple | List):
             stop(UNKNOWN_CALL, self.describe())
         self.rely(machine)
         return owner.call_method(machine, name, arguments[1:], keywords)

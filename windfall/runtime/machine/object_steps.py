@@ -209,6 +209,9 @@ make:
 ; The names that are read from a dictionary whose version moved. 0 or 1.
 define internal i32 @look_up(ptr %record, ptr %object, i64 %version) {{
 entry:
+  ; Until all are found, the cells are those of no dictionary.
+  %tag = getelementptr i64, ptr %record, i64 3
+  store i64 0, ptr %tag
   %count = call i64 @word(ptr %record, i64 4)
   %rows = getelementptr i64, ptr %record, i64 5
   br label %loop
@@ -232,7 +235,6 @@ store:
   %next = add i64 %index, 1
   br label %loop
 refresh:
-  %tag = getelementptr i64, ptr %record, i64 3
   store i64 %version, ptr %tag
   ret i32 1
 wrong:

@@ -7,10 +7,12 @@ from windfall import torch_abi
 from windfall.runtime.machine.basics import NEXT
 from windfall.torch_abi import ObjectLayout, TensorLayout
 
-# Words of a record: cell, class, dispatch keys, element type, rank, requires_grad, then
-# `tensor`: all the inline sizes and strides that are wanted, and masks of those that count;
+# Words of a record: a cell, and what is wanted, which tensors that are alike share.
+CELL, WANTED = 2, 3
+# Words of what is wanted: class, dispatch keys, element type, rank, requires_grad, then
+# `tensor`: all the inline sizes and strides, and masks of those that count;
 # `large_tensor`: as many sizes, then strides, as the rank says.
-CELL, CLASS, KEYS, DTYPE, RANK, GRAD, SHAPE = range(2, 9)
+CLASS, KEYS, DTYPE, RANK, GRAD, SHAPE = range(6)
 
 
 def text(objects: ObjectLayout, layout: TensorLayout) -> str:
@@ -33,8 +35,8 @@ def _inside(layout: TensorLayout) -> str:
     lines = [
         "",
         f"  %have.at = getelementptr i8, ptr %impl, i64 {layout.rank + 8}",
-        f"  %want.at = getelementptr i64, ptr %record, i64 {SHAPE}",
-        f"  %mask.at = getelementptr i64, ptr %record, i64 {SHAPE + count}",
+        f"  %want.at = getelementptr i64, ptr %wanted, i64 {SHAPE}",
+        f"  %mask.at = getelementptr i64, ptr %wanted, i64 {SHAPE + count}",
     ]
     total = "zeroinitializer"
     for place in range(0, count, 2):
@@ -58,8 +60,8 @@ def _outside(layout: TensorLayout) -> str:
     """Compare sizes and strides that the tensor points to."""
     return f"""
   %sizes = call ptr @behind(ptr %impl, i64 {layout.rank + 8})
-  %want.at = getelementptr i64, ptr %record, i64 {SHAPE}
-  %rank = call i64 @word(ptr %record, i64 {RANK})
+  %want.at = getelementptr i64, ptr %wanted, i64 {SHAPE}
+  %rank = call i64 @word(ptr %wanted, i64 {RANK})
   %bytes = shl i64 %rank, 4
   %shape.off = call i32 @memcmp(ptr %sizes, ptr %want.at, i64 %bytes)
   %fits = icmp eq i32 %shape.off, 0"""
@@ -70,20 +72,21 @@ def _step(objects: ObjectLayout, layout: TensorLayout, name: str, compare_shape:
 define i32 @op.{name}(ptr %record, ptr %args) {{
 entry:
   %object = call ptr @value(ptr %record, i64 {CELL})
+  %wanted = call ptr @pointer(ptr %record, i64 {WANTED})
   %type = call i64 @field(ptr %object, i64 {objects.type})
-  %class = call i64 @word(ptr %record, i64 {CLASS})
+  %class = call i64 @word(ptr %wanted, i64 {CLASS})
   %typed = icmp eq i64 %type, %class
   br i1 %typed, label %metadata, label %miss
 metadata:
   %impl = call ptr @behind(ptr %object, i64 {layout.handle})
   %keys.have = call i64 @field(ptr %impl, i64 {layout.key_set})
-  %keys.want = call i64 @word(ptr %record, i64 {KEYS})
+  %keys.want = call i64 @word(ptr %wanted, i64 {KEYS})
   %dtype.at = getelementptr i8, ptr %impl, i64 {layout.dtype}
   %dtype.short = load i16, ptr %dtype.at
   %dtype.have = zext i16 %dtype.short to i64
-  %dtype.want = call i64 @word(ptr %record, i64 {DTYPE})
+  %dtype.want = call i64 @word(ptr %wanted, i64 {DTYPE})
   %rank.have = call i64 @field(ptr %impl, i64 {layout.rank})
-  %rank.want = call i64 @word(ptr %record, i64 {RANK})
+  %rank.want = call i64 @word(ptr %wanted, i64 {RANK})
   %off.keys = xor i64 %keys.have, %keys.want
   %off.dtype = xor i64 %dtype.have, %dtype.want
   %off.rank = xor i64 %rank.have, %rank.want
@@ -118,7 +121,7 @@ ask:
   br label %answer
 answer:
   %grad.have = phi i64 [ 0, %grad ], [ 1, %requires ], [ %required.word, %ask ]
-  %grad.want = call i64 @word(ptr %record, i64 {GRAD})
+  %grad.want = call i64 @word(ptr %wanted, i64 {GRAD})
   %right = icmp eq i64 %grad.have, %grad.want
   br i1 %right, label %go, label %miss
 {NEXT}

@@ -1,0 +1,102 @@
+"""`copy.deepcopy` of what the interpreter models: constants, containers, plain objects.
+
+Enters: a value. Leaves: a created one, one for each object that is reached, as the memo of
+`copy.deepcopy` has it. Invariant: classes with a say in copying (`__deepcopy__`, `__reduce__`,
+`__getstate__`...) are refused, as is everything whose copy is not plain; nothing is changed before
+all is known to be copied.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.function import Function
+from windfall.frontend.values.mapping import Dict, Ordered
+from windfall.frontend.values.objects import Class, Object, find, is_plain_class
+from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.sets import Set
+from windfall.ir.guard import ABSENT
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+_HOOKS = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+_OBJECT_HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__")
+
+
+class _Copier:
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.memo: dict[int, Value] = {}
+
+    def copied(self, value: Value) -> Value:
+        known = self.memo.get(id(value))
+        if known is not None:
+            return known
+        if isinstance(value, Constant | Class | Function):
+            return value
+        if type(value) in (Dict, Ordered):
+            assert isinstance(value, Dict)
+            return self._dict(value)
+        if type(value) is List:
+            made = self.memo[id(value)] = List([])
+            made._items = [self.copied(one) for one in value.items(self.machine)]
+            return made
+        if type(value) is Tuple:
+            return self._tuple(value)
+        if isinstance(value, Set) and not value.load(self.machine) - self._plain(value):
+            return value if value.made_of is frozenset else Set(set(value.load(self.machine)))
+        if type(value) is Object:
+            return self._object(value)
+        stop(UNKNOWN_CALL, f"deepcopy of {value.describe()}")
+
+    def _plain(self, value: Set) -> set[object]:
+        return set(value.load(self.machine)) - set(value.values)
+
+    def _tuple(self, value: Tuple) -> Value:
+        """A tuple whose items stay the same is its own copy."""
+        items = value.items(self.machine)
+        made = [self.copied(one) for one in items]
+        if all(one is other for one, other in zip(items, made, strict=True)):
+            return value
+        self.memo[id(value)] = Tuple(made)
+        return self.memo[id(value)]
+
+    def _dict(self, value: Dict) -> Dict:
+        entries = value.load(self.machine)
+        if value.keys or any(isinstance(key, Value) for key in entries):
+            stop(UNKNOWN_CALL, f"deepcopy of {value.describe()} with objects as keys")
+        made = type(value)({})
+        self.memo[id(value)] = made
+        for key, one in entries.items():
+            assert one is not None, "a whole dict has no absent items"
+            made.entries[key] = self.copied(one)
+        return made
+
+    def _object(self, value: Object) -> Value:
+        machine, cls = self.machine, value.cls
+        value.guard_type(machine)
+        plain = (
+            is_plain_class(cls.real)
+            and all(cls.find(machine, name) is ABSENT for name in _HOOKS)
+            and all(cls.find(machine, name) is find(object, name) for name in _OBJECT_HOOKS)
+            and not getattr(cls.real, "__slots__", ())
+        )
+        attributes = value.attributes(machine)
+        if not plain or attributes is None:
+            stop(UNKNOWN_CALL, f"deepcopy of {value.describe()}")
+        made = self.memo[id(value)] = Object(cls)
+        made._attributes = self._dict(attributes)
+        return made
+
+
+@calls(copy.deepcopy)
+def _deepcopy(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if keywords or len(arguments) != 1:
+        stop(ARGUMENTS if not arguments else UNKNOWN_CALL, "deepcopy with a memo")
+    return _Copier(machine).copied(arguments[0])

@@ -1,0 +1,94 @@
+"""Messages to loggers: effects, written after the graph in their place among the others.
+
+Enters: calls of methods of `logging.Logger` (and of cached ones, as `warning_once`) with constant
+arguments. Leaves: entries of the effect log. Invariant: a message is logged as often as eager logs
+it, with the same arguments, in the same order among all effects; nothing depends on its result,
+which is None.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.breaks import UNKNOWN_CALL, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.guard import IdentityIs
+from windfall.ir.source import Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+_CACHED: type = type(functools.lru_cache(int))
+
+
+def _logged(machine: Machine, method: Any, arguments: Arguments, keywords: Keywords) -> Value:
+    """Note a message; refused where it would show objects that may change until then."""
+    owner = arguments[0] if arguments else None
+    if not isinstance(owner, Object) or not issubclass(owner.python_type(), logging.Logger):
+        stop(UNKNOWN_CALL, getattr(method, "__qualname__", repr(method)))
+    shown = [*arguments[1:], *keywords.values()]
+    for one in shown:
+        if not one.is_constant():
+            stop(UNKNOWN_CALL, f"a log message with {one.describe()}")
+        one.as_constant(machine)
+    owner.guard_type(machine)
+    places = ["{}"] * len(arguments) + [f"{name}={{}}" for name in keywords]
+    known = machine.known(method, method.__name__)
+    machine.effects.add(f"{{}}({', '.join(places)})", known, owner, *shown)
+    return machine.literal(None)
+
+
+def _method(method: Any) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        return _logged(machine, method, arguments, keywords)
+
+    calls(method)(rule)
+
+
+for _name in ("debug", "info", "warning", "error", "critical", "log"):
+    _method(getattr(logging.Logger, _name))
+
+
+class Cached(Value):
+    """A function behind `functools.lru_cache`. Which calls hit is known to the cache alone, so it
+    is called natively; a logger's method is called for its effect."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        """Its class."""
+        return type(self.real)
+
+    def describe(self) -> str:
+        """What it caches."""
+        return f"cached function {self.real.__wrapped__.__qualname__}"
+
+    def key(self, machine: Machine) -> Any:
+        """By identity."""
+        return self
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Functions are true."""
+        return True
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """A message, or natively."""
+        if not arguments or not isinstance(arguments[0], Object):
+            stop(UNKNOWN_CALL, self.describe())
+        if not isinstance(self.source, Known):
+            self.guard(machine, "identity", IdentityIs(self.real))
+        return _logged(machine, self.real, arguments, keywords)
+
+
+@wraps(_CACHED)
+def _wrap_cached(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, Cached(value, source or Known(value, value.__name__)))

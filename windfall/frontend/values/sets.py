@@ -1,0 +1,329 @@
+"""Sets and frozensets: keys as `Value.key` gives them, mirrored by a set of Python's own.
+
+Enters: displays, comprehensions, `set(...)`, sets from outside. Leaves: guards on all items of one
+that is looked into, entries of the effect log for writes. Invariant: the mirror has gone through
+the same operations as the program's set, so it is iterated in the same order; where that order
+cannot be known (items hashed by identity, a changed set from outside) iterating is refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.mapping import Dict, DictView, is_plain_key
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.wrap import wraps
+from windfall.frontend.words import words
+from windfall.ir.guard import Equals
+from windfall.ir.source import KeysOf, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+_PURE = words("""
+    union intersection difference symmetric_difference issubset issuperset isdisjoint copy
+""")
+_METHODS = words("add discard remove clear update pop __contains__ __len__ __iter__")
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "|": operator.or_,
+    "&": operator.and_,
+    "-": operator.sub,
+    "^": operator.xor,
+}
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Set(Value):
+    """A set. `mirror` None: one from outside that is not looked into yet."""
+
+    __slots__ = ("changed", "made_of", "mirror", "real", "values")
+
+    def __init__(
+        self,
+        mirror: set[Any] | frozenset[Any] | None,
+        values: dict[Any, Value] | None = None,
+        source: Source | None = None,
+        real: set[Any] | frozenset[Any] | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.mirror = mirror
+        self.made_of: type = type(real if real is not None else mirror)
+        self.values: dict[Any, Value] = values or {}  # of keys that are no plain constants
+        self.real = real
+        self.changed = False
+
+    def python_type(self) -> type:
+        """`set` or `frozenset`."""
+        return self.made_of
+
+    def load(self, machine: Machine) -> Any:
+        """The items, relied upon."""
+        if self.mirror is None:
+            assert self.real is not None and self.source is not None
+            if not all(is_plain_key(one) for one in self.real):
+                stop(UNKNOWN_OPERATION, f"items of {self.describe()}")
+            self.guard_type(machine)
+            machine.add_guard(KeysOf(self.source), Equals(tuple(self.real)), "all items")
+            self.mirror = self.made_of(self.real)
+        return self.mirror
+
+    def is_constant(self) -> bool:
+        """Whether its items are plain."""
+        return self.mirror is not None and not self.values and not self.changed
+
+    def as_constant(self, machine: Machine) -> Any:
+        """A copy, to be read only."""
+        if self.values:
+            stop(UNKNOWN_OPERATION, f"{self.describe()} as a constant")
+        return self.made_of(self.load(machine))
+
+    def key(self, machine: Machine) -> Any:
+        """Of a frozenset."""
+        if self.made_of is not frozenset:
+            raise machine.raised(TypeError(f"unhashable type: '{self.made_of.__name__}'"))
+        return self.load(machine)
+
+    # ---------------------------------------------------------------------------------- reading
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """Its items, in its order where that is known."""
+        held = self.load(machine)
+        if len(held) > 1 and (self.values or (self.changed and self.source is not None)):
+            stop(UNKNOWN_OPERATION, f"the order of {self.describe()}")
+        ordered = held if self.real is None or self.changed else self.real
+        return [self.item(machine, one) for one in ordered]
+
+    def item(self, machine: Machine, key: Any) -> Value:
+        """A key as a value."""
+        return self.values.get(key) or machine.literal(key)
+
+    def iterate(self, machine: Machine) -> Value:
+        """Over what it holds now."""
+        return machine.iterator(self.unpack(machine))
+
+    def contains(self, machine: Machine, item: Value) -> Value:
+        """By key."""
+        return machine.literal(item.key(machine) in self.load(machine))
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Whether there are items."""
+        return bool(self.load(machine))
+
+    def length(self, machine: Machine) -> Value:
+        """How many items."""
+        return machine.literal(len(self.load(machine)))
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """With another set."""
+        if not isinstance(other, Set):
+            return None
+        rule = _COMPARISONS[operation]
+        return machine.literal(rule(self.load(machine), other.load(machine)))
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """`|`, `&`, `-`, `^` with another set."""
+        rule = _OPERATORS.get(operation)
+        if rule is None or not isinstance(other, Set):
+            return None
+        result = rule(self.load(machine), other.load(machine))
+        return Set(result, _kept(result, self, other))
+
+    def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """As the operator, on this very set."""
+        rule = _OPERATORS.get(operation)
+        if self.made_of is frozenset or rule is None or not isinstance(other, Set):
+            return None
+        before = self.load(machine)
+        result, values = rule(before, other.load(machine)), {**self.values, **other.values}
+        for key in before - result:
+            self.write(machine, "{}.discard({})", values.get(key) or machine.literal(key))
+        for key in result - before:
+            self.write(machine, "{}.add({})", values.get(key) or machine.literal(key))
+        self.replace(machine, result, _kept(result, self, other))
+        return self
+
+    # ---------------------------------------------------------------------------------- methods
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Methods."""
+        if name in _PURE or name in _METHODS:
+            return machine.method(self, name)
+        if hasattr(self.made_of, name):
+            stop(UNKNOWN_OPERATION, f"{self.made_of.__name__}.{name}")
+        text = f"'{self.made_of.__name__}' object has no attribute '{name}'"
+        raise machine.raised(AttributeError(text))
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """A pure method of mirrors, or a write."""
+        if keywords or not hasattr(self.made_of, name):
+            stop(ARGUMENTS, f"{self.made_of.__name__}.{name}")
+        if name in _PURE:
+            return self._pure(machine, name, arguments)
+        rule = _WRITES.get(name)
+        if rule is None:
+            stop(UNKNOWN_OPERATION, f"{self.made_of.__name__}.{name}")
+        rule(self, machine, *arguments)
+        return machine.literal(None)
+
+    def _pure(self, machine: Machine, name: str, arguments: Arguments) -> Value:
+        others = [mirrored(machine, one) for one in arguments]
+        result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
+        if not isinstance(result, set | frozenset):
+            return machine.literal(result)
+        known = dict(self.values)
+        for _, values in others:
+            known.update(values)
+        return Set(result, {key: known[key] for key in result if key in known})
+
+    def replace(self, machine: Machine, mirror: Any, values: dict[Any, Value]) -> None:
+        """New contents, which can be taken back."""
+        before = (self.mirror, self.values, self.changed)
+
+        def restore() -> None:
+            self.mirror, self.values, self.changed = before
+
+        machine.undo(restore)
+        self.mirror, self.values, self.changed = mirror, values, True
+
+    def write(self, machine: Machine, template: str, *operands: Value) -> None:
+        """Log a write, if the set existed before."""
+        if self.source is not None:
+            machine.effects.add(template, self, *operands)
+
+    def add(self, machine: Machine, item: Value) -> None:
+        """`add`."""
+        key = item.key(machine)
+        mirror = self.load(machine)
+        if key in mirror:
+            return
+        values = self.values if is_plain_key(key) else {**self.values, key: item}
+        before = (self.values, self.changed)
+
+        def restore() -> None:
+            mirror.discard(key)
+            self.values, self.changed = before
+
+        machine.undo(restore)
+        mirror.add(key)
+        self.values, self.changed = values, True
+        self.write(machine, "{}.add({})", item)
+
+    def discard(self, machine: Machine, item: Value) -> None:
+        """`discard`."""
+        key = item.key(machine)
+        if key in self.load(machine):
+            left = self.load(machine).copy()
+            left.discard(key)
+            values = {one: value for one, value in self.values.items() if one != key}
+            self.replace(machine, left, values)
+            self.write(machine, "{}.discard({})", item)
+
+    def remove(self, machine: Machine, item: Value) -> None:
+        """`remove`."""
+        key = item.key(machine)
+        if key not in self.load(machine):
+            if isinstance(key, Value):
+                stop(UNKNOWN_OPERATION, "KeyError of an object")
+            raise machine.raised(KeyError(key))
+        self.discard(machine, item)
+
+    def clear(self, machine: Machine) -> None:
+        """`clear`."""
+        self.load(machine)
+        self.replace(machine, set(), {})
+        self.write(machine, "{}.clear()")
+
+    def update(self, machine: Machine, *others: Value) -> None:
+        """`update`."""
+        for other in others:
+            for item in other.unpack(machine):
+                self.add(machine, item)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A display."""
+        assert self.mirror is not None
+        names = []
+        for key in self.mirror:
+            held = self.values.get(key)
+            names.append(recipe.name(held) if held is not None else Constant(key).rebuild(recipe))
+        made = "{" + ", ".join(names) + "}" if names else "set()"
+        if self.made_of is set:
+            return made
+        return f"{recipe.known(frozenset, 'frozenset_')}({made if names else ''})"
+
+
+_WRITES: dict[str, Callable[..., None]] = {
+    "add": Set.add,
+    "discard": Set.discard,
+    "remove": Set.remove,
+    "clear": Set.clear,
+    "update": Set.update,
+}
+
+
+def _kept(result: Any, *sets: Set) -> dict[Any, Value]:
+    """The values of those keys of a result that are no plain constants."""
+    known = {key: value for one in sets for key, value in one.values.items()}
+    return {key: known[key] for key in result if key in known}
+
+
+def mirrored(machine: Machine, value: Value) -> tuple[Any, dict[Any, Value]]:
+    """An iterable as one of Python's own of the same kind, of keys; and the values of keys that
+    are no plain constants."""
+    if isinstance(value, Set):
+        return value.load(machine), value.values
+    if isinstance(value, Dict):
+        return dict.fromkeys(value.load(machine)), dict(value.keys)
+    if isinstance(value, DictView) and value.kind == "keys":
+        return mirrored(machine, value.owner)
+    items = value.unpack(machine)
+    keys = [one.key(machine) for one in items]
+    return keys, {key: one for key, one in zip(keys, items, strict=True) if not is_plain_key(key)}
+
+
+def _made(kind: type, name: str) -> Callable[[Machine, Arguments, Keywords], Value]:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        if keywords or len(arguments) > 1:
+            stop(ARGUMENTS, name)
+        if not arguments:
+            return Set(kind())
+        (source,) = arguments
+        if isinstance(source, Object) or machine.is_generator(source):
+            return machine.polyfill(name, arguments)
+        mirror, values = mirrored(machine, source)
+        return Set(kind(mirror), dict(values))
+
+    return rule
+
+
+calls(set)(_made(set, "set"))
+calls(frozenset)(_made(frozenset, "frozenset"))
+
+
+@wraps(set, frozenset)
+def _wrap_set(machine: Machine, value: Any, source: Source | None) -> Value:
+    if source is None:
+        made = {one: machine.wrap(one, None) for one in value if not is_plain_key(one)}
+        if not made:
+            return Set(value if type(value) is frozenset else set(value))
+        if not all(one.key(machine) is one for one in made.values()):
+            stop(UNKNOWN_OPERATION, "a set of objects")
+        keys = [made.get(one, one) for one in value]
+        return Set(type(value)(keys), {one: one for one in made.values()})
+    return machine.remember(value, Set(None, None, source, value))
