@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from windfall import autograd, codegen, frontend, runtime
+from windfall import autograd, codegen, frontend, runtime, torch_abi
 from windfall.errors import Unsupported, UserError
 from windfall.events import EventLog
 from windfall.ir.dtype import TensorType
@@ -159,7 +159,23 @@ def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Te
 
 def _eager(compiler: Compiler, captured: Capture, examples: Sequence[torch.Tensor]) -> Bound:
     module = graph_module(captured.graph)
+    if any(node.target is torch_abi.set_grad_mode for node in captured.graph.nodes):
+        return Bound(_restoring_grad_mode(module.forward))
     return Bound(module.forward)
+
+
+def _restoring_grad_mode(forward: GraphCallable) -> GraphCallable:
+    """A graph that switches grad mode switches it back only if it comes to its end."""
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        before = torch.is_grad_enabled()
+        try:
+            return forward(*inputs)
+        except BaseException:
+            torch_abi.set_grad_mode(before)
+            raise
+
+    return call
 
 
 def user_backend(function: Callable[..., Any]) -> Backend:

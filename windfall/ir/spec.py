@@ -129,12 +129,15 @@ def _verify_scalar(
 _LEAVES = ("constant", "index", "cast", "masked", "checked")
 
 
-def _verify_offset(buffer: Buffer, offset: Size, axes: frozenset[Atom]) -> None:
+def _verify_offset(
+    buffer: Buffer, offset: Size, axes: frozenset[Atom], ragged: bool = False
+) -> None:
+    """`ragged`: some loop ends early in its last round, which ranges of axes do not tell."""
     _demand(not symbols_of(offset) - axes, "every axis has a loop", offset)
     low, high = bounds(offset)
     _demand(low is None or low >= 0, "a store is inside its buffer", f"{buffer.name}[{offset}]")
     sizes, strides = buffer.type.sizes, buffer.type.strides
-    if high is None or not all(isinstance(part, int) for part in (*sizes, *strides)):
+    if ragged or high is None or not all(isinstance(part, int) for part in (*sizes, *strides)):
         return
     last = sum((int(str(n)) - 1) * int(str(s)) for n, s in zip(sizes, strides, strict=True))
     _demand(high <= last, "a store is inside its buffer", f"{buffer.name}[{offset}]")
@@ -239,7 +242,8 @@ class _Check:
             root = root.arguments[0]
         else:
             _demand(statement.buffer in self.buffers, "a store is to a known buffer", statement)
-            _verify_offset(self.buffers[statement.buffer], statement.offset, axes)
+            ragged = any(not isinstance(each.extent, int) for each in loops)
+            _verify_offset(self.buffers[statement.buffer], statement.offset, axes, ragged)
         _verify_scalar(root, self.buffers, axes, self.finished)
         for node in _outside_folds(root):
             _demand(node in self.finished, "a fold ends before it is used", node.attribute)

@@ -29,7 +29,7 @@ from typing import Any, Literal, Protocol
 import torch
 import torch.fx
 
-from windfall.errors import SourceLine
+from windfall.errors import InternalError, SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard
 from windfall.ir.source import Source
@@ -119,7 +119,9 @@ class Segment:
                 node.end_lineno = node.lineno
         namespace = {**self.namespace, self.graph_name: graph}
         exec(compile(tree, self.file, "exec"), namespace)
-        function: Any = namespace[self.name]
+        function: Any = namespace.get(self.name)
+        if function is None:
+            raise InternalError(f"the source of segment {self.name} does not define it")
         if self.function:
             function.__code__ = function.__code__.replace(co_name=self.function)
         made: Callable[..., Any] = function

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windfall.errors import InternalError
 from windfall.ir.guard import Check, Guard, IdentityIs
 from windfall.ir.stages import MISS, Entry, Program, Segment
 from windfall.runtime import guards, support
@@ -106,14 +105,7 @@ def _body(
     """The function that the segment's source defines, with its graph filled in."""
     if graph_callable is None and program is not None:
         graph_callable = bind(program, native=native)
-    namespace = dict(segment.namespace)
-    if graph_callable is not None:
-        namespace[segment.graph_name] = graph_callable
-    exec(compile(segment.source, f"<windfall {segment.name}>", "exec"), namespace)
-    body: Callable[..., Any] | None = namespace.get(segment.name)
-    if body is None:
-        raise InternalError(f"the source of segment {segment.name} does not define it")
-    return body
+    return segment.load(graph_callable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
