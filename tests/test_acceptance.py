@@ -352,3 +352,11 @@ def test_fullgraph_names_the_line_and_runs_nothing(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == ""
     x, y = tensors((6, 33), (6, 33))
     torch.testing.assert_close(windfall.compile(gelu_chain, fullgraph=True)(x, y), gelu_chain(x, y))
+
+
+def test_equal_results_are_distinct_tensors() -> None:
+    compiled = windfall.compile(lambda x: (x + 1, x + 1, x + 1, (x + 1).t()))
+    results = compiled(torch.ones(3, 3))
+    assert len({one.data_ptr() for one in results}) == 4
+    for one, other in zip(results, [torch.full((3, 3), 2.0)] * 4, strict=True):
+        torch.testing.assert_close(one, other)

@@ -41,7 +41,7 @@ class Output(collections.OrderedDict[str, Any]):
         super().__setattr__(name, value)
 
     def to_tuple(self) -> tuple[Any, ...]:
-        return tuple(self[key] for key in self.keys())  # noqa: SIM118
+        return tuple(self[key] for key in self.keys())
 
 
 @dataclasses.dataclass
@@ -142,7 +142,7 @@ def test_an_output_record_is_passed_on() -> None:
 
     def f(a: Any) -> Any:
         made = inner(a)
-        return Pair(first=made.first + 1, second=made), made.to_tuple() + (a,)
+        return Pair(first=made.first + 1, second=made), (*made.to_tuple(), a)
 
     result, _ = one_graph(f, ones())
     assert type(result.second) is Pair
@@ -246,7 +246,7 @@ def test_sets() -> None:
         numbers.discard(1)
         joined = {*made, "x"} & {"as", "x"}
         flags = "as" in made, 3 in numbers, made <= {"as", "bs"}, numbers - {2}, joined
-        return a * len(made), flags, [one for one in numbers], frozenset(numbers)  # noqa: C416
+        return a * len(made), flags, [one for one in numbers], frozenset(numbers)
 
     one_graph(f, ones(), ["a", "b"])
 

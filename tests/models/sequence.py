@@ -8,10 +8,11 @@ its threads, and in a process that has forked (`python -m tests.models.sequence 
 from __future__ import annotations
 
 import copy
+import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +21,12 @@ from torch import Tensor, nn
 
 import windfall
 from examples.models import RECIPES, Recipe, adamw, training_step
-from tests.models.agreement import assert_results_agree, assert_values_agree
+from tests.models.agreement import assert_results_agree, disagreements, relative_error
 
 STEPS = 20
 LOSS_TOLERANCE = 1e-4
 STRICT = {"strict": True}
+Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -72,24 +74,12 @@ def check_inference(pair: Pair, inputs: tuple[Tensor, ...], **keywords: Any) -> 
 
 
 # --------------------------------------------------------------------------------------- training
-
-
-def check_gradients(pair: Pair, inputs: Tensor, labels: Tensor) -> None:
-    """Loss, gradients of every parameter, buffers and the generator's state, after one backward."""
-    given = (inputs, labels)
-    ours = backward(pair.compiled, pair.ours, given)
-    eager = backward(pair.eager, pair.eager, given)
-    exact = backward(pair.exact, pair.exact, doubled(given))
-    assert torch.equal(ours.generator, eager.generator), "other random numbers than eager's"
-    assert ours.values.keys() == eager.values.keys(), "other parameters have a gradient"
-
-    def others() -> Iterator[dict[str, Tensor]]:
-        for seed in range(6):
-            moved = moved_by_a_bit(pair.eager, seed)
-            yield backward(moved, moved, given).values
-
-    assert_values_agree(ours.values, eager.values, exact.values, others)
-    check_buffers(pair.ours, pair.eager)
+#
+# Behind a relu or a maximum, the last bit of a weight may decide over whole gradients, and AdamW
+# makes full steps of it: a deep network does not agree with itself then, once its weights are moved
+# by a bit. Where windfall differs from eager by more than rounding, two things are asked instead:
+# it may differ by no more than twice what such moves make of eager; and the same model in float64,
+# where no such decision is close, must agree to the ninth digit.
 
 
 @dataclass(frozen=True)
@@ -105,7 +95,8 @@ def backward(forward: Callable[..., Any], model: nn.Module, given: tuple[Any, ..
     model.zero_grad()
     loss = forward(*given)
     loss.backward()
-    return Backward({"loss": loss.detach(), **gradients_of(model)}, torch.get_rng_state())
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return Backward({"loss": loss.detach(), **gradients}, torch.get_rng_state())
 
 
 def moved_by_a_bit(model: nn.Module, seed: int) -> nn.Module:
@@ -119,8 +110,24 @@ def moved_by_a_bit(model: nn.Module, seed: int) -> nn.Module:
     return copied
 
 
-def gradients_of(model: nn.Module) -> dict[str, Tensor]:
-    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+def check_gradients(pair: Pair, inputs: Tensor, labels: Tensor) -> None:
+    """Loss, gradients of every parameter, buffers and the generator's state, after one backward."""
+    given = (inputs, labels)
+    ours = backward(pair.compiled, pair.ours, given)
+    eager = backward(pair.eager, pair.eager, given)
+    exact = backward(pair.exact, pair.exact, doubled(given))
+    assert torch.equal(ours.generator, eager.generator), "other random numbers than eager's"
+    assert ours.values.keys() == eager.values.keys(), "other parameters have a gradient"
+    check_buffers(pair.ours, pair.eager)
+    wrong = disagreements(ours.values, eager.values, exact.values)
+    if wrong:
+        copies = [moved_by_a_bit(pair.eager, seed) for seed in range(6)]
+        moved = [relative_error(backward(c, c, given).values, exact.values) for c in copies]
+        allowed = 2 * max(*moved, relative_error(eager.values, exact.values))
+        assert relative_error(ours.values, exact.values) <= allowed, "\n".join(wrong)
+        compiled = windfall.compile(copy.deepcopy(pair.exact), options=STRICT)
+        doubles = backward(compiled, compiled, doubled(given)).values
+        assert relative_error(doubles, exact.values) <= 1e-9, "\n".join(wrong)
 
 
 def check_buffers(ours: nn.Module, eager: nn.Module) -> None:
@@ -130,22 +137,43 @@ def check_buffers(ours: nn.Module, eager: nn.Module) -> None:
         torch.testing.assert_close(one, expected[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
-def check_training(pair: Pair, batches: list[tuple[Tensor, Tensor]], seed: int = 11) -> None:
+def check_training(pair: Pair, batches: list[Batch], seed: int = 11) -> None:
     """Losses side by side over as many steps as there are batches, dropout on, with AdamW."""
-    histories = []
-    for forward, model in ((pair.eager, pair.eager), (pair.compiled, pair.ours)):
-        torch.manual_seed(seed)
-        step = training_step(forward, model, adamw(model))
-        histories.append([float(step(*batch)) for batch in batches])
-        histories[-1].append(float(torch.rand(())))  # where the generator stands
-    expected, actual = histories
+    start = copy.deepcopy(pair.eager)
+    expected = losses_of(pair.eager, pair.eager, batches, seed)
+    actual = losses_of(pair.compiled, pair.ours, batches, seed)
     assert min(expected[1:-1]) < expected[0], "eager learns nothing: the test would prove nothing"
-    worst = max(abs(a - e) for a, e in zip(actual, expected, strict=True))
-    assert worst <= LOSS_TOLERANCE, f"losses differ by {worst:.2e}\n{expected}\n{actual}"
-    check_buffers(pair.ours, pair.eager)
+    worst = largest_difference(actual, expected)
+    if worst <= LOSS_TOLERANCE:
+        check_buffers(pair.ours, pair.eager)
+        return
+    told = f"losses differ by {worst:.2e}\n{expected}\n{actual}"
+    copies = [moved_by_a_bit(start, number) for number in range(3)]
+    moved = [largest_difference(losses_of(c, c, batches, seed), expected) for c in copies]
+    assert worst <= 2 * max(moved), told
+    exact, doubles = start.double(), [doubled(batch) for batch in batches]
+    compiled = windfall.compile(copy.deepcopy(exact), options=STRICT)
+    losses = [losses_of(model, model, doubles, seed) for model in (exact, compiled)]
+    assert largest_difference(*losses) <= 1e-9, told
+    check_buffers(compiled, exact)
 
 
-def training_batches(recipe: Recipe, size: int, steps: int = STEPS) -> list[tuple[Tensor, Tensor]]:
+def losses_of(
+    forward: Callable[..., Any], model: nn.Module, batches: list[Any], seed: int
+) -> list[float]:
+    """The loss of each step, and a last random number: where the generator stands."""
+    torch.manual_seed(seed)
+    step = training_step(forward, model, adamw(model))
+    losses = [float(step(*batch)) for batch in batches]
+    return [*losses, float(torch.rand(()))]
+
+
+def largest_difference(actual: list[float], expected: list[float]) -> float:
+    differences = [abs(a - e) for a, e in zip(actual, expected, strict=True)]
+    return math.inf if any(map(math.isnan, differences)) else max(differences)
+
+
+def training_batches(recipe: Recipe, size: int, steps: int = STEPS) -> list[Batch]:
     """Two batches in turn: windfall must read each call's data, and the model can learn them."""
     torch.manual_seed(3)
     two = [recipe.batch(size) for _ in range(2)]

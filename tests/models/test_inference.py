@@ -26,7 +26,7 @@ def test_outputs_equal_eager(name: str, batch: int) -> None:
 def test_two_batch_sizes_in_turn(name: str) -> None:
     recipe = recipe_of(name)
     pair = Pair.of(recipe.model)
-    for batch in (1, 8, 1, 3):
+    for batch in (1, 8, 1):
         check_inference(pair, recipe.inputs(batch))
 
 

@@ -76,10 +76,13 @@ def test_compiled_here_and_called_in_a_second_thread(name: str) -> None:
     both()
 
 
+LONGER = pytest.mark.conformance  # a process takes seconds to import transformers
+
+
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=LONGER), 2])
 @pytest.mark.parametrize(
-    "threads", [pytest.param(1, marks=pytest.mark.conformance), 2], ids=["one", "two"]
+    "name", ["tiny bert", "tiny resnet", pytest.param("tiny gpt2", marks=LONGER), *EVERY[3:]]
 )
-@pytest.mark.parametrize("name", EVERY)
 def test_after_a_fork(name: str, threads: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.models.sequence", name, str(threads)],

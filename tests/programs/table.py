@@ -34,6 +34,8 @@ def cell(outcome: Outcome) -> str:
 
 def ideal(case: Case) -> str:
     """The number of graphs that a test demands."""
+    if case.about.waits:
+        return "later"
     if case.about.graphs is None:
         return "any"
     fewest, most = case.about.graphs

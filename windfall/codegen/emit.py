@@ -167,14 +167,15 @@ class _Emission:
         renamed = {name: f"b{place}" for place, name in enumerate(order)}
         text = kernel_text(kernel, self.schedule.buffers, renamed)
         function = self.known.get(text)
+        note = f"{function} again, with {', '.join(order)}"
         if function is None:
+            note = kernel_text(kernel, self.schedule.buffers)
             count = sum(note.kind == "generated" for note in self.notes)
             function = self.known[text] = f"kernel{count}"
             writer = KernelText(
                 function, self.schedule.buffers, order, self.declarations, self.errors
             )
             self.functions.append(writer.text(kernel.body))
-        note = kernel_text(kernel, self.schedule.buffers, {})
         self.notes.append(KernelNote(function, "generated", note, kernel.origins))
         return function, order
 
@@ -200,7 +201,7 @@ class Driver:
         self.name = name
         self.code = Code(emission.declarations)
         self._items = list(items)
-        self._pointers: dict[str, Value] = {}
+        self._owned: dict[str, Value] = {}  # buffers that stand where a tensor has them
         self._constants: dict[tuple[str, str], Value] = {}
         self._slots: list[str] = []
         self._spare: Value | None = None
@@ -240,7 +241,7 @@ class Driver:
         slot = self.reserve("ptr", 8)
         self._slots.append(f"  store ptr null, ptr {slot.text}, align 8")
         self.code.line(f"store {handle}, ptr {slot.text}, align 8")
-        self._pointers[name] = pointer
+        self._owned[name] = pointer
         self._adopted[name] = slot
         self._handles.append(slot)
 
@@ -268,13 +269,12 @@ class Driver:
 
     def buffer(self, name: str) -> Value:
         """The address of a buffer, from the table."""
-        found = self._pointers.get(name)
+        found = self._owned.get(name)
         if found is None:
+            # Read again at each use: hundreds of addresses kept in registers would be spilled.
             place = self.emission.places[name]
-            slot, value = self.code.fresh(), self.code.fresh()
-            self._slots.append(f"  {slot} = getelementptr ptr, ptr %buffers, i64 {place}")
-            self._slots.append(f"  {value} = load ptr, ptr {slot}, align 8")
-            found = self._pointers[name] = Value(value, "ptr")
+            slot = self.code.write(f"getelementptr ptr, ptr %buffers, i64 {place}", "ptr")
+            found = self.code.write(f"load ptr, ptr {slot.text}, align 8", "ptr")
         return found
 
     def pointer(self, view: View) -> Value:

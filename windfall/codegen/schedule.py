@@ -42,6 +42,7 @@ SPLIT_ROWS = 16  # unless it has so many results
 SPLIT_PARTS = 64
 STASH_COST = 15  # a value at least so dear is kept in a row of scratch for the next nest
 SCRATCH_BYTES = 1 << 16  # the largest such row
+SCRATCH_ROWS = 4  # how many of the largest rows one kernel may have
 
 
 def schedule(loops: Loops) -> Schedule:
@@ -187,6 +188,7 @@ class _Tidy:
         # A vector along the outer index needs a row of scratch for each of its lanes.
         rows = is_row_wise(self.group, self.scalars)
         self.most_bytes = SCRATCH_BYTES if rows else SCRATCH_BYTES // 8
+        self.left_bytes = SCRATCH_ROWS * self.most_bytes
         self._stash()
         self._to_scratch()
 
@@ -229,13 +231,19 @@ class _Tidy:
                 for node in _inner_nodes(nest)
                 if node in there
                 and node.op != "load"
-                and extent * node.dtype.itemsize <= self.most_bytes
                 and cost_of(n for n in walk(node) if nest.inner.atom in n.free) >= STASH_COST
             ]
             inner = {n for node in common for n in walk(node) if n is not node}
             for node in common:
-                if node not in inner:
+                if node not in inner and self._takes(extent * node.dtype.itemsize):
                     self._keep_row(node, place)
+
+    def _takes(self, size: int) -> bool:
+        """Whether so much scratch is left; if so, it is taken."""
+        if size > min(self.most_bytes, self.left_bytes):
+            return False
+        self.left_bytes -= size
+        return True
 
     def _keep_row(self, node: Scalar, place: int) -> None:
         nest = self.group.nests[place]
@@ -276,7 +284,7 @@ class _Tidy:
         if extent == 1 or not isinstance(extent, int):
             return False
         contiguous = statement.offset - self._start(statement, nest) == nest.inner.symbol
-        return contiguous and extent * buffer.type.dtype.itemsize <= self.most_bytes
+        return contiguous and self._takes(extent * buffer.type.dtype.itemsize)
 
     def _reread(self, name: str, start: Size) -> None:
         for nest in self.group.nests:

@@ -35,7 +35,7 @@ from windfall.ir.node import Region
 from windfall.ir.source import Known, Slot, Source
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one for each instruction: freezing would double its cost
 class Mark:
     """The condition before an instruction."""
 

@@ -87,7 +87,7 @@ def check(total, log):
     return total
 
 
-@hard(16, "user exception after append and add_", torch="0")
+@hard(16, "user exception after append and add_", torch="0", graphs=(1, 2))
 def late_exception():
     def f(x, log):
         x.add_(1)

@@ -112,7 +112,7 @@ def swallowing(kind, log):
         log.append("exit")
 
 
-@hard(5, "@contextmanager that swallows an exception", torch="1")
+@hard(5, "@contextmanager that swallows an exception", torch="1", graphs=(1, 2))
 def swallowed():
     def f(x, log, bad):
         y = x

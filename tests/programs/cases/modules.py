@@ -23,7 +23,7 @@ class Worker:
 
 
 @hard(
-    32, "method, global, helper, instance attribute patched between calls", torch="✗", graphs=(1, 7)
+    32, "method, global, helper, instance attribute patched between calls", torch="✗", graphs=(1, 8)
 )
 def patched():
     worker = Worker()

@@ -9,7 +9,7 @@ import torch
 from tests.programs.case import Call, Program, hard, ramp
 
 
-@hard(21, "__init__ registers self in a closed-over list", torch="✗")
+@hard(21, "__init__ registers self in a closed-over list", torch="✗", graphs=(1, 2))
 def registering():
     registry = []
 
@@ -191,7 +191,7 @@ class Vector:
         return len(self) > 2
 
 
-@hard(47, "operator dunders of a user class")
+@hard(47, "operator dunders of a user class", graphs=(1, 2))
 def operator_methods():
     def f(vector, x):
         moved = 1 + vector + x

@@ -22,7 +22,7 @@ def global_list_appended(x):
     return x * len(GLOBAL_LIST[:0])
 
 
-@plain("effects")
+@plain("effects", graphs=(1, 2))
 def global_tensor_rebound(x):
     global GLOBAL_TENSOR
     GLOBAL_TENSOR = GLOBAL_TENSOR + x

@@ -197,7 +197,7 @@ def break_by_tolist(x):
     return x * len(values), values
 
 
-@plain("segments", graphs=(1, 2))
+@plain("segments", graphs=(1, 3))
 def data_dependent_shape(x):
     chosen = x[x > 0]
     return chosen * 2, chosen.shape[0], torch.nonzero(x).sum()

@@ -70,7 +70,8 @@ class Cached(Value):
 
     def describe(self) -> str:
         """What it caches."""
-        return f"cached function {self.real.__wrapped__.__qualname__}"
+        wrapped = getattr(self.real, "__wrapped__", None)  # not yet there while it is being made
+        return f"cached function {getattr(wrapped, '__qualname__', self.source)}"
 
     def key(self, machine: Machine) -> Any:
         """By identity."""

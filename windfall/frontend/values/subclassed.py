@@ -72,21 +72,30 @@ class HeldDict(Dict):
         if not self.whole:
             assert self.source is not None
             source: Source = self.source
+            builtin: Any = self.kind
             self.guard_type(machine)
-            keys = tuple(self.kind.keys(self.real))  # type: ignore[attr-defined]
+            keys = tuple(builtin.keys(self.real))
             if not all(type(key) in (str, int) for key in keys):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             where = KeysOf(ByMethod(source, self.kind, "keys"))
             machine.add_guard(where, Equals(keys), "all keys")
             self.entries = {
                 key: machine.wrap(
-                    dict.__getitem__(self.real, key),  # type: ignore[arg-type]
+                    builtin.__getitem__(self.real, key),
                     ByMethod(source, self.kind, "__getitem__", (key,)),
                 )
                 for key in keys
             }
             self.whole = True
         return self.entries
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Whether there are items, past any `__len__`."""
+        return bool(self.load(machine))
+
+    def copied(self, machine: Machine) -> Dict:
+        """A plain dict, as `dict.copy` gives."""
+        return Dict(dict(self.load(machine)))
 
     def store(self, machine: Machine, key: Any, value: Value | None) -> None:
         """Write past the methods of the class."""
@@ -109,13 +118,13 @@ class HeldDict(Dict):
             machine.effects.add("{}.__setitem__({}, {}, {})", known, self, shown, value)
 
 
-def _held_items(machine: Machine, real: Any, source: Source, kind: type) -> list[Value]:
+def _held_items(machine: Machine, real: Any, source: Source, kind: Any) -> list[Value]:
     """The items of a list or tuple from outside."""
-    count = kind.__len__(real)  # type: ignore[attr-defined]
+    count = kind.__len__(real)
     machine.add_guard(ByMethod(source, kind, "__len__"), Equals(count), "length")
     return [
         machine.wrap(
-            kind.__getitem__(real, index),  # type: ignore[attr-defined]
+            kind.__getitem__(real, index),
             ByMethod(source, kind, "__getitem__", (index,)),
         )
         for index in range(count)
@@ -268,6 +277,8 @@ class Subclassed(Object):
             if other.overrides(machine, name):
                 return None
             other.guard_type(machine)
+            if self.kind is other.kind is collections.OrderedDict:
+                stop(UNKNOWN_OPERATION, f"equality of {self.describe()} with its like")
             other = other.contents(machine)
         found: Value | None = self.contents(machine).compare(machine, operation, other)
         return found
@@ -303,7 +314,7 @@ class Subclassed(Object):
     def described(self, machine: Machine, name: str, raw: Any) -> Value:
         """The fields of named tuples are read by a descriptor of C."""
         if type(raw) is _FIELD:
-            index = raw.__reduce__()[1][0]
+            index = int(raw.__reduce__()[1][0])
             items: list[Value] = self.contents(machine).items(machine)
             return items[index]
         return super().described(machine, name, raw)
