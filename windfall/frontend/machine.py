@@ -92,6 +92,7 @@ class Machine(ValueFactory):
     def close(self) -> None:
         """Let go of everything: machine, values and frames refer to each other, and the user's
         tensors must not wait for the garbage collector."""
+        vars(self.graph).clear()  # it and its mode refer to each other too
         self.__dict__.clear()
 
     # ---------------------------------------------------------------------------------- values
