@@ -285,3 +285,14 @@ def test_inputs_are_not_kept_alive() -> None:
     compiled(a, [b])
     del a, b
     assert [one() for one in references] == [None, None]
+
+
+def test_the_order_counts_between_two_ordered_dicts() -> None:
+    from collections import OrderedDict
+
+    def f(x: torch.Tensor) -> Any:
+        first, second = OrderedDict(p=1, q=2), OrderedDict(q=2, p=1)
+        return x + 1, first == second, first != second, first == dict(second)
+
+    x = torch.zeros(2)
+    assert same(compile_eager(f)(x), f(x))

@@ -168,8 +168,8 @@ class LoopBuilder:
         return self.store(value)
 
     def store(self, value: Lazy, *, exact: bool = False) -> Lazy:
-        """The same tensor in a buffer that holds nothing else; `exact`: in a buffer of its own, with
-        its type's strides even where these leave gaps."""
+        """The same tensor in a buffer that holds nothing else; `exact`: in one of its own, with its
+        type's strides even where these leave gaps."""
         if value.type.elements == 0:
             return self.loads(self.allocate(value.type), value.type)
         root = self.root(value)

@@ -392,6 +392,14 @@ class Ordered(Dict):
             machine.add_guard(KeysOf(self.source), Equals(tuple(self.real)), "all keys")
             self.guarded = {*(self.guarded or ()), "keys"}
 
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Between two of this kind the order counts."""
+        if isinstance(other, Ordered) and operation in ("==", "!="):
+            mine, others = list(self.load(machine)), list(other.load(machine))
+            if mine != others:
+                return machine.literal(operation == "!=")
+        return super().compare(machine, operation, other)
+
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
