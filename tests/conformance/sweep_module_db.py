@@ -53,7 +53,7 @@ def _maker(info: Any, training: bool, index: int, requires_grad: bool) -> Callab
         given = next(itertools.islice(_inputs(info, training, requires_grad), index, None))
         torch.manual_seed(1)
         module = info.module_cls(*given.constructor_input.args, **given.constructor_input.kwargs)
-        module.train(training)
+        module.to(torch.float32).train(training)
         args, kwargs = _copied((given.forward_input.args, given.forward_input.kwargs))
         return module, tuple(args), kwargs
 
