@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import torch
 
 from tests.golden import Golden, golden_for
 
 pytest_plugins = ["pytester"]
+
+# The same examples in every run: what fails here can be repeated. Deep sweeps draw new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
