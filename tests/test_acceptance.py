@@ -360,3 +360,17 @@ def test_equal_results_are_distinct_tensors() -> None:
     assert len({one.data_ptr() for one in results}) == 4
     for one, other in zip(results, [torch.full((3, 3), 2.0)] * 4, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_the_environment_asks_for_logs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WINDFALL_LOGS", "graph,guards,source,kernels,breaks,timings")
+    windfall.compile(prints)(*tensors((9,)))
+    told = capsys.readouterr().err
+    for part in ("operator.mul(l_x, 2)", "L['x'] is Tensor", "def prints(x):", "kernel k0",
+                 "W0001", "capture of"):  # fmt: skip
+        assert part in told
+    monkeypatch.setenv("WINDFALL_LOGS", "grpah")
+    with pytest.raises(windfall.UserError, match="'graph'"):
+        windfall.compile(prints)
