@@ -28,9 +28,9 @@ from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
-from windfall.ir.guard import AMBIENT, AmbientIs, Equals, Guard, SameObjects, TypeIs
+from windfall.ir.guard import AMBIENT, AmbientIs, Equals, Guard, HasKey, SameObjects, TypeIs
 from windfall.ir.node import NodeInfo, info, set_info
-from windfall.ir.source import DictOf, Known, Overlap, Source
+from windfall.ir.source import DictOf, Item, Known, Overlap, Source
 from windfall.ir.stages import Capture, Direct, GraphInput
 
 
@@ -140,7 +140,11 @@ def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
         _name(machine),
         machine.graph.graph,
         inputs,
-        (Guard(AMBIENT, ambient, "torch functions depend on it"), *machine.guards),
+        (
+            Guard(AMBIENT, ambient, "torch functions depend on it"),
+            *machine.guards,
+            *_presence(machine),
+        ),
         tuple(effects),
         rebuild,
         resume,
@@ -148,6 +152,22 @@ def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
         where,
         machine.operations,
     )
+
+
+def _presence(machine: Machine) -> list[Guard]:
+    """What was found in a dict and never looked at (`hasattr`) must still be there. Where another
+    guard walks through the item, that one fails when it is gone."""
+    walked: set[Source] = set()
+    for guard in machine.guards:
+        source: Source | None = guard.source
+        while source is not None and source not in walked:
+            walked.add(source)
+            source = source.base
+    return [
+        Guard(source, HasKey(key, True), "it was found")
+        for source, key in dict.fromkeys(machine.found)
+        if Item(source, key) not in walked
+    ]
 
 
 def _name(machine: Machine) -> str:

@@ -71,6 +71,7 @@ class Machine(ValueFactory):
         self.graph = GraphBuilder(self)
         self.effects = EffectLog()
         self.guards: list[Guard] = []
+        self.found: list[tuple[Source, Any]] = []  # items of dicts that were read
         self.result: Value | None = None
         self.operations = 0
         self.idle = 0  # jumps backward since the last node of the graph

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Size
 from windfall.ops.folding import fresh, listed, op
@@ -480,3 +481,15 @@ op(
     None,
     _attention_gradients,
 )
+
+
+# ------------------------------------------------------------------------- ops that are refused
+
+
+def _refused(*arguments: Any, **keywords: Any) -> None:
+    """How large its workspace is, which backward needs, is known only when it has run."""
+    raise Unsupported(101, "a recurrent layer of oneDNN: the size of its workspace is not known")
+
+
+op("mkldnn_rnn_layer.default", _refused)
+op("mkldnn_rnn_layer_backward.default", _refused)

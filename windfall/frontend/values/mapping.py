@@ -66,6 +66,7 @@ class Dict(Value):
         self.guard_type(machine)
         if key in self.real:
             found = self.entries[key] = machine.wrap(self.real[key], Item(self.source, key))
+            machine.found.append((self.source, key))
             return found
         self.guard(machine, ("absent", key), HasKey(key, False))
         self.entries[key] = None
