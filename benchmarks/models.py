@@ -14,6 +14,10 @@ from benchmarks.case import Case, Subject
 from benchmarks.programs import Maker
 from examples.models import RECIPES, adamw
 
+# Behind a relu, one bit may decide over a gradient: eager does not agree with itself better than so
+# when its weights are moved by a bit. (`tests/models` compares in float64 too.)
+TOLERANCES = {"resnet-18": 5e-2}
+
 # Name in tables, recipe, batch of a training step.
 MODELS = (
     ("BERT, 4 layers", "bert-4", 2),
@@ -50,6 +54,7 @@ def model_training() -> list[Case]:
             training_subject(recipe, batch),
             "training",
             goals=STEADY_GOALS,
+            tolerance=TOLERANCES.get(recipe, 1e-3),
             quick=recipe == QUICK[0],
             random=True,
         )
