@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +154,14 @@ def test_the_arena(native: bool) -> None:
 
 
 def test_arenas_are_given_back_with_the_last_program() -> None:
+    """In a process of its own: other tests may keep programs that need an arena."""
+    check = "from tests.runtime.test_bind import check_arenas; check_arenas()"
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", check], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def check_arenas() -> None:
     code = support.support()
     assert code is not None
     trim = ctypes.PYFUNCTYPE(ctypes.c_int64)(code.address("arena.trim"))
