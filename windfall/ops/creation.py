@@ -183,7 +183,7 @@ for _name, _value in (("zeros", 0), ("ones", 1)):
     op(f"{_name}_like.default", _like_shape, _like(_value), _likes(), recompute=True)
     op(f"new_{_name}.default", _new_shape, _new(_value), _news(), recompute=True)
 # A tensor of zeros without memory: nothing that is called may be given one.
-op("_efficientzerotensor.default", _sized_shape, _sized(0), recompute=True)
+op("_efficientzerotensor.default", _sized_shape, _sized(0), _sizes(), recompute=True)
 op("empty.memory_format", _sized_shape, _sized(0), recompute=True)
 op("empty_like.default", _like_shape, _like(0), recompute=True)
 op("new_empty.default", _new_shape, _new(0), recompute=True)
