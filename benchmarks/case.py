@@ -46,6 +46,7 @@ class Case:
     tolerance: float = 1e-3
     quick: bool = True  # also measured by --quick
     random: bool = False  # draws random numbers: torch.compile draws others than eager
+    call_only: bool = False  # the graph answers what it answered first: the call itself is timed
 
     @property
     def label(self) -> str:

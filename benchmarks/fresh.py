@@ -76,7 +76,7 @@ def _child(label: str, contender: str) -> None:
     with torch.set_grad_enabled(case.mode == "training"):
         torch.manual_seed(0)
         started_wall, started = time.perf_counter(), cpu_seconds()
-        run = runner(subject, CONTENDERS[contender].ready(subject.program), case.mode)
+        run = runner(subject, CONTENDERS[contender].ready(subject.program, None), case.mode)
         result = run()
         spent = cpu_seconds() - started
         wall = time.perf_counter() - started_wall

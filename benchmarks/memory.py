@@ -94,11 +94,11 @@ def _child(label: str, contender: str) -> None:
     (case,) = (one for one in model_memory() if one.label == label)
     torch.set_num_threads(1)
     transformers()
-    CONTENDERS[contender].ready(torch.nn.Linear(4, 4))(torch.ones(2, 4)).sum().backward()
+    CONTENDERS[contender].ready(torch.nn.Linear(4, 4), None)(torch.ones(2, 4)).sum().backward()
     gc.collect()
     before = resident()
     subject = case.subject()
-    run = runner(subject, CONTENDERS[contender].ready(subject.program), case.mode)
+    run = runner(subject, CONTENDERS[contender].ready(subject.program, None), case.mode)
     for _ in range(WARM_STEPS):
         run()
     gc.collect()

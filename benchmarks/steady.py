@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import sampling
 from benchmarks.case import Case, Run, agree, outcome, runner
-from benchmarks.contenders import CONTENDERS
+from benchmarks.contenders import CONTENDERS, remembering
 from benchmarks.results import Measured, Row
 
 WARM_CALLS = 3  # the second may compile again (dynamic sizes), the third uses what is there
@@ -59,7 +59,8 @@ def _row(case: Case, contenders: Sequence[str], settings: Settings) -> Row:
 
 def _ready(case: Case, name: str) -> Run:
     subject = case.subject()
-    run = runner(subject, CONTENDERS[name].ready(subject.program), case.mode)
+    backend = remembering if case.call_only else None
+    run = runner(subject, CONTENDERS[name].ready(subject.program, backend), case.mode)
     actual = outcome(subject, run, case.mode)
     agree(actual, case, name)
     for _ in range(WARM_CALLS):

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks import programs as p
 from benchmarks.case import Case, Subject
-from benchmarks.models import model_first_results
+from benchmarks.models import inference_subject, model_first_results
 from benchmarks.programs import Maker, integers, module, normal, on
 
 BFLOAT = torch.bfloat16
@@ -21,14 +21,25 @@ BFLOAT = torch.bfloat16
 def overhead() -> list[Case]:
     """Calls of tiny functions: the cost of the call itself."""
     return [
-        Case("x + 1, 8 elements", on(p.add_one, normal(8)), goals={"eager": 1.0}),
+        Case("x + 1, 8 elements", on(p.add_one, normal(8)), goals={"eager": 0.8}),
         Case("x + 1, 8 elements", on(p.add_one, normal(8, grad=True)), "training"),
         Case("chain of 10 ops, 16 elements", on(p.chain_of_ten, normal(16))),
         Case("chain of 10 ops, 16 elements", on(p.chain_of_ten, normal(16, grad=True)), "training"),
         Case("MLP, 8 layers of 32", module(_mlp, normal(1, 32))),
         Case("MLP, 8 layers of 32", module(_mlp, normal(1, 32)), "training"),
-        Case("module with 100 parameters", module(_many, normal(4))),
+        Case(
+            "module with 100 parameters",
+            module(_many, normal(4)),
+            goals={"torch.compile": 0.5},
+        ),
         Case("module with 100 parameters", module(_many, normal(4)), "training"),
+        Case(
+            "the call of BERT-base, graph free",
+            inference_subject("bert-12", 1),
+            goals={"torch.compile": 0.25},
+            call_only=True,
+            quick=False,
+        ),
     ]
 
 

@@ -4,6 +4,7 @@ block that follows a python block is what it prints; `pytest --bless` rewrites i
 from __future__ import annotations
 
 import difflib
+import inspect
 import io
 import linecache
 import re
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+import windfall
 from tests.golden import normalised
-from windfall import jit
+from windfall import jit, stance
+from windfall.frontend import breaks
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -125,6 +128,23 @@ def test_an_example_that_prints_something_else_is_seen_and_can_be_blessed(tmp_pa
         check(page, bless=False)
     check(page, bless=True)
     assert page.read_text() == EXAMPLE.replace("x = 1", "x = 2").replace("\n2\n", "\n3\n")
+
+
+def test_the_page_of_breaks_is_the_table(request: pytest.FixtureRequest) -> None:
+    page = ROOT / "docs" / "breaks.md"
+    if request.config.getoption("--bless"):
+        page.write_text(breaks.page(), encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == breaks.page(), "--bless writes it anew"
+
+
+def test_the_page_of_the_public_surface_has_every_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [name for name in windfall.__all__ if f"`{name}" not in text]
+    assert not missing, f"docs/api.md says nothing of {missing}"
+    arguments = inspect.signature(windfall.compile).parameters
+    assert not [name for name in arguments if f"`{name}`" not in text]
+    stances = [name for name in stance.STANCES if f"`{name}`" not in text]
+    assert not stances
 
 
 def _prose(page: Path) -> str:

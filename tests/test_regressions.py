@@ -40,3 +40,18 @@ def test_a_recurrent_layer_trains() -> None:
     layer(x)[0].sum().backward()
     for one, parameter in zip(ours, layer.parameters(), strict=True):
         torch.testing.assert_close(one, parameter.grad)
+
+
+def test_rows_that_are_gathered_under_a_mask() -> None:
+    """The index is loaded for some lanes only: it is a vector, and so is the address."""
+    table, rows, x = torch.randn(9, 16), torch.tensor([1, 8, 3]), torch.randn(3, 21)
+
+    def joined(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, table[rows] * 2], dim=-1)
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(table[rows], (3, 2)) + x
+
+    for program in (joined, padded):
+        compiled = windfall.compile(program, options={"strict": True})
+        torch.testing.assert_close(compiled(x), program(x))

@@ -12,87 +12,173 @@ Invariant: whatever cannot be compiled runs eagerly and is counted; a wrong call
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from windfall import frontend, pipeline
+from windfall import directives, frontend, pipeline
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options
 from windfall.report.entries import CacheEntry
 from windfall.report.entries import cache_entries as describe_entries
 from windfall.report.explain import Explanation, explanation_of, log_listener
-from windfall.twin import compiled_of, module_twin, original_of
+from windfall.twin import compiled_of, module_twin
+
+# Compiled objects that are alive: `reset` goes through them.
+_alive: weakref.WeakSet[frontend.Compiled] = weakref.WeakSet()
 
 
 def compile(
-    target: Any = None,
+    model: Any = None,
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: str | Callable[..., Any] = "windfall",
+    backend: str | Callable[..., Any] | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
 ) -> Any:
-    """Compile a function, a method or a module; without a target, a decorator.
+    """Compile a function, a method, a class or a module; without a target, a decorator.
 
-    The arguments are torch.compile's; `options` takes the fields of `windfall.options.Options`.
+    The arguments are torch.compile's. `options` takes the fields of `windfall.Options`; what
+    another backend is given goes through it too. `name` is what reports say. `recompile_limit` is
+    how many entries one point of the program keeps: past it the least recently used goes, and
+    nothing falls back to eager. Every compiled object has entries of its own, so
+    `isolate_recompiles` is always so.
     """
+    if shapes_spec is not None:
+        raise UserError("shapes_spec is not supported; use dynamic=True or windfall.mark_dynamic")
     chosen = Options.checked(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
-        disable=disable or None,
+        disable=disable or None, name=name, recompile_limit=recompile_limit,
     )  # fmt: skip
     pipeline.resolve_backend(chosen.backend)  # a wrong name is told here, not at the first call
-    if target is None:
+    if model is None:
         return lambda actual: _compiled(actual, chosen)
-    return _compiled(target, chosen)
+    return _compiled(model, chosen)
 
 
 def _compiled(target: Any, options: Options) -> Any:
+    """`target` compiled with these options: also how copies and pickles come back."""
     if not callable(target):
         raise UserError(
             f"windfall.compile takes a function, a method, a torch.nn.Module or another callable, "
             f"not {type(target).__name__} ({target!r})"
         )
-    if options.disable or isinstance(target, frontend.Compiled) or compiled_of(target) is not None:
+    if options.disable:
         return target
-    log = EventLog((log_listener(options.logs),) if options.logs else ())
+    if isinstance(target, type):
+        return _with_methods(target, lambda method: _compiled(method, options))
+    made = _made_of(target)
+    if made is not None:  # once more: the same object, unless it is to be compiled otherwise
+        return target if made.options == options else _compiled(made.target, options)
+    log = EventLog((log_listener(options.logs, options.name),) if options.logs else ())
     return _with_log(target, options, log)
 
 
 def _with_log(target: Any, options: Options, log: EventLog) -> Any:
     compiled = pipeline.Compiler(options, log).compiled(target)
+    compiled.remake = _compiled
+    _alive.add(compiled)
     if isinstance(target, torch.nn.Module):
         return module_twin(target, compiled, functools.partial(_compiled, options=options))
     return compiled
 
 
+def _made_of(value: Any) -> frontend.Compiled | None:
+    """The compiled object behind what `compile` returned; None: it is something else."""
+    found = compiled_of(value) or value
+    return found if isinstance(found, frontend.Compiled) else None
+
+
+def _innermost(target: Any) -> Any:
+    """What was compiled, where it is a compiled object."""
+    made = _made_of(target)
+    return target if made is None else made.target
+
+
+def _with_methods(cls: type, change: Callable[[Any], Any]) -> type:
+    """A class whose instances' calls are changed: `forward` of modules, `__call__` of others."""
+    name = "forward" if issubclass(cls, torch.nn.Module) else "__call__"
+    method = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
+    if method is None:
+        raise UserError(f"instances of {cls.__qualname__} cannot be called: nothing to compile")
+    setattr(cls, name, change(method))
+    return cls
+
+
+# -------------------------------------------------------------------------------------- directives
+
+
+def disable(
+    fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True
+) -> Any:
+    """Run a function natively when compiled code calls it; without one, a decorator.
+
+    With `recursive=False` only its own operations run natively: what it calls is captured. `reason`
+    is shown where the break is. Modules and classes are accepted too; a compiled object stands for
+    what it was made of.
+    """
+    if fn is None:
+        return lambda actual: disable(actual, recursive, reason=reason, wrapping=wrapping)
+    fn = _innermost(fn)
+    if isinstance(fn, type):
+        return _with_methods(fn, lambda method: directives.disabled(method, reason, recursive))
+    native = directives.disabled(fn, reason, recursive)
+    if isinstance(fn, torch.nn.Module):
+        again = functools.partial(disable, recursive=recursive, reason=reason)
+        return module_twin(fn, native, again)
+    return native
+
+
+def reset() -> None:
+    """Forget what every compiled object has compiled and learnt; they are compiled anew."""
+    for compiled in list(_alive):
+        compiled.reset()
+
+
+# ----------------------------------------------------------------------------------------- reports
+
+
 def explain(target: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
-    """`explain(f)(*args)` compiles `f` anew, calls it once, and tells what happened."""
+    """`explain(f)(*args)` compiles `f` anew, calls it once, and tells what happened.
+
+    `settings` are the arguments of `compile`. For several calls: compile, call, then
+    `explanation(compiled)`.
+    """
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
-        original = original_of(target)
-        if isinstance(original, frontend.Compiled):
-            original = original.target
-        options = Options.checked(**settings)
         log = EventLog()
-        result = _with_log(original, options, log)(*args, **kwargs)
+        result = _with_log(_innermost(target), Options.checked(**settings), log)(*args, **kwargs)
         return explanation_of(log, result)
 
     return run
 
 
+def explanation(compiled: Any) -> Explanation:
+    """What happened to a compiled function or module so far, over all its calls."""
+    return explanation_of(_needed(compiled).log)
+
+
 def cache_entries(compiled: Any) -> list[CacheEntry]:
     """What a compiled function or module keeps: guards and generated code of each entry."""
-    found = compiled_of(compiled) or compiled
-    if not isinstance(found, frontend.Compiled):
+    return describe_entries(_needed(compiled).entries())
+
+
+def _needed(compiled: Any) -> frontend.Compiled:
+    found = _made_of(compiled)
+    if found is None:
         raise UserError(f"{compiled!r} is not compiled; pass what windfall.compile returned")
-    return describe_entries(found.entries())
+    return found
 
 
 def list_backends() -> list[str]:
     """The names that `backend=` accepts."""
-    return sorted(pipeline.BACKENDS)
+    return pipeline.backend_names()

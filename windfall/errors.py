@@ -12,6 +12,7 @@ Invariant: no room catches `Exception` to hide it; whoever catches one of these 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,27 @@ class UserError(WindfallError):
     """The user's call is wrong; the message says what is accepted."""
 
 
+class BreakError(UserError):
+    """`fullgraph=True`, and the program cannot be one graph: `number` is the reason's row, `stack`
+    the user's frames at the place, outermost first."""
+
+    def __init__(self, text: str, number: int, stack: tuple[SourceLine, ...]) -> None:
+        super().__init__(text)
+        self.number = number
+        self.stack = stack
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.number, self.stack)
+
+
+class BackendError(WindfallError, RuntimeError):
+    """The backend that the user named raised; its own exception is the cause."""
+
+
+class RecompileError(UserError, RuntimeError):
+    """A call would be compiled although the stance or a limit forbids it."""
+
+
 class Unsupported(WindfallError):
     """One step that windfall cannot compile: a numbered reason and where it stands.
 
@@ -46,6 +68,20 @@ class Unsupported(WindfallError):
         self.number = number
         self.detail = detail
         self.where = where
+
+
+class Specialise(Unsupported):
+    """A step that needs the value of sizes (`names` of symbols) that were taken as varying: the
+    caller compiles again with these fixed."""
+
+    def __init__(self, names: frozenset[str], detail: str, where: SourceLine | None = None) -> None:
+        super().__init__(103, f"{detail} needs the value of {', '.join(sorted(names))}", where)
+        self.names = names
+        self.sources: frozenset[str] = frozenset()  # where these are read, once that is known
+
+
+class Narrow(Specialise):
+    """A number that varies is used as a size: the caller compiles again, knowing that it is one."""
 
 
 class InternalError(WindfallError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,10 +35,13 @@ Listener = Callable[[Event], None]
 
 
 class EventLog:
-    """The events of one compiled object, in order; safe to write from any thread."""
+    """The last events of one compiled object, in order; safe to write from any thread. A record
+    keeps machine code alive, so an object that compiles for ever must not keep all of them."""
+
+    KEPT = 4096  # a compilation is some ten events
 
     def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
-        self._events: list[Event] = []
+        self._events: deque[Event] = deque(maxlen=self.KEPT)
         self._counted: dict[Any, Event] = {}
         self._lock = threading.Lock()
         self._listeners = listeners

@@ -27,9 +27,17 @@ MODES: dict[str, dict[str, Any]] = {
     "max-autotune-no-cudagraphs": {},
 }
 NUMERICS = ("default",)  # "eager" (bit-equal half floats) is refused until it is built
+OWN_BACKENDS = ("windfall", "eager")
+# Options of torch.compile's own backend that ask for nothing here: what they tune is not there, or
+# is always so (random numbers are eager's, guards are never dropped).
+TORCH_OPTIONS = frozenset(
+    {"epilogue_fusion", "fallback_random", "guard_filter_fn", "max_autotune", "max_autotune_gemm",
+     "max_autotune_pointwise", "shape_padding", "trace.enabled", "trace.graph_diagram",
+     "triton.cudagraphs"}
+)  # fmt: skip
 LOG_NAMES = (
     "graph", "guards", "breaks", "source", "joint", "split", "loops", "kernels", "llvm", "timings",
-    "fallbacks", "recompiles",
+    "fallbacks", "recompiles", "evictions",
 )  # fmt: skip
 
 
@@ -47,6 +55,9 @@ class Options:
     numerics: str = "default"
     native: bool = True  # use native entries; off: public API only
     logs: tuple[str, ...] = ()
+    name: str | None = None  # what reports call the compiled object
+    recompile_limit: int = 64  # entries of one point; past it the least recently used goes
+    backend_options: tuple[tuple[str, Any], ...] = ()  # what a foreign backend gets as `options`
 
     @classmethod
     def checked(cls, **given: Any) -> Options:
@@ -54,13 +65,23 @@ class Options:
         extra = given.pop("options", None) or {}
         if not isinstance(extra, Mapping):
             raise UserError(f"options must be a dict of option names to values, not {extra!r}")
-        merged = {**_environment(), **{k: v for k, v in given.items() if v is not None}, **extra}
-        known = {field.name for field in fields(cls)}
-        for name in merged.keys() - known:
+        known = {field.name for field in fields(cls)} - {"backend_options"}
+        given = {**_environment(), **{k: v for k, v in given.items() if v is not None}}
+        own = {name: value for name, value in extra.items() if name in known}
+        rest = {name: value for name, value in extra.items() if name not in known}
+        merged = {**given, **own}
+        if merged.get("backend", "windfall") not in OWN_BACKENDS:
+            merged["backend_options"], rest = tuple(rest.items()), {}
+        for name in (merged.keys() - known - {"backend_options"}) | (rest.keys() - TORCH_OPTIONS):
             raise UserError(f"{name!r} is not an option; accepted: {', '.join(sorted(known))}")
         options = replace(cls(), **merged)
         options._check()
         return replace(options, **MODES[options.mode])
+
+    def for_backend(self) -> dict[str, Any]:
+        """The keywords that a backend of the user is called with, as torch.compile does it."""
+        given: dict[str, Any] = {} if self.mode == "default" else {"mode": self.mode}
+        return {**given, "options": dict(self.backend_options)} if self.backend_options else given
 
     def _check(self) -> None:
         for name in ("fullgraph", "disable", "strict", "verify", "native"):
@@ -68,6 +89,10 @@ class Options:
         _accept("dynamic", self.dynamic, (None, False, True))
         _accept("mode", self.mode, tuple(MODES))
         _accept("numerics", self.numerics, NUMERICS)
+        if type(self.recompile_limit) is not int or self.recompile_limit < 1:
+            raise UserError(f"recompile_limit={self.recompile_limit!r} must be a positive int")
+        if not isinstance(self.name, str | None):
+            raise UserError(f"name={self.name!r} must be a str")
         for log in self.logs:
             _accept("logs", log, LOG_NAMES)
         if not (isinstance(self.backend, str) or callable(self.backend)):

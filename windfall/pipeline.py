@@ -12,19 +12,23 @@ of `Compiler.compile_missing` and `Compiler._backward`, which this file hands to
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx
 
-from windfall import autograd, codegen, frontend, runtime, torch_abi
-from windfall.errors import Unsupported, UserError
+from windfall import autograd, codegen, frontend, plugins, runtime, torch_abi
+from windfall.errors import BackendError, BreakError, Specialise, Unsupported, UserError
 from windfall.events import EventLog
 from windfall.ir.dtype import TensorType
+from windfall.ir.guard import SYMBOLS, Guard, Holds
+from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.spec import verify_graph
-from windfall.ir.stages import Capture, Entry, Program, Split
+from windfall.ir.stages import Break, Capture, Entry, Joint, Program, Split
+from windfall.ir.symint import Expression
 from windfall.options import Options
 
 GraphCallable = Callable[..., tuple[Any, ...]]
@@ -37,6 +41,7 @@ class Bound:
 
     call: GraphCallable
     program: Program | None = None
+    relations: tuple[Relation, ...] = ()  # what it assumes of sizes
 
 
 Backend = Callable[["Compiler", Capture, Sequence[torch.Tensor]], Bound]
@@ -59,17 +64,22 @@ class Compiler:
             runtime.replace_entries(call, [one for known in by_count.values() for one in known])
 
         made = frontend.Compiled(target, self.compile_missing, self.log, self.options, changed)
+        made.made_again = lambda backend: self._with_backend(backend).compiled(target)
         call = runtime.dispatcher((), made.__call__, native=self.options.native)
         made.__class__ = runtime.callable_type(frontend.Compiled, call)
         return made
 
+    def _with_backend(self, backend: Any) -> Compiler:
+        resolve_backend(backend)
+        return Compiler(replace(self.options, backend=backend), self.log)
+
     def compile_missing(self, state: frontend.State, facts: frontend.Facts) -> Entry:
         """The entry for a state that no entry fits."""
-        captured: Capture = self._stage("capture", str(state.point), frontend.capture, state, facts)
-        if self.options.fullgraph:
-            _demand_one_graph(captured)
-        segment = self._stage("rewrite", captured.name, frontend.rewrite, captured)
+        captured = self._captured(state, facts)
         bound = self._bind(captured, state)
+        if bound is not None and bound.relations:
+            captured = replace(captured, guards=(*captured.guards, *_guards(bound.relations)))
+        segment = self._stage("rewrite", captured.name, frontend.rewrite, captured)
         entry: Entry = self._stage(
             "enter",
             captured.name,
@@ -81,42 +91,77 @@ class Compiler:
         )
         return entry
 
+    def _captured(self, state: frontend.State, facts: frontend.Facts) -> Capture:
+        """`fullgraph=True`: a break is the user's to know of, before anything has run."""
+        point = str(state.point)
+        try:
+            captured: Capture = self._stage("capture", point, frontend.capture, state, facts)
+        except Unsupported as reason:
+            if self.options.fullgraph and not isinstance(reason, Specialise):
+                _refuse(point, frontend.described(reason, reason.where))
+            raise
+        if self.options.fullgraph and captured.stopped is not None:
+            _refuse(captured.name, captured.stopped)
+        return captured
+
     def _bind(self, captured: Capture, state: frontend.State) -> Bound | None:
         if not any(node.op.startswith("call") for node in captured.graph.nodes):
             return None
         backend = resolve_backend(self.options.backend)
         examples = frontend.example_inputs(captured, state)
-        return backend(self, captured, examples)
+        try:
+            return backend(self, captured, examples)
+        except Specialise as reason:
+            inputs = {str(one.type): str(one.source) for one in captured.inputs}
+            reason.sources = frozenset(inputs[name] for name in reason.names if name in inputs)
+            raise
 
     # --------------------------------------------------------------------- the windfall backend
 
     def compile_graph(
-        self, graph: torch.fx.Graph, inputs: Sequence[TensorType], name: str
+        self,
+        graph: torch.fx.Graph,
+        inputs: Sequence[TensorType | Expression],
+        name: str,
+        given: Sequence[Relation] = (),
     ) -> Bound:
-        """A graph of torch functions as native code, with gradients where they are needed."""
-        joint = self._stage("differentiate", name, autograd.differentiate, graph, tuple(inputs))
-        halves: Split = self._stage("split", name, autograd.split, joint)
-        program = self._program(halves.forward, f"{name} forward")
+        """A graph of torch functions as native code, with gradients where they are needed. `given`
+        is known of sizes that vary."""
+        with Assumptions(given, closed=True):
+            joint: Joint = self._stage(
+                "differentiate", name, autograd.differentiate, graph, tuple(inputs)
+            )
+        known = (*given, *joint.relations)
+        with Assumptions(known, closed=True):
+            halves: Split = self._stage("split", name, autograd.split, joint)
+            program = self._program(halves.forward, f"{name} forward", halves.symbols)
         forward = self._stage("bind", name, runtime.bind, program, native=self.options.native)
         if halves.backward is None and autograd.is_plain(halves.signature):
-            return Bound(forward, program)
-        call = autograd.bridge(
-            joint, halves, forward, lambda variant: self._backward(variant, name)
-        )
-        return Bound(call)
+            return Bound(forward, program, joint.relations)
 
-    def _backward(self, variant: torch.fx.Graph, name: str) -> GraphCallable:
-        program = self._program(variant, f"{name} backward")
+        def backward(variant: torch.fx.Graph) -> GraphCallable:
+            with Assumptions(known, closed=True):
+                return self._backward(variant, name, halves.symbols)
+
+        call = autograd.bridge(joint, halves, forward, backward)
+        return Bound(call, relations=joint.relations)
+
+    def _backward(
+        self, variant: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]
+    ) -> GraphCallable:
+        program = self._program(variant, f"{name} backward", symbols)
         call: GraphCallable = self._stage(
             "bind", name, runtime.bind, program, native=self.options.native
         )
         return call
 
-    def _program(self, graph: torch.fx.Graph, name: str) -> Program:
+    def _program(
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...] = ()
+    ) -> Program:
         """ATen graph → machine code."""
         if self.options.verify:
             verify_graph(graph)
-        loops = self._stage("lower", name, codegen.lower, graph)
+        loops = self._stage("lower", name, codegen.lower, graph, symbols)
         schedule = self._stage("schedule", name, codegen.schedule, loops)
         memory = self._stage("plan", name, codegen.plan, schedule)
         module = self._stage("emit", name, codegen.emit, schedule, memory)
@@ -131,26 +176,34 @@ class Compiler:
         return event.record
 
 
-def _demand_one_graph(captured: Capture) -> None:
-    """`fullgraph=True`: a break is the user's to know of, before anything has run."""
-    stopped = captured.stopped
-    if stopped is None or frontend.ends_program(stopped.number):
+def _guards(relations: Sequence[Relation]) -> list[Guard]:
+    return [Guard(SYMBOLS, Holds(one), "an operation's decision about sizes") for one in relations]
+
+
+def _refuse(name: str, stopped: Break) -> None:
+    """An error that shows the user's stack, the reason, its number and what to change."""
+    if frontend.is_no_break(stopped.number):
         return
-    raise UserError(
-        f"fullgraph=True, but {captured.name} cannot be one graph.\n"
-        f"  {stopped.where}\n"
-        f"  W{stopped.number:04d} {stopped.reason}: {stopped.detail}\n"
-        f"  what to do: {stopped.hint}"
-    )
+    stack = stopped.stack or ((stopped.where,) if stopped.where else ())
+    lines = [f"fullgraph=True, but {name} cannot be one graph."]
+    for one in stack:
+        lines.append(f'  File "{one.file}", line {one.line}, in {one.function}')
+        lines.append(f"    {linecache.getline(one.file, one.line).strip()}")
+    lines.append(f"  W{stopped.number:04d} {stopped.reason}: {stopped.detail}")
+    lines.append(f"  what to do: {stopped.hint}")
+    raise BreakError("\n".join(line for line in lines if line.strip()), stopped.number, stack)
 
 
 # -------------------------------------------------------------------------------------- backends
 
 
 def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Tensor]) -> Bound:
-    types = [one.type for one in captured.inputs if one.type is not None]
+    types = [one.type for one in captured.inputs]
+    given = [one.check.relation for one in captured.guards if isinstance(one.check, Holds)]
     try:
-        return compiler.compile_graph(captured.graph, types, captured.name)
+        return compiler.compile_graph(captured.graph, types, captured.name, given)
+    except Specialise:
+        raise
     except Unsupported as reason:
         # The graph itself is right: run it as captured, op by op, and say so.
         compiler.log.add("fallback", captured.name, reason=str(reason))
@@ -159,20 +212,20 @@ def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Te
 
 def _eager(compiler: Compiler, captured: Capture, examples: Sequence[torch.Tensor]) -> Bound:
     module = graph_module(captured.graph)
-    if any(node.target is torch_abi.set_grad_mode for node in captured.graph.nodes):
-        return Bound(_restoring_grad_mode(module.forward))
+    if any(torch_abi.is_mode_switch(node.target) for node in captured.graph.nodes):
+        return Bound(_restoring_modes(module.forward))
     return Bound(module.forward)
 
 
-def _restoring_grad_mode(forward: GraphCallable) -> GraphCallable:
-    """A graph that switches grad mode switches it back only if it comes to its end."""
+def _restoring_modes(forward: GraphCallable) -> GraphCallable:
+    """A graph that switches modes switches them back only if it comes to its end."""
 
     def call(*inputs: Any) -> tuple[Any, ...]:
-        before = torch.is_grad_enabled()
+        before = torch_abi.modes()
         try:
             return forward(*inputs)
         except BaseException:
-            torch_abi.set_grad_mode(before)
+            torch_abi.set_modes(before)
             raise
 
     return call
@@ -186,7 +239,12 @@ def user_backend(function: Callable[..., Any]) -> Backend:
     ) -> Bound:
         module = graph_module(captured.graph)
         name = getattr(function, "__name__", str(function))
-        compiled = compiler._stage("backend", name, function, module, list(examples))
+        given = compiler.options.for_backend()
+        try:
+            compiled = compiler._stage("backend", name, function, module, list(examples), **given)
+        except Exception as error:
+            text = f"backend {name} raised {type(error).__name__}: {error}"
+            raise BackendError(text) from error
         if not callable(compiled):
             raise UserError(
                 f"the backend {name} answered {compiled!r}; it must return a callable that takes "
@@ -210,9 +268,17 @@ def resolve_backend(backend: str | Callable[..., Any]) -> Backend:
     if not isinstance(backend, str):
         return user_backend(backend)
     found = BACKENDS.get(backend)
-    if found is None:
-        raise UserError(
-            f"backend={backend!r} is not known; accepted: {', '.join(map(repr, sorted(BACKENDS)))} "
-            "or a callable (graph_module, example_inputs) -> callable"
-        )
-    return found
+    if found is not None:
+        return found
+    offered = plugins.load(backend)
+    if offered is not None:
+        return user_backend(offered)
+    raise UserError(
+        f"backend={backend!r} is not known; accepted: {', '.join(map(repr, backend_names()))} "
+        "or a callable (graph_module, example_inputs) -> callable"
+    )
+
+
+def backend_names() -> list[str]:
+    """The names that `backend=` accepts: our own and those of other packages."""
+    return sorted({*BACKENDS, *plugins.offered()})

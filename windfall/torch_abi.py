@@ -25,7 +25,7 @@ import struct
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -1037,6 +1037,29 @@ def wrapper_tensor(
     )
 
 
+def varying_tensor(
+    cls: type,
+    sizes: Sequence[Any],
+    strides: Sequence[Any],
+    offset: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+    requires_grad: bool,
+) -> Any:
+    """`wrapper_tensor` with `torch.SymInt`s among its metadata. Its storage is said to be empty:
+    else torch works out how large it would be, for ten times as long as the rest takes."""
+    return _make_wrapper(
+        cls,
+        sizes,
+        strides=strides,
+        storage_offset=offset,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
+        storage_size=0,
+    )
+
+
 def is_overload(target: Any) -> bool:
     """Whether a callable is an ATen (or custom) overload."""
     return isinstance(target, torch._ops.OpOverload)
@@ -1062,6 +1085,12 @@ def is_wrapped_number(tensor: torch.Tensor) -> bool:
     if narrow is None or tensor.dim() != 0:
         return False
     return torch.result_type(tensor, narrow) == narrow.dtype
+
+
+def wrapped_size(tensor: torch.Tensor) -> Any:
+    """The `torch.SymInt` that a wrapped number stands for (its own value means nothing then), or
+    None."""
+    return getattr(tensor, "_wrapped_number", None)
 
 
 def replace_data(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -1238,3 +1267,158 @@ tracing_state: Any = torch._C._get_tracing_state
 
 # What `nn.Module.__init__` calls first; it counts uses of a feature and answers None.
 log_api_usage_once: Any = torch._C._log_api_usage_once
+
+
+def is_operation(value: Any) -> bool:
+    """Whether a callable is an op of the dispatcher: a packet of overloads, or one overload."""
+    return isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
+
+
+def scripted_from(function: Any) -> Any:
+    """The Python function that torch.jit made a scripted function of; None where it is not known."""
+    return getattr(function, "_torchdynamo_inline", None)
+
+
+def is_operator_function(function: Any) -> bool:
+    """Whether a builtin such as `torch._chunk_cat` is the Python name of an ATen op."""
+    name: str = getattr(function, "__name__", "")
+    owner, _, last = getattr(function, "__qualname__", "").partition(".")
+    return owner == "_VariableFunctionsClass" and last == name and hasattr(torch.ops.aten, name)
+
+
+# -------------------------------------------------------------------------------- public surface
+
+
+def allowed_in_graph(function: Any) -> bool:
+    """Whether the user told torch itself to put `function` into graphs. Nobody did where the module
+    that keeps the list is not loaded; it is never loaded from here."""
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    listed = getattr(rules, "_allowed_callable_ids", None)
+    ids = getattr(listed, "function_ids", None)
+    return ids is not None and id(function) in ids
+
+
+# The module through which `torch.nn` calls functions that `torch` itself does not offer.
+function_space: Any = torch._VF
+
+
+# ------------------------------------------------------------------------- frontend: thread modes
+
+
+class Switch(NamedTuple):
+    """One mode of the thread (or process) that programs switch inside of themselves."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
+
+
+_inference = threading.local()
+
+
+def _write_inference(mode: bool) -> None:
+    """torch has guards only, which must be left in the order in which they were entered."""
+    if mode == torch.is_inference_mode_enabled():
+        return
+    guards: list[tuple[Any, bool]] = _inference.__dict__.setdefault("guards", [])
+    if guards and guards[-1][1] == mode:
+        guard, _ = guards.pop()
+        guard.__exit__(None, None, None)
+        return
+    guard = torch._C._InferenceMode(mode)
+    guard.__enter__()
+    guards.append((guard, not mode))
+
+
+def _autocast_switches(device: str) -> dict[str, Switch]:
+    return {
+        f"autocast_enabled_{device}": Switch(
+            lambda: torch.is_autocast_enabled(device),
+            lambda mode: torch.set_autocast_enabled(device, mode),
+        ),
+        f"autocast_dtype_{device}": Switch(
+            lambda: torch.get_autocast_dtype(device),
+            lambda dtype: torch.set_autocast_dtype(device, dtype),
+        ),
+    }
+
+
+# Which kernels `scaled_dot_product_attention` may choose: (switch, what reads it, what writes it).
+_ATTENTION: tuple[tuple[str, Any, Any], ...] = tuple(
+    (f"attention_{name}", getattr(torch._C, reader), getattr(torch._C, writer))
+    for name, reader, writer in (
+        *(
+            (name, f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}")
+            for name in ("math", "flash", "mem_efficient", "cudnn", "overrideable", "fa3")
+        ),
+        ("priority", "_get_sdp_priority_order", "_set_sdp_priority_order"),
+    )
+    if hasattr(torch._C, reader) and hasattr(torch._C, writer)
+)
+attention_readers: dict[Any, str] = {reader: name for name, reader, _ in _ATTENTION}
+attention_writers: dict[Any, str] = {writer: name for name, _, writer in _ATTENTION}
+
+# Inference mode first: entering it switches grad mode too.
+SWITCHES: dict[str, Switch] = {
+    "inference": Switch(torch.is_inference_mode_enabled, _write_inference),
+    "grad": Switch(torch.is_grad_enabled, torch._C._set_grad_enabled),
+    **_autocast_switches("cpu"),
+    **_autocast_switches("cuda"),
+    "autocast_cache": Switch(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    **{name: Switch(reader, writer) for name, reader, writer in _ATTENTION},
+}
+
+
+def modes() -> dict[str, Any]:
+    """How all modes stand."""
+    return {name: switch.read() for name, switch in SWITCHES.items()}
+
+
+def set_mode(name: str, value: Any) -> None:
+    """Switch one mode. Stands in captured graphs."""
+    SWITCHES[name].write(value)
+
+
+def set_modes(wanted: Mapping[str, Any]) -> None:
+    """Make all modes what they were."""
+    for name, switch in SWITCHES.items():
+        if switch.read() != wanted[name]:
+            switch.write(wanted[name])
+
+
+def is_mode_switch(target: Any) -> bool:
+    """Whether a node of a captured graph switches a mode."""
+    return target is set_mode or target is set_grad_mode
+
+
+class Asked:
+    """For sources: what a function of no arguments answers."""
+
+    @staticmethod
+    def answer(function: Callable[[], Any]) -> Any:
+        """Ask it."""
+        return function()
+
+
+class InferenceContext:
+    """What `torch.inference_mode` holds where a segment ends inside of it."""
+
+    def __init__(self, mode: bool, before: bool) -> None:
+        self.mode = mode
+        self.before = before
+
+    def __enter__(self) -> None:
+        self.before = torch.is_inference_mode_enabled()
+        _write_inference(self.mode)
+
+    def __exit__(self, *_: object) -> None:
+        _write_inference(self.before)
+
+
+inference_guard: Any = torch._C._InferenceMode
+function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
+private_backend_name: Any = torch._C._get_privateuse1_backend_name
+attention_backend: Any = torch._C._SDPBackend
+
+
+def hooked(tensor: Any) -> None:
+    """Stands in captured graphs behind a tensor that the program registers a hook on."""

@@ -38,6 +38,7 @@ def module_twin(
         "__reduce_ex__": reduce,
         "__copy__": lambda twin: again(copy.copy(module)),
         "__deepcopy__": lambda twin, memo: again(copy.deepcopy(module, memo)),
+        "_orig_mod": module,  # as torch.compile's wrapper has it, for those who unwrap
         _ORIGINAL: module,
         _COMPILED: compiled,
     }

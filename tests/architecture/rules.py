@@ -15,13 +15,14 @@ from tests.architecture.scan import Module, Reference
 # one floor (rooms joined by `|`) never import each other. On the ground floor single files may:
 # the check for cycles holds them.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "options", "events", "torch_abi", "jit"),
+    ("errors", "options", "events", "torch_abi", "jit", "stance", "directives", "plugins"),
     ("ir",),
     ("ops",),
     ("frontend", "autograd", "codegen", "runtime", "cache"),
     ("pipeline",),
     ("report", "twin"),
     ("api",),
+    ("dynamo_plugin",),
     ("", "__main__"),  # the package itself: the public names
 )
 FLOOR_OF = {place: floor for floor, places in enumerate(FLOORS) for place in places}

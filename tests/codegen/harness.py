@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from windfall.ir.loop import Loops, Schedule
 from windfall.ir.node import NodeInfo, set_info
 from windfall.ir.spec import verify_graph, verify_loops, verify_schedule
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref
+from windfall.ir.symint import Expression, Size, evaluate
 
 aten = torch.ops.aten
 
@@ -76,25 +78,53 @@ def stages(graph: torch.fx.Graph) -> tuple[Loops, Schedule, Program]:
     return loops, kernels, build(emit(kernels, plan(kernels)))
 
 
-def run(program: Program, inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """Run a program once."""
-    arena = torch.full((program.arena_bytes + 64,), 0xA5, dtype=torch.uint8)  # poisoned
+def run(
+    program: Program, inputs: Sequence[torch.Tensor], values: Mapping[str, int] | None = None
+) -> list[Any]:
+    """Run a program once; `values` are those of its symbols."""
+    values = values or {}
+    sizes = (ctypes.c_int64 * max(len(program.sizes), 1))()
+    for place, size in enumerate(program.sizes):
+        sizes[place] = evaluate(size, values)
+    assert program.sizes[: len(program.symbols)] == program.symbols
+    length = _number(program.arena_bytes, program, values)
+    arena = torch.full((length + 64,), 0xA5, dtype=torch.uint8)  # poisoned
     start = -arena.data_ptr() % 64
     given = iter(inputs)
-    tensors = [_tensor(note, given, arena, start) for note in program.buffers]
+    notes = [_known(note, program, values) for note in program.buffers]
+    tensors = [_tensor(note, given, arena, start) for note in notes]
     table = (ctypes.c_void_p * max(len(tensors), 1))()
     for index, tensor in enumerate(tensors):
         if tensor is not None:
             table[index] = tensor.data_ptr()
     for step in program.steps:
         if isinstance(step, PythonStep):
-            _call_op(step, tensors, table)
+            _call_op(step, tensors, table, values)
         else:
-            _call_native(program, step, table)
+            _call_native(program, step, table, sizes)
+    results = [_known(note, program, values) for note in program.results]
     return [
         None if note.buffer is None else _seen(tensors[note.buffer], note.type, note.offset)
-        for note in program.results
+        for note in results
     ]
+
+
+def _number(size: Size, program: Program, values: Mapping[str, int]) -> int:
+    """A size that must stand in the program's table of sizes, if it varies."""
+    assert isinstance(size, int) or size in program.sizes, f"{size} is not in the table"
+    return evaluate(size, values)
+
+
+def _known(note: Any, program: Program, values: Mapping[str, int]) -> Any:
+    """A note with numbers in place of sizes that vary."""
+    if note.type is None:
+        return note
+    sizes, strides = (
+        tuple(_number(each, program, values) for each in part)
+        for part in (note.type.sizes, note.type.strides)
+    )
+    type = replace(note.type, sizes=sizes, strides=strides)
+    return replace(note, type=type, offset=_number(note.offset, program, values))
 
 
 def _tensor(note: BufferNote, inputs: Any, arena: torch.Tensor, start: int) -> Any:
@@ -112,25 +142,27 @@ def _tensor(note: BufferNote, inputs: Any, arena: torch.Tensor, start: int) -> A
     )
 
 
-def _call_op(step: PythonStep, tensors: list[Any], table: Any) -> None:
+def _call_op(step: PythonStep, tensors: list[Any], table: Any, values: Mapping[str, int]) -> None:
     def fill(value: Any) -> Any:
         if isinstance(value, Ref):
             return tensors[value.index]
+        if isinstance(value, Expression):
+            return evaluate(value, values)
         if isinstance(value, tuple):
             return [fill(each) for each in value]
         return value
 
     keywords = {name: fill(value) for name, value in step.keywords.items()}
     answer = step.target(*[fill(each) for each in step.arguments], **keywords)
-    values = answer if isinstance(answer, (list, tuple)) else (answer,)
-    for index, value in zip(step.results, values, strict=True):
+    answers = answer if isinstance(answer, (list, tuple)) else (answer,)
+    for index, value in zip(step.results, answers, strict=True):
         tensors[index] = value
         table[index] = value.data_ptr()
 
 
-def _call_native(program: Program, step: NativeStep, table: Any) -> None:
+def _call_native(program: Program, step: NativeStep, table: Any, sizes: Any) -> None:
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-    code = kind(program.code.address(step.function))(table, None)
+    code = kind(program.code.address(step.function))(table, sizes)
     if code:
         error, text = program.errors[code]
         raise error(text)

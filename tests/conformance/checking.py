@@ -7,7 +7,9 @@ compiled function is called twice: the call that compiles, and one that uses wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import unittest.mock
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -16,8 +18,61 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.conformance.sweep import DIFFERENT, REFUSED, Line
 from tests.programs.observe import Comparison
 from tests.programs.subjects import Windfall
+from windfall.frontend.machine import Machine
+from windfall.ops.fake import is_fake
 
 Made = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Probe(TorchDispatchMode):
+    """Notes the ATen ops that run on the memory of these tensors. (Numbers that C++ wraps into
+    tensors of its own, as for `x[0] = 2.0`, are no data of the user.)"""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.data = {address_of(one) for one in tensors} - {None, 0}
+        self.ran: list[str] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if any(address_of(one) in self.data for one in tensors_in([args, kwargs])):
+            self.ran.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def address_of(tensor: torch.Tensor) -> int | None:
+    """Where the memory of a tensor is; None: it has none."""
+    if is_fake(tensor) or tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return None
+    return tensor.untyped_storage().data_ptr()
+
+
+def data_of(made: Made) -> list[torch.Tensor]:
+    """The tensors that a program is given, and those of the module that it is."""
+    function, args, kwargs = made
+    given = list(tensors_in([args, kwargs]))
+    if isinstance(function, torch.nn.Module):
+        given += [*function.parameters(), *function.buffers()]
+    return [one for one in given if not torch.nn.parameter.is_lazy(one)]
+
+
+@contextlib.contextmanager
+def probed_captures(tensors: Iterable[torch.Tensor]) -> Iterator[Probe]:
+    """Every capture meanwhile runs under one probe: tracing must not touch the data of the user.
+    (The probe is set up inside: calls under a dispatch mode of the user's run eagerly.)"""
+    probe, plain = Probe(tensors), Machine.run
+
+    def run(machine: Machine) -> None:
+        with probe:
+            plain(machine)
+
+    with unittest.mock.patch.object(Machine, "run", run):
+        yield probe
 
 
 class Tags(TorchDispatchMode):
@@ -88,6 +143,7 @@ def check_one(
         return
     line.status = line.status.replace(REFUSED, "equal")
     line.data_dependent |= bool(tags.found)
+    line.tensors |= any(True for _ in tensors_in([again[1], again[2], expected]))
     line.samples += 1
     subject = Windfall(backend, strict=False, verify=True)
     made = make()
@@ -97,9 +153,12 @@ def check_one(
             made = (made[0], *make()[1:])
             if isinstance(made[0], torch.nn.Module):
                 wanted = expected_second(make, differentiate)
-        given = answer(made, compiled, differentiate)
+        with probed_captures(data_of(made)) as probe:
+            given = answer(made, compiled, differentiate)
+        line.executed += probe.ran
         compare(wanted, given, subject.exact, values, line, f"call {number}")
     told(subject, line, name)
+    line.captured &= not line.executed
 
 
 def expected_second(make: Callable[[], Made], differentiate: bool) -> tuple[Any, Any, Any]:
@@ -132,15 +191,25 @@ def told(subject: Windfall, line: Line, name: str) -> None:
     line.graphs += len(explained.graphs)
     line.breaks += [f"W{one.number:04d} {one.detail} at {one.where}" for one in explained.breaks]
     line.fallbacks += explained.fallbacks
-    line.captured &= bool(explained.graphs) and not explained.breaks and not explained.fallbacks
-    names = {plain_name(node.target) for one in explained.graphs for node in one.graph.nodes}
-    line.named &= not name or plain_name(name) in names
+    whole = not explained.breaks and not explained.fallbacks
+    # A program without tensors (torch.broadcast_shapes) is whole without a graph.
+    line.captured &= whole and (bool(explained.graphs) or not line.tensors)
+    names = {node_name(node) for one in explained.graphs for node in one.graph.nodes}
+    line.named &= not name or not line.tensors or plain_name(name) in names
+
+
+def node_name(node: Any) -> str:
+    """What a node calls; of a read attribute (`x.mT`), the attribute."""
+    return plain_name(node.args[1] if node.target is getattr else node.target)
 
 
 def plain_name(target: Any) -> str:
-    """`torch.nn.functional.relu`, `"relu_"`, `aten.relu.default` as `relu`."""
+    """`torch.nn.functional.relu`, `"relu_"`, `aten.relu.default` as `relu`; `log_sigmoid` as
+    `logsigmoid`."""
+    if isinstance(target, torch._ops.OpOverload):
+        target = target.overloadpacket
     text = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    last = text.split(".")[-1] if not text.endswith(".default") else text.split(".")[-2]
+    last = text.removesuffix(".default").split(".")[-1]
     for prefix in ("linalg_", "special_", "fft_"):
         last = last.removeprefix(prefix)
-    return last.strip("_")
+    return last.replace("_", "")

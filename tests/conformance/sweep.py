@@ -53,6 +53,8 @@ class Line:
     captured: bool = True  # no break, no fall-back, and a graph with operations
     named: bool = True  # the graph names the op itself
     data_dependent: bool = False  # by torch's own tags of the ATen ops that ran
+    tensors: bool = False  # tensors go in or come out
+    executed: list[str] = field(default_factory=list)  # ops that ran on data while tracing
     samples: int = 0
     graphs: int = 0
     breaks: list[str] = field(default_factory=list)
@@ -180,6 +182,7 @@ def summary(sweep: str, backend: str, names: list[str]) -> str:
         ("captured", _share([line.captured for line in asked])),
         ("captured, data-dependent ones aside", _share([one.captured for one in whole])),
         ("captured and named in the graph", _share([one.captured and one.named for one in asked])),
+        ("ran an op on data while tracing", str(sum(bool(one.executed) for one in asked))),
     ]
     text = [f"## {sweep}, backend {backend}", "", "| | |", "|---|---|"]
     text += [f"| {name} | {value} |" for name, value in rows]

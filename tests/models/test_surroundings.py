@@ -13,6 +13,7 @@ import torch
 from tests.models.names import EVERY, TINY
 from tests.models.sequence import (
     Pair,
+    check_again,
     check_gradients,
     check_inference,
     check_whole,
@@ -22,11 +23,17 @@ from tests.models.sequence import (
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+LONGER = pytest.mark.conformance
+
+
+@pytest.mark.parametrize("first", [1, pytest.param(2, marks=LONGER)])
 @pytest.mark.parametrize("name", EVERY)
-def test_with_threads(name: str, threads: int) -> None:
-    torch.set_num_threads(threads)
-    check_whole(name, steps=5)
+def test_with_one_thread_and_two(name: str, first: int) -> None:
+    """Compiled with as many as `first`, then called with the other number."""
+    torch.set_num_threads(first)
+    pairs = check_whole(name, steps=5)
+    torch.set_num_threads(3 - first)
+    check_again(name, pairs, steps=5)
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -74,9 +81,6 @@ def test_compiled_here_and_called_in_a_second_thread(name: str) -> None:
     both()
     in_a_thread(both)
     both()
-
-
-LONGER = pytest.mark.conformance  # a process takes seconds to import transformers
 
 
 @pytest.mark.parametrize("threads", [pytest.param(1, marks=LONGER), 2])

@@ -9,10 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windfall.errors import Specialise
 from windfall.ir.dtype import TensorType
-from windfall.ir.symint import evaluate, symbol
+from windfall.ir.relation import Assumptions
+from windfall.ir.symint import evaluate, size_symbol, symbol
 from windfall.ops.layout import (
-    Undecided,
     broadcast_sizes,
     differ,
     is_channels_last,
@@ -157,13 +158,17 @@ def test_symbolic_sizes_pass_through_rules() -> None:
         assert tuple(evaluate(each, {"s0": 7}) for each in found.sizes) == sizes, name
 
 
-def test_sizes_that_may_be_equal_are_undecided() -> None:
-    size = symbol("s0", 2, None)
+def test_sizes_that_may_be_equal_are_decided_by_assumption_alone() -> None:
+    size = size_symbol("s0", 3)
     assert differ(2, 3) and not differ(size, size) and differ(size, 1)
-    with pytest.raises(Undecided):
+    with pytest.raises(Specialise):
         differ(size, 3)
-    with pytest.raises(Undecided):
+    with pytest.raises(Specialise):
         broadcast_sizes((size, 4), (3, 4))
+    with Assumptions() as assumed:
+        assert broadcast_sizes((size, 4), (3, 4)) == (3, 4)
+        assert not differ(size, 3)
+    assert [str(one) for one in assumed.relations] == ["s0 == 3"]
     assert broadcast_sizes((size, 4), (1, 4)) == (size, 4)
 
 

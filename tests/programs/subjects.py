@@ -78,19 +78,16 @@ class Windfall:
         self.options = {"strict": True, "verify": True, **options}
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        from windfall.api import _with_log
-        from windfall.events import EventLog
-        from windfall.options import Options
+        import windfall
 
-        self.log = EventLog()
-        options = Options.checked(backend=self.backend, options=self.options)
-        return _with_log(function, options, self.log)
+        self.compiled: Any = windfall.compile(function, backend=self.backend, options=self.options)
+        return self.compiled
 
     @property
     def explanation(self) -> Any:
-        from windfall.report.explain import explanation_of
+        import windfall
 
-        return explanation_of(self.log)
+        return windfall.explanation(self.compiled)
 
     def graphs(self) -> list[int]:
         return [operations(one.graph) for one in self.explanation.graphs]

@@ -10,10 +10,19 @@ from typing import Any
 
 import torch
 
-from tests.runtime.programs import add_one, add_one_segment, ambient_guard, segment, tensor_guard
+from tests.runtime.programs import (
+    add_one,
+    add_one_segment,
+    ambient_guard,
+    segment,
+    tensor_guard,
+    varying_add_one,
+    varying_add_one_segment,
+)
 from windfall import runtime
 from windfall.ir.guard import Equals, Guard, LengthIs, TypeIs
 from windfall.ir.source import DictOf, Item, Slot, Source
+from windfall.ir.symint import size_symbol
 
 CALLS, PAIRS = 100, 301  # short windows: a busy machine leaves some of them alone
 
@@ -61,6 +70,22 @@ def calls() -> None:
     compare("x + 1, public path", python.call, add_one_in_eager, x)
 
 
+def varying() -> None:
+    """A size that varies, beside the same that does not."""
+    x, rows = torch.randn(8, 4), size_symbol("s0", 8)
+    made = varying_add_one(rows, 4)
+    fixed = runtime.enter(add_one_segment(x), add_one(8, 4), None)
+    moving = runtime.enter(varying_add_one_segment(rows, x), made, None)
+    body = runtime.enter(varying_add_one_segment(rows, x, is_direct=False), made, None)
+    assert fixed.native and moving.native
+    compare("x[8, 4] + 1, entry", fixed.call, add_one_in_eager, x)
+    compare("x[s0, 4] + 1, entry", moving.call, add_one_in_eager, x)
+    compare("x[s0, 4] + 1, Python body", body.call, add_one_in_eager, x)
+    bound, public = runtime.bind(made), runtime.bind(made, native=False)
+    compare("x[s0, 4] + 1, bound program", lambda y: bound(8, y), add_one_in_eager, x)
+    compare("x[s0, 4] + 1, public path", lambda y: public(8, y), add_one_in_eager, x)
+
+
 def module_guards(module: torch.nn.Sequential, slot: Source) -> list[Guard]:
     """What a front end guards of a module of linear layers: classes, flags, hooks, parameters."""
     guards = [ambient_guard(), Guard(slot, TypeIs(type(module)), "")]
@@ -105,4 +130,5 @@ def modules() -> None:
 
 if __name__ == "__main__":
     calls()
+    varying()
     modules()

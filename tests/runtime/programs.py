@@ -12,8 +12,9 @@ import torch.fx
 
 from windfall import jit, torch_abi
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import AMBIENT, AmbientIs, Guard, TensorIs
-from windfall.ir.source import Slot, Source
+from windfall.ir.guard import AMBIENT, SYMBOLS, AmbientIs, Guard, Holds, TensorIs
+from windfall.ir.relation import Relation
+from windfall.ir.source import SizeOf, Slot, Source
 from windfall.ir.stages import (
     BufferNote,
     Capture,
@@ -24,6 +25,7 @@ from windfall.ir.stages import (
     ResultNote,
     Segment,
 )
+from windfall.ir.symint import Expression, Size
 
 ADD_ONE = """
 define i32 @add_one(ptr %buffers, ptr %sizes) {
@@ -72,10 +74,16 @@ def add_one(*sizes: int) -> Program:
     )
 
 
-def tensor_guard(source: Source, tensor: torch.Tensor) -> Guard:
-    """What the front end guards of a tensor that it saw."""
-    check = TensorIs(TensorType.of(tensor), type(tensor), torch_abi.dispatch_keys(tensor))
+def tensor_guard(source: Source, tensor: torch.Tensor, seen: TensorType | None = None) -> Guard:
+    """What the front end guards of a tensor that it saw, and took to be `seen`."""
+    held = TensorType.of(tensor) if seen is None else seen
+    check = TensorIs(held, type(tensor), torch_abi.dispatch_keys(tensor))
     return Guard(source, check, "an input of the graph")
+
+
+def relation_guard(operation: str, left: Size, right: Size) -> Guard:
+    """What a graph relied on."""
+    return Guard(SYMBOLS, Holds(Relation(operation, left, right)), "the graph asked")
 
 
 def ambient_guard() -> Guard:
@@ -85,7 +93,7 @@ def ambient_guard() -> Guard:
 
 def segment(
     guards: Sequence[Guard],
-    inputs: Sequence[tuple[Source, torch.Tensor]],
+    inputs: Sequence[tuple[Source, torch.Tensor | TensorType | Expression]],
     *,
     slots: Sequence[str] = ("x",),
     direct: Direct | None = None,
@@ -97,7 +105,11 @@ def segment(
         name="f",
         graph=torch.fx.Graph(),
         inputs=tuple(
-            GraphInput(f"input_{i}", where, TensorType.of(value))
+            GraphInput(
+                f"input_{i}",
+                where,
+                TensorType.of(value) if isinstance(value, torch.Tensor) else value,
+            )
             for i, (where, value) in enumerate(inputs)
         ),
         guards=tuple(guards),
@@ -114,6 +126,45 @@ def add_one_segment(example: torch.Tensor, *, is_direct: bool = True) -> Segment
     direct = Direct((0,), "leaf") if is_direct else None
     guards = [ambient_guard(), tensor_guard(slot, example)]
     return segment(guards, [(slot, example)], direct=direct)
+
+
+def varying_add_one(symbol: Expression, *more: int) -> Program:
+    """x + 1 of contiguous floats, of `symbol` rows."""
+    type = f32(symbol, *more)
+    count = type.elements
+    assert isinstance(count, Expression)
+    text = ADD_ONE.replace("COUNT", "%count").replace(
+        "  br label %loop\nloop:",
+        "  %at = getelementptr i64, ptr %sizes, i64 1\n  %count = load i64, ptr %at\n"
+        "  br label %loop\nloop:",
+        1,
+    )
+    return Program(
+        code=load(text),
+        steps=(NativeStep("add_one"),),
+        buffers=(BufferNote("x", type, "input"), BufferNote("y", type, "result")),
+        arena_bytes=0,
+        inputs=(type,),
+        results=(ResultNote(1, type),),
+        symbols=(symbol,),
+        sizes=(symbol, count),
+    )
+
+
+def varying_add_one_segment(
+    symbol: Expression, example: torch.Tensor, *, is_direct: bool = True
+) -> Segment:
+    """f(x) = x + 1 of any number of rows."""
+    slot = Slot(0, "x")
+    direct = Direct((0,), "leaf") if is_direct else None
+    seen = f32(symbol, *example.shape[1:])
+    guards = [ambient_guard(), tensor_guard(slot, example, seen)]
+    return segment(
+        guards,
+        [(SizeOf(slot, 0), symbol), (slot, seen)],
+        direct=direct,
+        source="def f(x):\n    return graph(x.size(0), x)[0]\n",
+    )
 
 
 def program(
@@ -136,14 +187,22 @@ def program(
     )
 
 
-def f32(*sizes: int) -> TensorType:
+def f32(*sizes: Size) -> TensorType:
     """A contiguous type of floats."""
     return TensorType.contiguous(torch.float32, sizes)
 
 
-def elementwise(count: int, moves: Sequence[tuple[int, int, str]], name: str = "step") -> str:
-    """LLVM text: for each (source, target, op), element by element, `target = source op`."""
+def elementwise(
+    count: int | None, moves: Sequence[tuple[int, int, str]], name: str = "step", place: int = 0
+) -> str:
+    """LLVM text: for each (source, target, op), element by element, `target = source op`. Without a
+    count, it is the number at `place` in the table of sizes."""
     body = ""
+    if count is None:
+        body = f"""
+  %count.at = getelementptr i64, ptr %sizes, i64 {place}
+  %count = load i64, ptr %count.at"""
+    limit = "%count" if count is None else count
     for number, (source, target, op) in enumerate(moves):
         body += f"""
   br label %pre{number}
@@ -155,7 +214,7 @@ pre{number}:
   br label %loop{number}
 loop{number}:
   %i{number} = phi i64 [ 0, %pre{number} ], [ %n{number}, %body{number} ]
-  %m{number} = icmp ult i64 %i{number}, {count}
+  %m{number} = icmp ult i64 %i{number}, {limit}
   br i1 %m{number}, label %body{number}, label %done{number}
 body{number}:
   %f{number} = getelementptr float, ptr %s{number}, i64 %i{number}

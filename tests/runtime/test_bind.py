@@ -22,6 +22,7 @@ from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.runtime import plan, public, support
+from windfall.runtime.machine import layout
 
 BOTH = pytest.mark.parametrize("native", [True, False], ids=["native", "public"])
 
@@ -211,7 +212,7 @@ define i32 @step(ptr %buffers, ptr %sizes) {
 
 @BOTH
 def test_long_runs_let_other_threads_in_and_hold_their_inputs(native: bool) -> None:
-    count = plan.RELEASE_BYTES // 4
+    count = layout.RELEASE_BYTES // 4
     call = bound(program(SLEEP, [buffer("x", "input", count)], [ResultNote(0, f32(count))]), native)
     holder = [torch.zeros(count)]
     seen = weakref.ref(holder[0])
@@ -229,7 +230,7 @@ def test_long_runs_let_other_threads_in_and_hold_their_inputs(native: bool) -> N
 
 
 def test_no_reference_is_leaked_or_lost() -> None:
-    count = plan.RELEASE_BYTES // 4
+    count = layout.RELEASE_BYTES // 4
     big = TensorType.contiguous(torch.float32, (count,))
     half = TensorType(torch.float32, (count // 2,), (2,))
     released = program(

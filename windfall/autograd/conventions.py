@@ -6,18 +6,22 @@ Each convention is one object; `compose` puts them around a callable, outermost 
 
 Invariant: seen from outside, eager ran: the same objects come back, views look at the same memory,
 inputs hold what was written and their versions say how often.
+
+Where sizes vary, arguments begin with the values of the symbols (`names`), on both sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 
 from windfall import torch_abi
 from windfall.ir.stages import OutputFact, Signature
+from windfall.ir.symint import Expression
+from windfall.ops.symbolic import at
 
 Values = tuple[Any, ...]
 Callee = Callable[..., tuple[Any, ...]]
@@ -57,6 +61,7 @@ class WriteBack:
     """Inputs get the contents that the graph answered for them, its first results."""
 
     signature: Signature
+    names: tuple[str, ...] = ()
 
     def enter(self, args: Values) -> Values:
         """Nothing to do: the graph reads inputs as they are."""
@@ -64,6 +69,7 @@ class WriteBack:
 
     def leave(self, args: Values, results: Values) -> Values:
         """Write, where autograd may see it if it saw it in eager."""
+        args = args[len(self.names) :]
         writes = self.signature.writes
         for index, value in zip(writes, results, strict=False):
             fact = self.signature.inputs[index]
@@ -86,6 +92,7 @@ class Outputs:
     """The captured graph's outputs, from the fresh results and the inputs."""
 
     signature: Signature
+    names: tuple[str, ...] = ()
 
     def enter(self, args: Values) -> Values:
         """Nothing to do."""
@@ -93,11 +100,27 @@ class Outputs:
 
     def leave(self, args: Values, results: Values) -> Values:
         """Each output as its fact says."""
+        facts = self.signature.outputs
+        if self.names:
+            values = dict(zip(self.names, args, strict=False))
+            args = args[len(self.names) :]
+            facts = tuple([at_sizes(one, values) for one in facts])
         made: list[Any] = []
-        for one in self.signature.outputs:
+        for one in facts:
             again = one.same_as >= 0
             made.append(made[one.same_as] if again else _MAKERS[one.kind](one, args, results))
         return tuple(made)
+
+
+def at_sizes(fact: OutputFact, values: Mapping[str, int]) -> OutputFact:
+    """A fact whose views (or value) vary, in a call in which the symbols have these values."""
+    if not fact.views and fact.kind != "constant":
+        return fact
+    views = tuple(
+        (func, at(args, values), {name: at(one, values) for name, one in kwargs.items()})
+        for func, args, kwargs in fact.views
+    )
+    return replace(fact, views=views, value=at(fact.value, values))
 
 
 def _view(fact: OutputFact, base: torch.Tensor) -> torch.Tensor:
@@ -118,13 +141,14 @@ _MAKERS: dict[str, Callable[[OutputFact, Values, Values], Any]] = {
 }
 
 
-def conventions(signature: Signature) -> tuple[Convention, ...]:
+def conventions(signature: Signature, symbols: Sequence[Expression] = ()) -> tuple[Convention, ...]:
     """What a graph of this signature needs, outermost first; none if it returns its results."""
+    names = tuple(str(one) for one in symbols)
     needed: list[Convention] = []
     if signature.hidden or any(one.kind != "fresh" for one in signature.outputs):
-        needed.append(Outputs(signature))
+        needed.append(Outputs(signature, names))
     if any(one.mutated or one.versions for one in signature.inputs):
-        needed.append(WriteBack(signature))
+        needed.append(WriteBack(signature, names))
     return tuple(needed)
 
 

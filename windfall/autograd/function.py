@@ -27,10 +27,12 @@ from windfall.autograd.interpret import replayer
 from windfall.autograd.overlap import overlap_check
 from windfall.autograd.record import autocast
 from windfall.autograd.replay import Replay
-from windfall.autograd.variant import Strides, variant
+from windfall.autograd.variant import Strides, expressed, tangent_types, variant
 from windfall.errors import Unsupported
-from windfall.ir.stages import Joint, Signature, Split
+from windfall.ir.relation import Assumptions, Relation
+from windfall.ir.stages import Joint, Split
 
+_CALLS = 1024  # sizes of calls that are remembered
 Callee = Callable[..., tuple[Any, ...]]
 CompileBackward = Callable[[torch.fx.Graph], Callee]
 
@@ -38,7 +40,8 @@ CompileBackward = Callable[[torch.fx.Graph], Callee]
 def bridge(
     joint: Joint, split: Split, forward: Callee, compile_backward: CompileBackward
 ) -> Callee:
-    """A callable that takes what the captured graph took and answers what it answered.
+    """A callable that takes what the captured graph took and answers what it answered. Where sizes
+    vary, it and both others are given the values of `split.symbols` before all tensors.
 
     `forward(*primals)` answers all results of `split.forward`; `compile_backward(graph)` answers
     a callable for the graph of a backward variant (`Variant.graph`)."""
@@ -48,17 +51,17 @@ def bridge(
         with autocast(joint.autocast):
             return again(*primals)
 
-    callee = differentiable(split, forward, compile_backward, replay)
+    callee = differentiable(split, forward, compile_backward, replay, joint.relations)
     if split.backward is not None and not joint.grad_enabled:
         callee = _with_grad(callee)
-    callee = compose(callee, conventions(split.signature))
-    return _unless_overlapping(callee, again, split.signature)
+    callee = compose(callee, conventions(split.signature, split.symbols))
+    return _unless_overlapping(callee, again, split)
 
 
-def _unless_overlapping(callee: Callee, eager: Callee, signature: Signature) -> Callee:
-    if not signature.writes:
+def _unless_overlapping(callee: Callee, eager: Callee, split: Split) -> Callee:
+    if not split.signature.writes:
         return callee
-    overlaps = overlap_check(signature)
+    overlaps = overlap_check(split.signature, split.symbols)
 
     def call(*inputs: Any) -> tuple[Any, ...]:
         return eager(*inputs) if overlaps(inputs) else callee(*inputs)
@@ -77,14 +80,20 @@ def _with_grad(callee: Callee) -> Callee:
 
 
 def differentiable(
-    split: Split, forward: Callee, compile_backward: CompileBackward, replay: Callee
+    split: Split,
+    forward: Callee,
+    compile_backward: CompileBackward,
+    replay: Callee,
+    relations: Sequence[Relation] = (),
 ) -> Callee:
     """A differentiable callable on the primals that answers writes and fresh results;
     `replay(*primals)` runs the captured graph by eager."""
     if split.backward is None:
         return forward
     replaying = Replay(split, replay)
-    functions = [_Function(split, one, replaying, compile_backward) for one in components(split)]
+    functions = [
+        _Function(split, one, replaying, compile_backward, relations) for one in components(split)
+    ]
     if len(functions) == 1:
         return functions[0].around(forward)
     return _several(functions, split, forward)
@@ -94,13 +103,15 @@ def _several(functions: Sequence[_Function], split: Split, forward: Callee) -> C
     """One forward pass whose results belong to different autograd nodes."""
     attached = [(one.attach(), one.inputs, one.results) for one in functions]
     visible = len(split.signature.writes) + split.signature.fresh
+    symbols = len(split.symbols)
 
-    def call(*primals: Any) -> tuple[Any, ...]:
+    def call(*args: Any) -> tuple[Any, ...]:
         with torch.no_grad():
-            results = forward(*primals)
+            results = forward(*args)
         shown = list(results[:visible])
+        sizes, primals = args[:symbols], args[symbols:]
         for apply, inputs, positions in attached:
-            found = apply(primals, results, *[primals[index] for index in inputs])
+            found = apply(sizes, primals, results, *[primals[index] for index in inputs])
             for position, result in zip(positions, found, strict=True):
                 shown[position] = result
         return tuple(shown)
@@ -117,12 +128,16 @@ class _Function:
         component: Component,
         replay: Replay,
         compile_backward: CompileBackward,
+        relations: Sequence[Relation],
     ) -> None:
         self._split = split
+        self._relations = relations
         self._component = component
         self._replay = replay
         self._compile = compile_backward
         self._variants: dict[tuple[Strides, ...], _Built | None] = {}
+        # Where sizes vary: the variants by sizes and strides of a call, which they are found by.
+        self._calls: dict[Any, _Built | None] = {}
         writes = len(split.signature.writes)
         positions = (*split.write_tangents_for, *(writes + one for one in split.tangents_for))
         self._visible = writes + split.signature.fresh
@@ -140,12 +155,15 @@ class _Function:
         visible, saves, remember = self._visible, self._saves, self._replay.remember
         backward, results = self._backward, self.results
         constant = tuple(one for one in range(visible) if one not in results)
+        symbols = len(self._split.symbols)
+        nothing = (None,) * symbols
 
         class Compiled(torch.autograd.Function):
             @staticmethod
-            def forward(context: Any, *primals: Any) -> Any:
-                remember(context, primals)
-                found = forward(*primals)
+            def forward(context: Any, *args: Any) -> Any:
+                primals = args[symbols:] if symbols else args
+                remember(context, primals, args[:symbols])
+                found = forward(*args)
                 shown = tuple(found[:visible])
                 context.save_for_backward(*saves.pick(primals, found))
                 context.set_materialize_grads(False)
@@ -155,7 +173,8 @@ class _Function:
 
             @staticmethod
             def backward(context: Any, *given: Any) -> Any:
-                return backward(context, [given[index] for index in results] if constant else given)
+                own = [given[index] for index in results] if constant else given
+                return nothing + backward(context, own) if nothing else backward(context, own)
 
         return _apply(Compiled)
 
@@ -166,58 +185,82 @@ class _Function:
 
         class Attached(torch.autograd.Function):
             @staticmethod
-            def forward(context: Any, primals: Any, found: Any, *own: Any) -> Any:
-                remember(context, primals)
+            def forward(context: Any, sizes: Any, primals: Any, found: Any, *own: Any) -> Any:
+                remember(context, primals, sizes)
                 context.save_for_backward(*saves.pick(primals, found))
                 context.set_materialize_grads(False)
                 return tuple([found[index] for index in results])
 
             @staticmethod
             def backward(context: Any, *given: Any) -> Any:
-                return (None, None, *backward(context, given))
+                return (None, None, None, *backward(context, given))
 
         return _apply(Attached)
 
     def _backward(self, context: Any, tangents: Sequence[Any]) -> Any:
         """Gradients for the component's inputs."""
         strides = tuple([None if one is None else one.stride() for one in tangents])
-        found = self._variants.get(strides)
+        sizes = context.sizes
+        found = self._calls.get((sizes, strides)) if sizes else self._variants.get(strides)
         if (
             found is None
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled("cpu")
             or not all([one is None or one.__class__ is torch.Tensor for one in tangents])
         ):
-            found = self._unusual(tangents, strides)
+            found = self._unusual(tangents, strides, sizes)
             if found is None:
                 return self._by_eager(context, tangents)
         present = [one for one in tangents if one is not None]
         if self._complex:
             present = [one.resolve_conj().resolve_neg() for one in present]
-        values = found.call(*context.saved_tensors, *present)
+        values = found.call(*sizes, *context.saved_tensors, *present)
         self._replay.forget(context)
         return found.gradients(values, tangents)
 
-    def _unusual(self, tangents: Sequence[Any], strides: tuple[Strides, ...]) -> _Built | None:
+    def _unusual(
+        self, tangents: Sequence[Any], strides: tuple[Strides, ...], sizes: tuple[int, ...]
+    ) -> _Built | None:
         """A variant to be built, or None where eager must do it."""
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return None
         if not all(one is None or type(one) is torch.Tensor for one in tangents):
             return None
-        if strides not in self._variants:
-            self._variants[strides] = self._build(strides)
-        return self._variants[strides]
+        known = self._symbolic(strides, sizes) if sizes else strides
+        if known not in self._variants:
+            self._variants[known] = self._build(known)
+        if sizes:
+            if len(self._calls) >= _CALLS:
+                self._calls.clear()
+            self._calls[sizes, strides] = self._variants[known]
+        return self._variants[known]
+
+    def _symbolic(
+        self, strides: tuple[Strides, ...], sizes: tuple[int, ...]
+    ) -> tuple[Strides, ...]:
+        """Strides of tangents as expressions, where they are what was expected: then one variant
+        serves all sizes."""
+        symbols = (str(one) for one in self._split.symbols)
+        values = dict(zip(symbols, sizes, strict=True))
+        expected = tangent_types(self._split)
+        return tuple(
+            None if one is None else expressed(one, expected[index], values)
+            for index, one in zip(self._component.tangents, strides, strict=True)
+        )
 
     def _build(self, strides: tuple[Strides, ...]) -> _Built | None:
         everywhere: list[Strides] = [None] * self._tangents
         for index, one in zip(self._component.tangents, strides, strict=True):
             everywhere[index] = one
-        made = variant(self._split, everywhere, self._component.saved)
-        slots = tuple(made.gradients[index] for index in self.inputs)
         places = {index: place for place, index in enumerate(self._component.tangents)}
-        slots = tuple(~places[~one] if one is not None and one < 0 else one for one in slots)
         try:
-            return _Built(self._compile(made.graph), slots)
+            with Assumptions(self._relations, closed=True):
+                made = variant(self._split, everywhere, self._component.saved)
+                slots = tuple(made.gradients[index] for index in self.inputs)
+                slots = tuple(
+                    ~places[~one] if one is not None and one < 0 else one for one in slots
+                )
+                return _Built(self._compile(made.graph), slots)
         except Unsupported:
             return None  # counted by whoever compiles; eager answers
 

@@ -222,7 +222,7 @@ class Functional:
             return self.read(self.place(value))
         if isinstance(value, torch.Tensor):
             if torch_abi.is_wrapped_number(value):
-                return value.item()
+                return fakes.number_of(value)
             return self.constant(value)
         if isinstance(value, list | tuple):
             return [self.operand(one) for one in value]

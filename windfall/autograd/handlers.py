@@ -25,6 +25,7 @@ from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info, tensor_type
 from windfall.ops import fake as fakes
+from windfall.ops.layout import differ, smaller
 
 aten = torch.ops.aten
 
@@ -175,7 +176,7 @@ def _handle_as_strided(build: Functional, step: Step) -> None:
     if place.memory.input is not None:
         if given is not None or absolute:
             raise Unsupported(203, f"as_strided at offset {given} of input {place.memory.input}")
-        if _extent(step.types) > _extent(root.type):
+        if smaller(_extent(root.type), _extent(step.types)):
             raise Unsupported(203, f"as_strided beyond input {place.memory.input}")
     offset = absolute or None
     args = (list(step.types.sizes), list(step.types.strides), offset)
@@ -310,7 +311,8 @@ def _store(
 ) -> None:
     """Write `value` to a tensor; one that an `out=` op resized (to `now`) gets new memory."""
     place = build.place(target)
-    if now is not None and now.sizes != place.type.sizes and place.whole().parent is None:
+    resized = now is not None and differ(now.sizes, place.type.sizes)
+    if now is not None and resized and place.whole().parent is None:
         build.fresh(target, now, build.restride(build.cast(value, now), now))
     else:
         build.write(place, build.cast(value, place.type))

@@ -7,7 +7,8 @@ their last use, so that peak memory is that of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,19 +16,48 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.autograd.record import attribute, call, substitute
+from windfall.ir import node as node_info
+from windfall.ir.symint import Expression
+from windfall.ops.symbolic import at
 
 Callee = Callable[..., tuple[Any, ...]]
 
 
-def interpreter(graph: torch.fx.Graph) -> Callee:
-    """A callable that runs an ATen graph below autograd: no history, no view tracking."""
-    run = replayer(graph)
+def interpreter(graph: torch.fx.Graph, symbols: Sequence[Expression] = ()) -> Callee:
+    """A callable that runs an ATen graph below autograd: no history, no view tracking. The values
+    of `symbols` are passed before all tensors."""
+    run = _with_sizes(graph, symbols) if symbols else replayer(graph)
 
     def interpret(*args: Any) -> tuple[Any, ...]:
         with torch_abi.below_autograd():
             return run(*args)
 
     return interpret
+
+
+def _with_sizes(graph: torch.fx.Graph, symbols: Sequence[Expression]) -> Callee:
+    names = [str(one) for one in symbols]
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        values = dict(zip(names, args, strict=False))
+        return replayer(at_sizes(graph, values))(*args[len(names) :])
+
+    return run
+
+
+def at_sizes(graph: torch.fx.Graph, values: Mapping[str, int]) -> torch.fx.Graph:
+    """A copy of an ATen graph with integers in place of the sizes that vary."""
+    result = torch.fx.Graph()
+    result.owning_module = graph.owning_module
+    made: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.nodes:
+        copy = made[node] = result.node_copy(node, made.__getitem__)
+        copy.args = at(copy.args, values)
+        copy.kwargs = {name: at(one, values) for name, one in copy.kwargs.items()}
+        known = node.meta.get(node_info.KEY)
+        if known is not None:
+            node_info.set_info(copy, dataclasses.replace(known, type=at(known.type, values)))
+    return result
 
 
 def replayer(graph: torch.fx.Graph | None) -> Callee:

@@ -18,6 +18,8 @@ from windfall.autograd.memory import Place
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import tensor_type
+from windfall.ir.symint import Size, hint_of
+from windfall.ops.layout import differ, smaller
 
 aten = torch.ops.aten
 
@@ -66,7 +68,7 @@ def _scatter(func: Any) -> Rule:
 
 
 def _unexpand(emitter: Emitter, place: Place, base: Any, new: Any) -> torch.fx.Node:
-    if place.type.elements != _parent_type(place).elements:
+    if differ(place.type.elements, _parent_type(place).elements):
         raise Unsupported(200, "an expanded tensor is written")
     return emitter.reshape(new, _parent_type(place).sizes)
 
@@ -93,12 +95,12 @@ def _by_strides(emitter: Emitter, place: Place, base: Any, new: Any) -> torch.fx
 
 def overlaps_itself(type: TensorType) -> bool:
     """Whether two elements of a tensor may lie at the same place (never wrongly denied)."""
-    reach = 0
-    layout: Any = zip(type.strides, type.sizes, strict=True)
-    for stride, size in sorted(pair for pair in layout if pair[1] != 1):
-        if stride <= reach:
+    reach: Size = 0
+    layout = [pair for pair in zip(type.strides, type.sizes, strict=True) if pair[1] != 1]
+    for stride, size in sorted(layout, key=lambda pair: (hint_of(pair[0]), hint_of(pair[1]))):
+        if not smaller(reach, stride):
             return True
-        reach += stride * (size - 1)
+        reach = reach + stride * (size - 1)
     return False
 
 
@@ -133,5 +135,5 @@ def invert(
     if rule is None:
         raise Unsupported(200, f"write through {place.func}")
     result = rule(emitter, place, base, new)
-    assert tensor_type(result).sizes == _parent_type(place).sizes
+    assert not differ(tensor_type(result).sizes, _parent_type(place).sizes)
     return result

@@ -28,26 +28,47 @@ from windfall.autograd.record import Recorder, Recording, ambient_autocast
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, set_info
+from windfall.ir.relation import Assumptions
 from windfall.ir.stages import InputFact, Joint, OutputFact, Signature
+from windfall.ir.symint import Expression
 from windfall.ops import fake as fakes
+from windfall.ops.symbolic import from_torch
 
 
 def differentiate(
     graph: torch.fx.Graph,
-    inputs: Sequence[TensorType],
+    inputs: Sequence[TensorType | Expression],
     *,
     grad_enabled: bool | None = None,
     shared: Sequence[Sequence[int]] = (),
 ) -> Joint:
-    """The joint graph of a captured one.
+    """The joint graph of a captured one. Of its inputs, symbols (sizes that vary, integers) come
+    before tensors; they are no inputs of the joint graph, in which expressions stand directly.
 
     `grad_enabled` None: as the thread is now. `get_attr` nodes name parts of the graph's owning
-    module. `shared` lists groups of inputs whose memory overlaps: none of those may be written."""
+    module. `shared` lists groups of tensor inputs whose memory overlaps: none of those may be
+    written."""
+    symbols = tuple(one for one in inputs if isinstance(one, Expression))
+    tensors = [one for one in inputs if isinstance(one, TensorType)]
+    assert tuple(inputs[: len(symbols)]) == symbols, "symbols come before tensors"
+    with Assumptions() as assumed:
+        joint = _differentiate(graph, symbols, tensors, grad_enabled, shared)
+        joint = passes.run(joint)
+    return replace(joint, symbols=symbols, relations=tuple(assumed.relations)) if symbols else joint
+
+
+def _differentiate(
+    graph: torch.fx.Graph,
+    symbols: tuple[Expression, ...],
+    inputs: Sequence[TensorType],
+    grad_enabled: bool | None,
+    shared: Sequence[Sequence[int]],
+) -> Joint:
     enabled = torch.is_grad_enabled() if grad_enabled is None else grad_enabled
     recorder = Recorder(graph)
     build = Functional()
-    recording = recorder.run(inputs, grad_enabled=enabled)
-    names = [node.name for node in graph.nodes if node.op == "placeholder"]
+    recording = recorder.run(inputs, symbols, grad_enabled=enabled)
+    names = [node.name for node in graph.nodes if node.op == "placeholder"][len(symbols) :]
     places = [
         build.placeholder(names[index], tensor, inputs[index], index)
         for index, tensor in enumerate(recording.inputs)
@@ -70,6 +91,7 @@ def differentiate(
     gradients, gradients_for = _backward(
         recorder,
         build,
+        symbols,
         [recording.inputs[writes[position]] for position in write_tangents]
         + [results[position].tensor for position in tangents],
     )
@@ -87,7 +109,7 @@ def differentiate(
     )
     if not gradients_for:
         joint = replace(joint, tangents_for=(), write_tangents_for=())
-    return passes.run(joint)
+    return joint
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +122,17 @@ class _Result:
 
 
 def _backward(
-    recorder: Recorder, build: Functional, results: list[torch.Tensor]
+    recorder: Recorder,
+    build: Functional,
+    symbols: Sequence[Expression],
+    results: list[torch.Tensor],
 ) -> tuple[list[torch.fx.Node | None], tuple[int, ...]]:
     """Nodes of the gradients, and the inputs that they belong to."""
     recording = recorder.recording
     wanted = tuple(index for index, one in enumerate(recording.entered) if one.requires_grad)
     if not results or not wanted:
         return [], ()
-    recorder.differentiate(results)
+    recorder.differentiate(results, symbols)
     for index, tangent in enumerate(recording.tangents):
         build.placeholder(f"tangent{index}", tangent, fakes.type_of(tangent))
     build.in_backward = True
@@ -218,7 +243,7 @@ def _output_fact(
     positions: Mapping[Memory, int],
 ) -> OutputFact:
     if not fakes.is_fake(value):
-        return OutputFact("constant", value=value)
+        return OutputFact("constant", value=from_torch(value))
     place = build.place(value)
     type, needs_grad = fakes.type_of(value), value.requires_grad
     memory = place.memory

@@ -13,21 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Signature
+from windfall.ir.symint import Expression, Size, evaluate
 
-Overlap = Callable[[Sequence[torch.Tensor]], bool]
+Overlap = Callable[[Sequence[Any]], bool]
 
 
-def overlap_check(signature: Signature) -> Overlap:
-    """A function that says whether a written input overlaps another one."""
+def overlap_check(signature: Signature, symbols: Sequence[Expression] = ()) -> Overlap:
+    """A function that says, of the values of the symbols and the inputs of a call, whether a
+    written input overlaps another one."""
     lengths = [_length(one.type) for one in signature.inputs]
     written = [one.mutated for one in signature.inputs]
+    names = [str(one) for one in symbols]
 
-    def overlaps(inputs: Sequence[torch.Tensor]) -> bool:
-        ranges = sorted(zip([one.data_ptr() for one in inputs], lengths, written, strict=True))
+    def overlaps(args: Sequence[Any]) -> bool:
+        known: Any = lengths
+        if names:
+            values = dict(zip(names, args, strict=False))
+            known, args = [evaluate(one, values) for one in lengths], args[len(names) :]
+        ranges = sorted(zip([one.data_ptr() for one in args], known, written, strict=True))
         end = written_end = 0  # of the ranges so far
         for start, length, is_written in ranges:
             if length and start < (end if is_written else written_end):
@@ -40,9 +45,11 @@ def overlap_check(signature: Signature) -> Overlap:
     return overlaps
 
 
-def _length(type: TensorType) -> int:
+def _length(type: TensorType) -> Size:
     """How many bytes lie from a tensor's first element to the end of its last."""
     if 0 in type.sizes:
         return 0
-    steps: Any = zip(type.sizes, type.strides, strict=True)
-    return int(1 + sum((size - 1) * stride for size, stride in steps)) * type.dtype.itemsize
+    elements: Size = 1
+    for size, stride in zip(type.sizes, type.strides, strict=True):
+        elements = elements + (size - 1) * stride
+    return elements * type.dtype.itemsize

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,10 +21,13 @@ import torch.fx
 
 from windfall.autograd.mincut import INFINITE, FlowGraph
 from windfall.autograd.passes import copied, is_effect, is_random, is_view, memory_root
+from windfall.autograd.restride import outermost_first
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, info, set_info, tensor_type
+from windfall.ir.relation import Assumptions
 from windfall.ir.stages import Joint, Split
+from windfall.ir.symint import hint_of
 from windfall.ops import registry
 from windfall.ops.layout import is_non_overlapping_and_dense
 
@@ -33,6 +36,11 @@ Node = torch.fx.Node
 
 def split(joint: Joint) -> Split:
     """Forward and backward of a joint graph; a graph without gradients is all forward."""
+    with Assumptions(joint.relations, closed=True):
+        return replace(_split(joint), symbols=joint.symbols)
+
+
+def _split(joint: Joint) -> Split:
     parts = _Parts.of(joint)
     if not joint.gradients_for:
         graph = _extract(joint.graph, parts.primals, parts.visible, parts.forward_path([]))
@@ -103,8 +111,7 @@ def _undo(result: Node, root: Node) -> tuple[Any, ...] | None:
     if seen.is_contiguous and whole.is_contiguous:
         return torch.ops.aten.view.default, list(whole.sizes)
     if whole.is_contiguous and is_non_overlapping_and_dense(seen.sizes, seen.strides):
-        layout: Any = list(zip(seen.strides, seen.sizes, strict=True))
-        order = sorted(range(seen.rank), key=layout.__getitem__, reverse=True)
+        order = outermost_first(seen)
         if tuple(seen.sizes[dim] for dim in order) == whole.sizes:
             return torch.ops.aten.permute.default, order
     return None
@@ -215,8 +222,7 @@ def _readers(node: Node) -> Iterable[Node]:
 
 def bytes_of(type: TensorType) -> int:
     """How much memory a value takes."""
-    elements: Any = type.elements
-    return int(elements) * type.dtype.itemsize
+    return hint_of(type.elements) * type.dtype.itemsize
 
 
 def _choose(parts: _Parts, joint: Joint) -> list[Node]:

@@ -7,6 +7,10 @@ the engine ran for the gradients.
 Invariant: torch's own rules decided everything (promotion, decomposition, views, grad mode,
 derivative formulas); nothing was computed, no random number was drawn.
 
+Sizes may vary: inputs that are symbols (they come first) are given to the graph as `torch.SymInt`s,
+so are sizes of tensors; what is recorded holds expressions. Whoever runs a recorder enters the
+`Assumptions` under which questions about sizes are answered.
+
 Inputs that need a gradient reach the graph as results of one `_Enter` node, so that in-place ops on
 them are legal here; where the user's tensor is a leaf, the write-back raises as eager does.
 """
@@ -23,12 +27,14 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.errors import Unsupported
+from windfall.errors import Specialise, Unsupported
 from windfall.ir import node as node_info
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo
+from windfall.ir.symint import Expression
 from windfall.ops import fake as fakes
 from windfall.ops.layout import preserved_strides
+from windfall.ops.symbolic import as_torch, wants_integers
 
 # The numbered reasons of this room (see `frontend/breaks.py` for the table's shape).
 REASONS = {
@@ -41,6 +47,8 @@ REASONS = {
     206: "whether an input needs a gradient is changed inside the graph",
     207: "an input is written while gradients are computed",
     208: "a detached view is written such that it has a history of its own",
+    209: "inference mode is switched inside of the graph",
+    210: "a hook is registered on a tensor that the graph computes",
 }
 
 _NO_ORIGIN = NodeInfo(None)
@@ -64,7 +72,7 @@ class Step:
 class Recording:
     """What a run of a graph did. Tensors in it are fakes (or constants)."""
 
-    inputs: tuple[torch.Tensor, ...]
+    inputs: tuple[torch.Tensor, ...]  # tensors alone
     entered: tuple[torch.Tensor, ...]  # the leaves behind `inputs`
     outputs: tuple[Any, ...] = ()
     steps: list[Step] = field(default_factory=list)
@@ -101,7 +109,13 @@ class Recorder:
         self.mode = fakes.FakeMode(self._observe)
         self.recording = Recording((), ())
 
-    def run(self, types: Sequence[TensorType], *, grad_enabled: bool) -> Recording:
+    def run(
+        self,
+        types: Sequence[TensorType],
+        symbols: Sequence[Expression] = (),
+        *,
+        grad_enabled: bool,
+    ) -> Recording:
         """The forward pass."""
         leaves = tuple(fakes.fake(one) for one in types)
         recording = self.recording
@@ -109,13 +123,17 @@ class Recorder:
         recording.inputs = _enter(leaves)
         functions = [one.grad_fn for one in recording.inputs]
         before = torch_abi.versions_of(recording.inputs)
+        modes = torch_abi.modes()
         try:
             with torch.set_grad_enabled(grad_enabled), self.mode:
-                recording.outputs = self._interpret(recording.inputs)
+                recording.outputs = self._interpret([*map(as_torch, symbols), *recording.inputs])
         except RuntimeError as error:
             if _READS_DATA in str(error):  # a composite op in C++, past any dispatch
                 raise fakes.DataDependent(str(error).splitlines()[0]) from error
+            _if_symbolic(error, symbols)
             raise
+        finally:
+            torch_abi.set_modes(modes)  # which nodes of the graph may have switched
         after = torch_abi.versions_of(recording.inputs)
         recording.versions = tuple(b - a for a, b in zip(before, after, strict=True))
         recording.visible = tuple(
@@ -126,7 +144,9 @@ class Recorder:
         recording.fallbacks = self.mode.fallbacks
         return recording
 
-    def differentiate(self, results: Sequence[torch.Tensor]) -> None:
+    def differentiate(
+        self, results: Sequence[torch.Tensor], symbols: Sequence[Expression] = ()
+    ) -> None:
         """The gradients of `results` with respect to the inputs that need one."""
         recording = self.recording
         wanted = [one for one in recording.entered if one.requires_grad]
@@ -138,6 +158,7 @@ class Recorder:
                     results, wanted, recording.tangents, allow_unused=True, retain_graph=False
                 )
         except RuntimeError as error:
+            _if_symbolic(error, symbols)
             # Eager would raise at backward(), if that is ever called: then let eager do it.
             raise Unsupported(202, str(error).splitlines()[0]) from error
         finally:
@@ -158,7 +179,7 @@ class Recorder:
         position = bisect.bisect_right(self._first_sequences, sequence) - 1 if sequence >= 0 else -1
         return self._origins[position] if position >= 0 else _NO_ORIGIN
 
-    def _interpret(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    def _interpret(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         values: dict[torch.fx.Node, Any] = {}
         given = iter(inputs)
         for node in self._graph.nodes:
@@ -174,8 +195,19 @@ class Recorder:
                 self._origin = NodeInfo(None, found.origin, found.region)
                 self._first_sequences.append(torch_abi.next_autograd_sequence())
                 self._origins.append(self._origin)
+                if node.target is torch_abi.hooked:
+                    raise Unsupported(210, "a hook on an intermediate tensor")
+                if node.target is torch_abi.set_mode and node.args[0] == "inference":
+                    raise Unsupported(209, "inference mode is switched inside of the graph")
                 values[node] = call(node, values)
         raise AssertionError("the graph has no output node")
+
+
+def _if_symbolic(error: RuntimeError, symbols: Sequence[Expression]) -> None:
+    """Kernels in C++ that want plain integers say so."""
+    if symbols and wants_integers(error):
+        names = frozenset(str(one) for one in symbols)
+        raise Specialise(names, str(error).splitlines()[0]) from error
 
 
 def attribute(node: torch.fx.Node) -> Any:

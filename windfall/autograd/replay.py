@@ -43,8 +43,9 @@ class Replay:
         # never as the object: its history will lead here, and nothing would ever be freed.
         self._copied = {index: _matters(split, index) for index in signature.writes}
 
-    def remember(self, context: Any, primals: tuple[Any, ...]) -> None:
+    def remember(self, context: Any, primals: tuple[Any, ...], sizes: tuple[int, ...] = ()) -> None:
         """Keep what a replay would need."""
+        context.sizes = sizes
         if self._copied:
             primals = tuple(
                 self._old(index, one) if index in self._copied else one
@@ -75,7 +76,7 @@ class Replay:
                 one.clone() if index in self._copied else one for index, one in enumerate(handles)
             ]
             with _generator_state(context.generator_state):
-                outputs = self._run(*inputs)
+                outputs = self._run(*context.sizes, *inputs)
         results = self._results(inputs, outputs)
         wanted = self._split.gradients_for
         pairs = [

@@ -7,14 +7,14 @@ is emitted where the layout is already right (sizes of 1 have no layout).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.fx
 
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import tensor_type
-from windfall.ops.layout import is_dense, is_non_overlapping_and_dense
+from windfall.ir.symint import hint_of
+from windfall.ops.layout import differ, is_dense, is_non_overlapping_and_dense
 
 aten = torch.ops.aten
 Emit = Callable[..., torch.fx.Node]
@@ -22,7 +22,7 @@ Emit = Callable[..., torch.fx.Node]
 
 def same_layout(one: TensorType, other: TensorType) -> bool:
     """Whether two types describe the same elements at the same places."""
-    if one.sizes != other.sizes or one.dtype != other.dtype:
+    if one.dtype != other.dtype or differ(one.sizes, other.sizes):
         return False
     return 0 in one.sizes or is_dense(one.sizes, one.strides, other.strides)
 
@@ -46,10 +46,19 @@ def restride(
     return emit(aten.copy.default, old, node)
 
 
+def outermost_first(type: TensorType) -> list[int]:
+    """The dimensions of a dense type, as they lie in memory. (Its strides are products of its
+    sizes, so that their order is the same whatever the sizes are.)"""
+    layout = [
+        (hint_of(stride), hint_of(size))
+        for stride, size in zip(type.strides, type.sizes, strict=True)
+    ]
+    return sorted(range(type.rank), key=layout.__getitem__, reverse=True)
+
+
 def _dense(emit: Emit, node: torch.fx.Node, type: TensorType) -> torch.fx.Node:
     """A row-major copy, seen with its dimensions in the wanted order."""
-    layout: Any = list(zip(type.strides, type.sizes, strict=True))
-    order = sorted(range(type.rank), key=layout.__getitem__, reverse=True)
+    order = outermost_first(type)
     if order == list(range(type.rank)):
         return emit(aten.clone.default, node, memory_format=torch.contiguous_format)
     node = emit(aten.permute.default, node, order)

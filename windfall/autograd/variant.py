@@ -14,7 +14,7 @@ are the same value are one result, and a gradient that is a tangent is that tang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,10 +27,11 @@ from windfall.autograd.restride import restride, same_layout
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, info, set_info, tensor_type
 from windfall.ir.stages import Split
+from windfall.ir.symint import Expression, Size, evaluate
 from windfall.ops import fake as fakes
 
 Node = torch.fx.Node
-Strides = tuple[int, ...] | None  # None: this tangent does not exist
+Strides = tuple[Size, ...] | None  # None: this tangent does not exist
 aten = torch.ops.aten
 
 
@@ -53,6 +54,29 @@ def variant(
     `saved`, where that is known to be enough."""
     assert split.backward is not None
     return _Maker(split, tuple(strides)).make(saved)
+
+
+def tangent_types(split: Split) -> list[TensorType]:
+    """The types that were expected of the tangents."""
+    assert split.backward is not None
+    placeholders = [node for node in split.backward.nodes if node.op == "placeholder"]
+    first = len(placeholders) - len(split.write_tangents_for) - len(split.tangents_for)
+    return [tensor_type(node) for node in placeholders[first:]]
+
+
+def expressed(
+    strides: tuple[Any, ...], expected: TensorType, values: Mapping[str, int]
+) -> tuple[Size, ...]:
+    """A tangent's strides in a call: the expected expressions if they are that in this call; else
+    integers, which hold in this call alone (0 and 1 apart)."""
+    wanted = expected.strides
+    if all(
+        size == 1 or evaluate(stride, values) == given
+        for size, stride, given in zip(expected.sizes, wanted, strides, strict=True)
+    ):
+        return wanted
+    known = {evaluate(one, values): one for one in wanted if isinstance(one, Expression)}
+    return tuple(known.get(one, one) if one > 1 else one for one in strides)
 
 
 class _Maker:

@@ -20,4 +20,6 @@ def build(module: Module) -> Program:
         results=module.results,
         kernels=module.kernels,
         errors=module.errors,
+        symbols=module.symbols,
+        sizes=module.sizes,
     )

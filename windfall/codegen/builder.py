@@ -27,6 +27,8 @@ from windfall.ir.loop import (
     Scalars,
     View,
     axis,
+    extent_of,
+    is_size,
     walk,
 )
 from windfall.ir.symint import (
@@ -34,6 +36,8 @@ from windfall.ir.symint import (
     Size,
     coefficient_of,
     expression_of,
+    growth_of,
+    hint_of,
     substitute,
     symbols_of,
 )
@@ -54,7 +58,9 @@ class LoopBuilder:
 
     # ------------------------------------------------------------------------------- scalars
 
-    def constant(self, value: float | int | bool, dtype: torch.dtype) -> Scalar:
+    def constant(self, value: float | Size | bool, dtype: torch.dtype) -> Scalar:
+        if isinstance(value, Expression):
+            return self.scalars.index(value, dtype)
         return self.scalars.constant(value, dtype)
 
     def apply(self, op: str, *arguments: Scalar) -> Scalar:
@@ -133,7 +139,7 @@ class LoopBuilder:
         atoms = sorted(
             node.free, key=lambda atom: (atom.key[0], int(atom.key[1:].split("_")[0]), atom.key)
         )
-        axes = tuple(axis(f"i{place}", (atom.high or 0) + 1) for place, atom in enumerate(atoms))
+        axes = tuple(axis(f"i{place}", extent_of(atom)) for place, atom in enumerate(atoms))
         renamed = {atom: each.symbol for atom, each in zip(atoms, axes, strict=True)}
         own = self.scalars.substitute(node, renamed)
         name = self._reductions.get(own)
@@ -153,7 +159,7 @@ class LoopBuilder:
         self.buffers[name] = Buffer(name, type.without_grad(), "temporary")
         return name
 
-    def loads(self, name: str, type: TensorType, offset: int = 0) -> Lazy:
+    def loads(self, name: str, type: TensorType, offset: Size = 0) -> Lazy:
         """A tensor that stands in buffer `name`."""
         return Lazy(
             type,
@@ -192,10 +198,11 @@ class LoopBuilder:
         start = offset
         for each, stride in zip(axes_of(value.type), value.type.strides, strict=True):
             if each is not None:
-                if coefficient_of(offset, each.atom) != stride:
+                if growth_of(offset, each.atom) != stride:
                     return None
                 start = start - stride * each.symbol
-        return View(name, value.type, start) if isinstance(start, int) else None
+        fixed = all(is_size(atom) for atom in symbols_of(start))
+        return View(name, value.type, start) if fixed else None
 
     def operand(self, value: Lazy, entry: str) -> View:
         """A tensor as argument of a call: where it stands, or a copy that the entry accepts."""
@@ -263,12 +270,11 @@ def axes_of(type: TensorType) -> tuple[Axis | None, ...]:
 def _in_memory_order(type: TensorType) -> tuple[Axis, ...]:
     """The axes of a tensor, those with the longest steps first: loops then follow memory."""
     pairs = [
-        (each, stride if isinstance(stride, int) else 0)
+        (each, hint_of(stride))
         for each, stride in zip(axes_of(type), type.strides, strict=True)
         if each is not None
     ]
-    if all(isinstance(stride, int) for stride in type.strides):
-        pairs.sort(key=lambda pair: -pair[1])
+    pairs.sort(key=lambda pair: -pair[1])
     return tuple(each for each, _ in pairs)
 
 
@@ -289,9 +295,7 @@ def _is_dense(type: TensorType) -> bool:
     pairs = [
         (stride, size) for stride, size in zip(type.strides, type.sizes, strict=True) if size != 1
     ]
-    if not all(isinstance(part, int) for pair in pairs for part in pair):
-        return type.is_contiguous
-    for stride, size in sorted(pairs, key=lambda pair: (int(str(pair[0])), int(str(pair[1])))):
+    for stride, size in sorted(pairs, key=lambda pair: (hint_of(pair[0]), hint_of(pair[1]))):
         if stride != expected:
             return False
         expected = expected * size
@@ -300,10 +304,7 @@ def _is_dense(type: TensorType) -> bool:
 
 def _packed(type: TensorType) -> TensorType:
     """The same without gaps or overlaps, its dims in the same order in memory."""
-    parts = (*type.strides, *type.sizes)
-    strides = [part for part in parts[: type.rank] if isinstance(part, int)]
-    if len(strides) < type.rank or not all(isinstance(part, int) for part in parts):
-        return _laid_out(type, range(type.rank))
+    strides = [hint_of(stride) for stride in type.strides]
     return _laid_out(type, sorted(range(type.rank), key=lambda place: (-strides[place], place)))
 
 

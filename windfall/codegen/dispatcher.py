@@ -22,6 +22,7 @@ from windfall import torch_abi
 from windfall.codegen.assembler import Value
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Call, Lazy, View
+from windfall.ir.symint import Expression
 
 if TYPE_CHECKING:
     from windfall.codegen.emit import Driver
@@ -90,7 +91,7 @@ def _is_tensor(value: Any) -> bool:
 
 ACCEPTED: dict[str, Callable[[Any], bool]] = {
     "Tensor": _is_tensor,
-    "int": lambda value: isinstance(value, int),
+    "int": lambda value: isinstance(value, (int, Expression)),
     "float": _is_number,
     "bool": lambda value: isinstance(value, bool),
     "str": lambda value: isinstance(value, str),
@@ -213,7 +214,9 @@ def _bits(value: float) -> int:
 
 ENCODERS: dict[str, Callable[[Driver, Any], Value]] = {
     "Tensor": _tensor,
-    "int": lambda driver, value: Value(str(int(value)), "i64"),
+    "int": lambda driver, value: (
+        driver.size(value) if isinstance(value, Expression) else Value(str(int(value)), "i64")
+    ),
     "float": lambda driver, value: Value(str(_bits(float(value))), "i64"),
     "bool": lambda driver, value: Value(str(int(value)), "i64"),
     "str": _string,
@@ -266,6 +269,6 @@ def _laid_out(driver: Driver, handle: Value, type: TensorType) -> Value:
         if size != 1:
             slot = code.write(f"getelementptr i64, ptr {strides.text}, i64 {place}", "ptr")
             found = code.write(f"load i64, ptr {slot.text}, align 8", "i64")
-            equal = code.compare("icmp eq", found, Value(str(wanted), "i64"))
+            equal = code.compare("icmp eq", found, driver.size(wanted))
             same = code.binary("and", same, equal)
     return same

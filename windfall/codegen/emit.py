@@ -10,13 +10,15 @@ Invariant: equal kernels are one function; the arguments of `run` are all that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from windfall.codegen import extern
 from windfall.codegen.assembler import Code, Declarations, Value, literal
 from windfall.codegen.emit_loops import KernelText
+from windfall.codegen.emit_values import size_operation, size_text
 from windfall.codegen.plan import bytes_of, touched
+from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
     Call,
@@ -36,6 +38,15 @@ from windfall.ir.stages import (
     Ref,
     ResultNote,
     Step,
+)
+from windfall.ir.symint import (
+    Atom,
+    Expression,
+    Size,
+    expression_of,
+    maximum,
+    minimum,
+    symbol_atom,
 )
 from windfall.ir.text import kernel_text, mentioned
 
@@ -57,9 +68,14 @@ class _Emission:
         self.known: dict[str, str] = {}  # text of a kernel's loops -> its function
         self.constants: dict[str, str] = {}  # text of a constant -> its name
         self.errors: dict[tuple[object, ...], int] = {}
+        self.sized: set[str] = set()  # functions that take the table of sizes
         self.notes: list[KernelNote] = []
         self.names = self._table()
         self.places = {name: place for place, name in enumerate(self.names)}
+        self.sizes: dict[Expression, int] = {}  # what is in the table of sizes -> where
+        for each in schedule.symbols:
+            self.sizes.setdefault(each, len(self.sizes))
+        self.symbols = {symbol_atom(each): place for each, place in self.sizes.items()}
 
     def run(self) -> Module:
         steps: list[Step] = []
@@ -71,21 +87,51 @@ class _Emission:
             else:
                 batch.append(item)
         self._flush(batch, steps)
+        buffers = tuple(self._note(name) for name in self.names)
+        results = tuple(self._result(view) for view in self.schedule.results)
+        inputs = tuple(self.schedule.buffers[name].type for name in self.schedule.inputs)
+        self.note_sizes((inputs, buffers, results, self.plan.arena_bytes))
         constants = [f"{name} = internal constant {text}" for text, name in self.constants.items()]
         text = "\n".join(
             [*constants, *self.functions, *self.declarations.lines.values(), ATTRIBUTES]
         )
         return Module(
             text=text,
-            symbols=tuple(name for name in self.declarations.lines if not name.startswith("llvm.")),
+            externals=tuple(self._externals()),
             kernels=tuple(self.notes),
             steps=tuple(steps),
-            buffers=tuple(self._note(name) for name in self.names),
+            buffers=buffers,
             arena_bytes=self.plan.arena_bytes,
-            inputs=tuple(self.schedule.buffers[name].type for name in self.schedule.inputs),
-            results=tuple(self._result(view) for view in self.schedule.results),
+            inputs=inputs,
+            results=results,
             errors=_error_table(self.errors),
+            symbols=self.schedule.symbols,
+            sizes=tuple(self.sizes),
         )
+
+    def _externals(self) -> Iterator[str]:
+        return (name for name in self.declarations.lines if not name.startswith("llvm."))
+
+    # ----------------------------------------------------------------------------------- sizes
+
+    def size_place(self, size: Expression) -> int:
+        """Where an expression stands in the table of sizes."""
+        unknown = [atom.key for atom in size.symbols if atom not in self.symbols]
+        if unknown:
+            raise InternalError(f"{size} depends on {unknown}, which nobody passes")
+        return self.sizes.setdefault(size, len(self.sizes))
+
+    def note_sizes(self, value: Any) -> None:
+        """Everything that varies in some records has its place in the table of sizes."""
+        if isinstance(value, Expression):
+            self.size_place(value)
+        elif isinstance(value, TensorType):
+            self.note_sizes((value.sizes, value.strides))
+        elif isinstance(value, (BufferNote, ResultNote)):
+            self.note_sizes((value.type, value.offset))
+        elif isinstance(value, (tuple, list)):
+            for each in value:
+                self.note_sizes(each)
 
     # --------------------------------------------------------------------------------- buffers
 
@@ -130,6 +176,7 @@ class _Emission:
                 return Ref(self.places[value.buffer])
             if isinstance(value, tuple):
                 return tuple(place(each) for each in value)
+            self.note_sizes(value)
             return value
 
         (arguments,) = call.arguments
@@ -158,7 +205,8 @@ class _Emission:
         batch.clear()
 
     def kernel(self, kernel: Kernel) -> tuple[str, list[str]]:
-        """The function of a kernel and the buffers that it is called with."""
+        """The function of a kernel and the buffers that it is called with. `sized` tells of a
+        function whether it takes the table of sizes too."""
         order = [
             name
             for name in mentioned(kernel.body)
@@ -173,9 +221,11 @@ class _Emission:
             count = sum(note.kind == "generated" for note in self.notes)
             function = self.known[text] = f"kernel{count}"
             writer = KernelText(
-                function, self.schedule.buffers, order, self.declarations, self.errors
+                function, self.schedule.buffers, order, self.declarations, self.errors, self.symbols
             )
             self.functions.append(writer.text(kernel.body))
+            if writer.uses_sizes:
+                self.sized.add(function)
         self.notes.append(KernelNote(function, "generated", note, kernel.origins))
         return function, order
 
@@ -282,8 +332,22 @@ class Driver:
         base = self.buffer(view.buffer)
         if view.offset == 0:
             return base
-        count = view.offset * view.type.dtype.itemsize
-        return self.code.write(f"getelementptr i8, ptr {base.text}, i64 {count}", "ptr")
+        count = self.size(view.offset * view.type.dtype.itemsize)
+        return self.code.write(f"getelementptr i8, ptr {base.text}, {count}", "ptr")
+
+    def size(self, size: Size) -> Value:
+        """An integer: a constant, or computed from the symbols in the table of sizes. (An entry of
+        that table for it would cost every call something.)"""
+        if isinstance(size, int):
+            return Value(str(size), "i64")
+        return size_text(self.code, size, lambda atoms: [self._atom(atom) for atom in atoms])
+
+    def _atom(self, atom: Atom) -> Value:
+        if atom.operation:
+            return size_operation(self.code, atom, *map(self.size, atom.arguments))
+        place = self.emission.size_place(expression_of(atom))
+        slot = self.code.write(f"getelementptr i64, ptr %sizes, i64 {place}", "ptr")
+        return self.code.write(f"load i64, ptr {slot.text}, align 8", "i64")
 
     def result(self, call: Call, place: int) -> View:
         """A result of a call as a view of its buffer."""
@@ -301,9 +365,14 @@ class Driver:
             found = self._constants[type, text] = Value(name, "ptr")
         return found
 
-    def word(self, number: int) -> Value:
+    def word(self, number: Size) -> Value:
         """The address of a 32-bit integer."""
-        return self._slot("i32", str(number))
+        if isinstance(number, int):
+            return self._slot("i32", str(number))
+        value = self.code.convert("trunc", self.size(number), "i32")
+        slot = self.reserve("i32", 4)
+        self.code.line(f"store {value}, ptr {slot.text}, align 4")
+        return slot
 
     def number(self, number: float, type: str) -> Value:
         """The address of a floating number."""
@@ -333,8 +402,15 @@ class Driver:
         quoted = "".join(f"\\{byte:02X}" for byte in data)
         return self._global(f'[{len(data)} x i8] c"{quoted}"')
 
-    def numbers(self, numbers: Sequence[Any]) -> Value:
+    def numbers(self, numbers: Sequence[Size]) -> Value:
         """The address of 64-bit integers."""
+        if not all(isinstance(number, int) for number in numbers):
+            row = self.reserve(f"[{len(numbers)} x i64]", 8)
+            for place, number in enumerate(numbers):
+                value = self.size(number)
+                slot = self.code.write(f"getelementptr i64, ptr {row.text}, i64 {place}", "ptr")
+                self.code.line(f"store {value}, ptr {slot.text}, align 8")
+            return row
         rows = ", ".join(f"i64 {number}" for number in numbers) or "i64 0"
         return self._global(f"[{max(len(numbers), 1)} x i64] [{rows}]")
 
@@ -364,7 +440,8 @@ class Driver:
     def copy_bytes(self, target: Value, source: Value, type: TensorType) -> None:
         """Copy the memory that a dense tensor covers."""
         self.code.declarations.intrinsic("memcpy", "ptr", ["ptr", "ptr", "i64"])
-        self.code.line(f"call ptr @memcpy({target}, {source}, i64 {bytes_of(type)})")
+        count = self.size(bytes_of(type))
+        self.code.line(f"call ptr @memcpy({target}, {source}, {count})")
 
     def call_void(self, symbol: str, arguments: Sequence[Value]) -> None:
         """Call a C function that answers nothing."""
@@ -373,8 +450,8 @@ class Driver:
 
     def batches(
         self,
-        count: int,
-        operands: Sequence[tuple[View, Any]],
+        count: Size,
+        operands: Sequence[tuple[View, Size]],
         write: Callable[..., None],
     ) -> None:
         """Do something for each matrix of a batch."""
@@ -382,20 +459,25 @@ class Driver:
         if count == 0:
             return
         bases = [self.pointer(view) for view, _ in operands]
+        steps = [self.size(stride * view.type.dtype.itemsize) for view, stride in operands]
+        end = self.size(count)
         before = code.blocks[0].label
         head, leave = code.label("batch"), code.label("done")
         index, following = code.fresh(), code.fresh()
-        code.line(f"br label %{head}")
+        if isinstance(count, int):
+            code.line(f"br label %{head}")
+        else:
+            some = code.compare("icmp ne", end, Value("0", "i64"))
+            code.line(f"br {some}, label %{head}, label %{leave}")
         code.start(head)
         code.line(f"{index} = phi i64 [0, %{before}], [{following}, %{head}]")
         pointers = []
-        for base, (view, stride) in zip(bases, operands, strict=True):
-            step = stride * view.type.dtype.itemsize
-            place = code.write(f"mul i64 {index}, {step}", "i64")
+        for base, step in zip(bases, steps, strict=True):
+            place = code.write(f"mul i64 {index}, {step.text}", "i64")
             pointers.append(code.write(f"getelementptr i8, ptr {base.text}, {place}", "ptr"))
         write(*pointers)
         code.line(f"{following} = add i64 {index}, 1")
-        again = code.write(f"icmp ult i64 {following}, {count}", "i1")
+        again = code.write(f"icmp ult i64 {following}, {end.text}", "i1")
         code.line(f"br {again}, label %{head}, label %{leave}")
         code.start(leave)
 
@@ -411,18 +493,27 @@ class Driver:
 
     def kernel(self, kernel: Kernel, function: str, order: list[str]) -> None:
         """Call a kernel, on several threads where its work is worth them."""
-        pointers = [self.buffer(name) for name in order]
+        pointers = [*(self.buffer(name) for name in order), Value("%error", "ptr")]
+        if function in self.emission.sized:
+            pointers.append(Value("%sizes", "ptr"))
         first = kernel.body[0]
         loop = first if isinstance(first, Loop) and first.parallel else None
-        extent = loop.axis.extent if loop is not None else 0
-        assert isinstance(extent, int)
-        given = ", ".join([*(str(value) for value in pointers), "ptr %error"])
-        if loop is None or kernel.work < PARALLEL_FROM or extent < 2:
-            self.code.line(f"call void @{function}({given}, i64 0, i64 {extent})")
+        extent: Size = loop.axis.extent if loop is not None else 0
+        given = ", ".join(str(value) for value in pointers)
+        small = isinstance(kernel.work, int) and kernel.work < PARALLEL_FROM
+        if loop is None or small or (isinstance(extent, int) and extent < 2):
+            self.code.line(f"call void @{function}({given}, i64 0, {self.size(extent)})")
             return
         body = self._thread_body(function, len(pointers), loop)
-        threads = max(kernel.work // WORK_PER_THREAD, 2)
-        self._start_threads(function, body, pointers, given, extent, threads)
+        most = self._most_threads(kernel.work)
+        self._start_threads(function, body, pointers, given, self.size(extent), most)
+
+    def _most_threads(self, work: Size) -> Value:
+        """How many threads so much work is worth; for work that varies, 1 where it is little."""
+        if isinstance(work, int):
+            return Value(str(min(max(work // WORK_PER_THREAD, 2), 1 << 20)), "i32")
+        count = minimum(maximum(work // WORK_PER_THREAD, 1), 1 << 20)
+        return self.code.convert("trunc", self.size(count), "i32")
 
     def _thread_body(self, function: str, count: int, loop: Loop) -> str:
         """What each thread runs: its part of the iterations, in whole vectors."""
@@ -436,12 +527,20 @@ class Driver:
         extent, unit = loop.axis.extent, loop.lanes
         lines = [f"define internal void @{name}(ptr %given) #1 {{", "entry:"]
         values = []
-        for place in range(count + 1):
+        for place in range(count):
             lines.append(f"  %s{place} = getelementptr ptr, ptr %given, i64 {place}")
             lines.append(f"  %p{place} = load ptr, ptr %s{place}, align 8")
             values.append(f"ptr %p{place}")
-        assert isinstance(extent, int)
-        units = -(-extent // unit)
+        if isinstance(extent, int):
+            end, units = str(extent), str(-(-extent // unit))
+        else:
+            end, units = "%extent", "%units"
+            lines += [
+                f"  %last = getelementptr i64, ptr %given, i64 {count}",
+                "  %extent = load i64, ptr %last, align 8",
+                f"  %more = add i64 %extent, {unit - 1}",
+                f"  %units = udiv i64 %more, {unit}",
+            ]
         lines += [
             "  %thread = call i32 @omp_get_thread_num()",
             "  %threads = call i32 @omp_get_num_threads()",
@@ -454,8 +553,8 @@ class Driver:
             "  %u1 = udiv i64 %a1, %all",
             f"  %begin = mul i64 %u0, {unit}",
             f"  %stop = mul i64 %u1, {unit}",
-            f"  %over = icmp ugt i64 %stop, {extent}",
-            f"  %end = select i1 %over, i64 {extent}, i64 %stop",
+            f"  %over = icmp ugt i64 %stop, {end}",
+            f"  %end = select i1 %over, i64 {end}, i64 %stop",
             f"  call void @{function}({', '.join(values)}, i64 %begin, i64 %end)",
             "  ret void",
             "}\n",
@@ -469,16 +568,24 @@ class Driver:
         body: str,
         pointers: list[Value],
         given: str,
-        extent: int,
-        most: int,
+        extent: Value,
+        most: Value,
     ) -> None:
         code = self.code
         code.declarations.intrinsic("omp_get_max_threads", "i32", [])
         code.declarations.intrinsic("omp_in_parallel", "i32", [])
         code.declarations.intrinsic("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
+        varies = extent.text.startswith("%")
+        row = [*pointers, *([extent] if varies else [])]
         block = code.fresh()
-        self._slots.append(f"  {block} = alloca [{len(pointers) + 1} x ptr], align 8")
-        for place, value in enumerate([*pointers, Value("%error", "ptr")]):
+        self._slots.append(f"  {block} = alloca [{len(row)} x ptr], align 8")
+        split, alone, leave = code.label("split"), code.label("alone"), code.label("joined")
+        if most.text.startswith("%"):
+            ask = code.label("ask")
+            many = code.compare("icmp sgt", most, Value("1", "i32"))
+            code.line(f"br {many}, label %{ask}, label %{alone}")
+            code.start(ask)
+        for place, value in enumerate(row):
             slot = code.write(f"getelementptr ptr, ptr {block}, i64 {place}", "ptr")
             code.line(f"store {value}, ptr {slot.text}, align 8")
         allowed = code.write("call i32 @omp_get_max_threads()", "i32")
@@ -486,16 +593,14 @@ class Driver:
         several = code.compare("icmp sgt", allowed, Value("1", "i32"))
         outside = code.compare("icmp eq", inside, Value("0", "i32"))
         both = code.binary("and", several, outside)
-        split, alone, leave = code.label("split"), code.label("alone"), code.label("joined")
         code.line(f"br {both}, label %{split}, label %{alone}")
         code.start(split)
-        limit = Value(str(min(most, 1 << 20)), "i32")
-        less = code.compare("icmp slt", allowed, limit)
-        count = code.select(less, allowed, limit)
+        less = code.compare("icmp slt", allowed, most)
+        count = code.select(less, allowed, most)
         code.line(f"call void @GOMP_parallel(ptr @{body}, ptr {block}, {count}, i32 0)")
         code.line(f"br label %{leave}")
         code.start(alone)
-        code.line(f"call void @{function}({given}, i64 0, i64 {extent})")
+        code.line(f"call void @{function}({given}, i64 0, {extent})")
         code.line(f"br label %{leave}")
         code.start(leave)
 

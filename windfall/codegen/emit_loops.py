@@ -17,9 +17,10 @@ from windfall.codegen.assembler import TYPES, Block, Declarations, Value, mangle
 from windfall.codegen.emit_values import Scope, ValueText, align_of, full_extent, lane_atom
 from windfall.codegen.operators import COMBINE, identity
 from windfall.ir.loop import Axis, Buffer, Fold, Loop, Scalar, Statement, Store, walk
-from windfall.ir.symint import Size, coefficient_of
+from windfall.ir.symint import Atom, Size, coefficient_of
 
 Accumulators = dict[Scalar, tuple[Value, ...]]
+STACK_BYTES = 1 << 16  # a row of scratch whose size varies is on the stack up to here
 
 
 class KernelText(ValueText):
@@ -32,11 +33,13 @@ class KernelText(ValueText):
         order: Sequence[str],
         declarations: Declarations,
         errors: dict[tuple[object, ...], int],
+        sizes: Mapping[Atom, int],
     ) -> None:
-        super().__init__(buffers, order, declarations, errors)
+        super().__init__(buffers, order, declarations, errors, sizes)
         self.name = name
         self.order = list(order)
         self.accumulators: Accumulators = {}
+        self.heaps: list[Value] = []  # memory to be given back at the end, or null
 
     # ------------------------------------------------------------------------------- function
 
@@ -46,9 +49,11 @@ class KernelText(ValueText):
         self._reserve(body)
         for statement in body:
             self.statement(statement)
+        self._free()
         self.code.line("ret void")
         parameters = [f"ptr noalias %b{place}" for place in range(len(self.order))]
-        parameters += ["ptr %error", "i64 %begin", "i64 %end"]
+        parameters += ["ptr %error", *(["ptr %sizes"] if self.uses_sizes else [])]
+        parameters += ["i64 %begin", "i64 %end"]
         lines = "\n".join(self.code.blocks[0].lines)
         head = f"define internal void @{self.name}({', '.join(parameters)}) #0 {{\nentry:\n"
         return f"{head}{lines}\n}}\n"
@@ -59,7 +64,35 @@ class KernelText(ValueText):
             if buffer.place == "scratch":
                 kind = TYPES[buffer.type.dtype][1]
                 count = buffer.type.elements
-                self.pointers[name] = self.code.write(f"alloca [{count} x {kind}], align 64", "ptr")
+                if isinstance(count, int):
+                    text = f"alloca [{count} x {kind}], align 64"
+                    self.pointers[name] = self.code.write(text, "ptr")
+                else:
+                    self.pointers[name] = self._reserve_varying(count * align_of(kind))
+
+    def _reserve_varying(self, count: Size) -> Value:
+        """So many bytes: on the stack if they are few, else from the heap until the kernel ends."""
+        code = self.code
+        here = Value(code.fresh(), "ptr")
+        code.blocks[0].lines.insert(0, f"  {here.text} = alloca [{STACK_BYTES} x i8], align 64")
+        need = self.size(count)
+        many = code.compare("icmp ugt", need, Value(str(STACK_BYTES), "i64"))
+        heap, leave = code.label("heap"), code.label("reserved")
+        before = code.blocks[code.at].label
+        code.line(f"br {many}, label %{heap}, label %{leave}")
+        code.start(heap)
+        code.declarations.intrinsic("malloc", "ptr", ["i64"])
+        there = code.write(f"call ptr @malloc({need})", "ptr")
+        code.line(f"br label %{leave}")
+        code.start(leave)
+        text = f"phi ptr [null, %{before}], [{there.text}, %{heap}]"
+        self.heaps.append(code.write(text, "ptr"))
+        return code.select(many, self.heaps[-1], here)
+
+    def _free(self) -> None:
+        for heap in self.heaps:
+            self.code.declarations.intrinsic("free", "void", ["ptr"])
+            self.code.line(f"call void @free({heap})")
 
     # ----------------------------------------------------------------------------- statements
 

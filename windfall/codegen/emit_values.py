@@ -18,13 +18,17 @@ import torch
 
 from windfall.codegen import operators
 from windfall.codegen.assembler import BITS, TYPES, Code, Declarations, Value, mangled, vector
-from windfall.ir.loop import Axis, Buffer, Scalar, children
+from windfall.ir.loop import Axis, Buffer, Scalar, children, indirect_in, is_size
 from windfall.ir.symint import (
     Atom,
     Expression,
+    Extent,
     Size,
     coefficient_of,
+    expression_of,
+    growth_of,
     known_at_least,
+    product,
     substitute,
     symbols_of,
 )
@@ -60,9 +64,12 @@ class ValueText:
         order: Sequence[str],
         declarations: Declarations,
         errors: dict[tuple[object, ...], int],
+        sizes: Mapping[Atom, int],
     ) -> None:
         self.buffers = buffers
         self.errors = errors
+        self.places = sizes  # where the sizes that vary stand in the table of sizes
+        self.uses_sizes = False
         self.code = Code(declarations)
         self.scopes = [Scope(None, Value("0", "i64"))]
         self.pointers = {name: Value(f"%b{place}", "ptr") for place, name in enumerate(order)}
@@ -171,9 +178,36 @@ class ValueText:
         special = _SPECIAL.get(node.op)
         if special is not None:
             return special(self, node)
+        if node.op in _COMPARED:
+            found = self._compare_lanes(node)
+            if found is not None:
+                return found
         values = tuple(self.value(argument) for argument in node.arguments)
         dtype = node.arguments[-1].dtype
         return operators.apply(self.code, node.op, dtype, values)
+
+    def _compare_lanes(self, node: Scalar) -> Value | None:
+        """A comparison of indices that differ by one from lane to lane: of the lane's number with
+        how far it is to the point where the answer changes."""
+        scope = self.lane_scope()
+        if scope is None or scope.atom not in node.free:
+            return None
+        sides = [each.attribute for each in node.arguments if each.op in ("index", "constant")]
+        if len(sides) != 2 or node.arguments[0].dtype is not torch.int64 or node.indices:
+            return None
+        away = sides[1] - sides[0]
+        if any(each.indices for each in node.arguments):
+            return None
+        growth = coefficient_of(away, lane_atom(scope))
+        if growth not in (1, -1):
+            return None
+        name, shift = _COMPARED[node.op][growth]
+        code = self.code
+        far = self.size(shift - away if growth == 1 else away + shift, first_lane=True)
+        far = code.select(code.compare("icmp slt", far, ZERO), ZERO, far)
+        most = Value(str(scope.lanes), "i64")
+        far = code.select(code.compare("icmp slt", far, most), far, most)
+        return code.compare(name, code.iota("i32", scope.lanes), code.convert("trunc", far, "i32"))
 
     def _constant(self, node: Scalar) -> Value:
         return self.code.constant(node.attribute, TYPES[node.dtype][0])
@@ -239,13 +273,16 @@ class ValueText:
             raw = tile or self._gather(buffer, offset, stored, scope)
         return operators.from_memory(self.code, raw, node.dtype)
 
-    def _step(self, offset: Size, scope: Scope) -> int | None:
+    def _step(self, offset: Size, scope: Scope) -> Size | None:
         """How an offset grows along the lanes; None: not evenly."""
         atom = lane_atom(scope)
-        for each in symbols_of(offset):
-            if each.payload is not None and atom in each.payload.free:
+        masked = self.condition is not None and self.condition.lanes > 1
+        for each in indirect_in(offset):
+            # Under a mask an index that is loaded is a vector: lanes that are off have none.
+            if masked or atom in each.payload.free:
                 return None
-        return coefficient_of(offset, atom)
+        growth = growth_of(offset, atom)
+        return growth if all(map(is_size, symbols_of(growth or 0))) else None
 
     def _load_scalar(self, buffer: str, offset: Size, type: str) -> Value:
         address = self.address(buffer, offset)
@@ -275,7 +312,7 @@ class ValueText:
         return masks[0] if len(masks) == 1 else self.code.binary("and", *masks)
 
     def _tile(
-        self, buffer: str, offset: Size, type: str, scope: Scope, step: int | None
+        self, buffer: str, offset: Size, type: str, scope: Scope, step: Size | None
     ) -> Value | None:
         """A strided load whose neighbours in memory the other iterations of an unrolled loop load:
         all of them at once, as a square block that is transposed."""
@@ -359,8 +396,9 @@ class ValueText:
     def _size_level(self, size: Size) -> int:
         free: set[Atom] = set()
         for atom in symbols_of(size):
-            if atom.payload is None:
-                free.add(atom)
+            if not isinstance(atom.payload, Scalar):
+                if not is_size(atom):
+                    free.add(atom)
             elif self._facts_of(atom.payload).pinned or self.condition is not None:
                 return len(self.scopes) - 1
             else:
@@ -373,7 +411,7 @@ class ValueText:
         step = self._step(offset, scope)
         if step is not None:
             base = self.address(buffer, offset)
-            places = [Value(str(step * lane), "i64") for lane in range(scope.lanes)]
+            places = [self.size(step * lane) for lane in range(scope.lanes)]
         else:
             base = self.pointers[buffer]
             whole = self.size(offset)
@@ -403,25 +441,26 @@ class ValueText:
         return result
 
     def _size_here(self, size: Expression, first_lane: bool) -> Value:
-        code = self.code
-        total: Value | None = None
-        for monomial, coefficient in size.terms:
-            term: Value | None = None
-            for atom in monomial.atoms:
-                factor = self._atom_value(atom, first_lane)
-                term = factor if term is None else code.binary("mul", term, factor)
-            assert term is not None
-            if coefficient != 1:
-                term = code.binary("mul", term, code.like(coefficient, term))
-            total = term if total is None else code.binary("add", total, term)
-        assert total is not None
-        if size.constant:
-            total = code.binary("add", total, code.like(size.constant, total))
-        return total
+        def factors(atoms: tuple[Atom, ...]) -> list[Value]:
+            fixed = [atom for atom in atoms if is_size(atom)]
+            if not fixed:
+                return [self._atom_value(atom, first_lane) for atom in atoms]
+            known = product(map(expression_of, fixed))
+            found = [self._atom_value(a, first_lane) for a in atoms if not is_size(a)]
+            if known is size:
+                return [*found, *(self._atom_value(atom, first_lane) for atom in fixed)]
+            return [*found, self.size(known)]  # before all loops
+
+        return size_text(self.code, size, factors)
 
     def _atom_value(self, atom: Atom, first_lane: bool) -> Value:
-        if atom.payload is not None:
+        if isinstance(atom.payload, Scalar):
             return self.value(atom.payload)
+        if is_size(atom):
+            self.uses_sizes = True
+            place = self.places[atom]
+            slot = self.code.write(f"getelementptr i64, ptr %sizes, i64 {place}", "ptr")
+            return self.code.write(f"load i64, ptr {slot.text}, align 8", "i64")
         if not atom.operation:
             for scope in reversed(self.scopes):
                 if scope.atom is atom:
@@ -431,17 +470,49 @@ class ValueText:
                     return self.code.binary("add", spread, self.code.iota("i64", scope.lanes))
             raise AssertionError(f"axis {atom} has no loop")
         values = [self.size(argument, first_lane) for argument in atom.arguments]
-        return _SIZE_OPERATIONS[atom.operation](self.code, atom, *values)
+        return size_operation(self.code, atom, *values)
 
 
 # ------------------------------------------------------------------------------------- tables
 
 
 SizeOperation = Callable[..., Value]
+ZERO = Value("0", "i64")
+# For a comparison `a op b`, by how `b - a` grows along the lanes: how a lane's number compares with
+# that difference at the first lane (turned round where it grows), and what is added to it.
+_COMPARED: dict[str, dict[int, tuple[str, int]]] = {
+    "lt": {-1: ("icmp ult", 0), 1: ("icmp uge", 1)},
+    "le": {-1: ("icmp ult", 1), 1: ("icmp uge", 0)},
+    "gt": {-1: ("icmp uge", 1), 1: ("icmp ult", 0)},
+    "ge": {-1: ("icmp uge", 0), 1: ("icmp ult", 1)},
+}
+
+
+def size_text(
+    code: Code, size: Expression, factors: Callable[[tuple[Atom, ...]], Sequence[Value]]
+) -> Value:
+    """A sum of products; `factors` answers the values of the atoms of one product."""
+    total: Value | None = None
+    for monomial, coefficient in size.terms:
+        term: Value | None = None
+        for factor in factors(monomial.atoms):
+            term = factor if term is None else code.binary("mul", term, factor)
+        assert term is not None
+        if coefficient != 1:
+            term = code.binary("mul", term, code.like(coefficient, term))
+        total = term if total is None else code.binary("add", total, term)
+    assert total is not None
+    if size.constant:
+        total = code.binary("add", total, code.like(size.constant, total))
+    return total
 
 
 def _division(signed: str, unsigned: str) -> SizeOperation:
     def divide(code: Code, atom: Atom, value: Value, divisor: Value) -> Value:
+        if not known_at_least(atom.arguments[1], 1):
+            # Computed before a loop that may not run at all, then with a divisor of 0.
+            some = code.compare("icmp ne", divisor, code.like(0, divisor))
+            divisor = code.select(some, divisor, code.like(1, divisor))
         value, divisor = code.same_lanes(value, divisor)
         if known_at_least(atom.arguments[0], 0):
             return code.binary(unsigned, value, divisor)
@@ -473,6 +544,13 @@ _SIZE_OPERATIONS: dict[str, SizeOperation] = {
     "min": _extreme("slt"),
     "max": _extreme("sgt"),
 }
+
+
+def size_operation(code: Code, atom: Atom, *values: Value) -> Value:
+    """A quotient, remainder, minimum or maximum of integers."""
+    return _SIZE_OPERATIONS[atom.operation](code, atom, *values)
+
+
 _SPECIAL: dict[str, Callable[[ValueText, Scalar], Value]] = {
     "constant": ValueText._constant,
     "cast": ValueText._cast,
@@ -497,7 +575,7 @@ def align_of(type: str) -> int:
 
 def full_extent(each: Axis) -> Size:
     """How far an axis reaches where its extent depends on others: the size of a whole block."""
-    if isinstance(each.extent, int):
+    if isinstance(each.extent, int) or isinstance(each.atom.payload, Extent):
         return each.extent
     high = each.atom.high
     return each.extent if high is None else high + 1

@@ -19,7 +19,7 @@ from windfall.codegen import dispatcher
 from windfall.codegen.assembler import Value
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Buffer, Call, Invocation, View
-from windfall.ir.symint import Size
+from windfall.ir.symint import Size, known_at_least, maximum
 
 if TYPE_CHECKING:
     from windfall.codegen.emit import Driver
@@ -55,24 +55,20 @@ def has_effect(call: Call) -> bool:
 # ----------------------------------------------------------------------------------------- gemm
 
 
-def _matrix(type: TensorType) -> tuple[str, int] | None:
+def _matrix(type: TensorType) -> tuple[str, Size] | None:
     """How BLAS reads the last two dims of a row-major operand: plain or transposed, with which
     leading dimension."""
     rows, columns = type.sizes[-2:]
     down, across = type.strides[-2:]
     if across == 1 or columns == 1:
         lead = down if rows != 1 else columns
-        if _at_least(lead, columns):
-            return "N", max(int(str(lead)), 1)
+        if known_at_least(lead - columns, 0):
+            return "N", maximum(lead, 1)
     if down == 1 or rows == 1:
         lead = across if columns != 1 else rows
-        if _at_least(lead, rows):
-            return "T", max(int(str(lead)), 1)
+        if known_at_least(lead - rows, 0):
+            return "T", maximum(lead, 1)
     return None
-
-
-def _at_least(lead: Size, wanted: Size) -> bool:
-    return isinstance(lead, int) and isinstance(wanted, int) and lead >= wanted
 
 
 def _gemm_accepts(type: TensorType) -> bool:
@@ -93,7 +89,7 @@ def _gemm(driver: Driver, call: Call) -> None:
     assert left is not None and right is not None
     m, k = a.type.sizes[-2:]
     n = b.type.sizes[-1]
-    numbers = [driver.word(number) for number in (n, m, k, left[1], right[1], max(n, 1))]
+    numbers = [driver.word(number) for number in (n, m, k, left[1], right[1], maximum(n, 1))]
     scale, zero = driver.number(alpha, type), driver.number(0.0, type)
     flags = [driver.letter(left[0]), driver.letter(right[0])]
 

@@ -27,14 +27,16 @@ from windfall.ir.loop import (
     Scalars,
     Store,
     axis,
+    extent_of,
     walk,
 )
 from windfall.ir.symint import (
     Atom,
     Size,
-    bounds,
     coefficient_of,
     expression_of,
+    hint_of,
+    known_at_least,
     product,
     substitute,
     symbols_of,
@@ -160,9 +162,8 @@ class _Fusion:
         pointwise = not group.reduces and member.value.op != "reduce"
         if pointwise and outer == natural == group.outer.extent:
             return True
-        rows = outer if isinstance(outer, int) else FEW_ROWS
-        widths = [_inner(each, outer) for each in (*group.members, member)]
-        widest = max((width for width in widths if isinstance(width, int)), default=1)
+        rows = hint_of(outer)
+        widest = max(hint_of(_inner(each, outer)) for each in (*group.members, member))
         if widest * 4 > ROW_BYTES:
             return widest == 1
         if rows < FEW_ROWS and widest * rows > 1 << 15:
@@ -272,9 +273,8 @@ def _same_place(found: Written, offset: Size, group: Group, inner: Axis) -> bool
     start = substitute(found.offset, {atom: 0})
     if found.offset - start != expression_of(atom):
         return None  # the row is not contiguous: what it covers is not known
-    low, high = bounds(offset - start)
-    last = atom.high if atom.high is not None else 0
-    inside = low is not None and high is not None and low >= 0 and high <= last
+    place = offset - start
+    inside = known_at_least(place, 0) and known_at_least(extent_of(atom) - place, 1)
     return False if inside else None
 
 
@@ -310,9 +310,9 @@ def _inner(member: Definition, outer: Size) -> Size:
         if member.value.op == "reduce"
         else 1
     )
-    if isinstance(free, int) and isinstance(outer, int) and outer > 0:
-        return max(free // outer, 1) * reduced
-    return reduced
+    if isinstance(free, int) and isinstance(outer, int):
+        return max(free // outer, 1) * reduced if outer > 0 else reduced
+    return free // outer * reduced if free % outer == 0 else reduced
 
 
 def place_axes(member: Definition, outer: Axis) -> tuple[dict[Atom, Size], Axis] | None:

@@ -23,7 +23,7 @@ import torch.fx
 from windfall.codegen import extern
 from windfall.codegen.builder import LoopBuilder
 from windfall.codegen.cost import cost_of
-from windfall.errors import InternalError
+from windfall.errors import InternalError, Specialise
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
     Buffer,
@@ -36,9 +36,7 @@ from windfall.ir.loop import (
     walk,
 )
 from windfall.ir.node import ValueType, info, tensor_type
-from windfall.ir.symint import (
-    Size,
-)
+from windfall.ir.symint import Expression, hint_of
 from windfall.ops.registry import Op, lookup
 
 LARGE = 120  # scalar nodes in one expression, above which it is stored
@@ -51,10 +49,12 @@ BROADCAST = 4  # how many times more elements than it has make a reader of it a 
 # --------------------------------------------------------------------------------------- graph
 
 
-def lower(graph: torch.fx.Graph, *, native: bool = True) -> Loops:
-    """The graph as definitions and calls. `native` False: ops without a lowering are always called
-    from Python."""
-    return _Walk(graph, native).run()
+def lower(
+    graph: torch.fx.Graph, symbols: tuple[Expression, ...] = (), *, native: bool = True
+) -> Loops:
+    """The graph as definitions and calls. `symbols` are the sizes that vary, in the order in which
+    callers pass them. `native` False: ops without a lowering are always called from Python."""
+    return replace(_Walk(graph, native).run(), symbols=tuple(symbols))
 
 
 class _Walk:
@@ -112,7 +112,14 @@ class _Walk:
     def _lowered(self, record: Op | None, arguments: Any, keywords: Any) -> Any:
         if record is None or record.lower is None:
             return NotImplemented
-        return record.lower(self.builder, *arguments, **keywords)
+        try:
+            return record.lower(self.builder, *arguments, **keywords)
+        except (TypeError, NotImplementedError) as reason:
+            # A rule that needs a number where a size varies: the size is fixed, then it has one.
+            names = _symbols_in((arguments, keywords))
+            if not names:
+                raise
+            raise Specialise(names, f"the lowering of {record.name}: {reason}") from reason
 
     def _called(self, node: torch.fx.Node, arguments: Any, keywords: Any) -> Any:
         """An op without a lowering, as a call of the op itself."""
@@ -155,6 +162,9 @@ class _Walk:
     def _keep(self, node: torch.fx.Node, value: Lazy) -> Lazy:
         type = tensor_type(node).without_grad()
         if type.sizes != value.type.sizes or type.dtype is not value.type.dtype:
+            names = _symbols_in((type, value.type))
+            if names and type.dtype is value.type.dtype:
+                raise Specialise(names, f"the sizes of {node}: {value.type} or {type}")
             raise InternalError(f"{node} was lowered to {value.type}, it is {type}")
         value = Lazy(type, value.at)
         if type.elements == 0:
@@ -194,7 +204,7 @@ class _Walk:
         if reads > 1 and _feeds_call(node):
             return True  # it is stored for the call anyway: once, as it is, not as views of it
         cost = cost_of(nodes)
-        broadcast = _wider(widest, value.type.elements * BROADCAST)
+        broadcast = widest > hint_of(value.type.elements) * BROADCAST
         return (cost > CHEAP and reads > 1) or (cost >= DEAR and broadcast)
 
     def _result(self, node: torch.fx.Node | None) -> View | None:
@@ -242,7 +252,7 @@ def _is_view(node: torch.fx.Node) -> bool:
     return record is not None and record.view
 
 
-def _reads(node: torch.fx.Node) -> tuple[int, Size]:
+def _reads(node: torch.fx.Node) -> tuple[int, int]:
     """How many nodes read a value, looking through views, and the most elements of any of them."""
     count, widest = 0, 0
     for user in node.users:
@@ -252,15 +262,15 @@ def _reads(node: torch.fx.Node) -> tuple[int, Size]:
         else:
             count += 1
             wide = _most_elements(info(user).type) if user.op == "call_function" else 0
-        widest = max(widest, wide) if isinstance(wide, int) else widest
+        widest = max(widest, wide)
     return count, widest
 
 
-def _most_elements(type: ValueType) -> Size:
+def _most_elements(type: ValueType) -> int:
     if isinstance(type, TensorType):
-        return type.elements
+        return hint_of(type.elements)
     sizes = [_most_elements(each) for each in type] if isinstance(type, tuple) else []
-    return max((size for size in sizes if isinstance(size, int)), default=0)
+    return max(sizes, default=0)
 
 
 def _feeds_call(node: torch.fx.Node) -> bool:
@@ -278,8 +288,19 @@ def _feeds_call(node: torch.fx.Node) -> bool:
     return False
 
 
-def _wider(one: Size, other: Size) -> bool:
-    return isinstance(one, int) and isinstance(other, int) and one > other
+def _symbols_in(value: Any) -> frozenset[str]:
+    """The names of the sizes that vary anywhere in the arguments of an op."""
+    if isinstance(value, Lazy):
+        return _symbols_in(value.type)
+    if isinstance(value, TensorType):
+        return _symbols_in((value.sizes, value.strides))
+    if isinstance(value, Expression):
+        return value.names
+    if isinstance(value, dict):
+        return _symbols_in(tuple(value.values()))
+    if isinstance(value, (list, tuple)):
+        return frozenset[str]().union(*map(_symbols_in, value))
+    return frozenset()
 
 
 def _unique(name: str, taken: Mapping[str, Any]) -> str:

@@ -4,6 +4,8 @@ Enters: a `Schedule`. Leaves: a `MemoryPlan`. Invariant: two buffers that are al
 item do not overlap; every offset is a multiple of 64.
 
 The largest buffers are placed first, each at the lowest offset that is free for all of its life.
+Buffers whose sizes vary follow, in slots that stand one after the other: a buffer takes a slot that
+is free for all of its life and known to be large enough, else a slot of its own.
 """
 
 from __future__ import annotations
@@ -12,40 +14,76 @@ from windfall.codegen.lower import reads_of
 from windfall.codegen.tile import buffers_in
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Call, Kernel, MemoryPlan, Schedule
+from windfall.ir.symint import Size, hint_of, known_at_least, maximum
 
 ALIGNMENT = 64
+
+Life = tuple[int, int]  # the first and the last item that touches a buffer
+Slot = tuple[Size, Size, list[Life]]  # its size, its offset, who has been there
 
 
 def plan(schedule: Schedule) -> MemoryPlan:
     """Offsets of the temporaries of `schedule`."""
     life = _lifetimes(schedule)
     names = [name for name in life if schedule.buffers[name].place == "temporary"]
-    sizes = {name: _aligned(bytes_of(schedule.buffers[name].type)) for name in names}
+    needs = {name: _aligned(bytes_of(schedule.buffers[name].type)) for name in names}
+    sizes = {name: need for name, need in needs.items() if isinstance(need, int)}
     offsets: dict[str, int] = {}
-    for name in sorted(names, key=lambda name: -sizes[name]):
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
         busy = sorted(
             (offsets[other], offsets[other] + sizes[other])
             for other in offsets
-            if life[other][0] <= life[name][1] and life[name][0] <= life[other][1]
+            if _together(life[other], life[name])
         )
         offsets[name] = _gap(busy, sizes[name])
-    end = max((offsets[name] + sizes[name] for name in names), default=0)
+    end = max((offsets[name] + sizes[name] for name in sizes), default=0)
+    varying = {name: need for name, need in needs.items() if name not in sizes}
+    static = MemoryPlan(offsets, end)
+    return _with_slots(static, varying, life) if varying else static
+
+
+def _with_slots(static: MemoryPlan, needs: dict[str, Size], life: dict[str, Life]) -> MemoryPlan:
+    """The plan with buffers whose sizes vary behind all others."""
+    offsets: dict[str, Size] = dict(static.offsets)
+    end = static.arena_bytes
+    slots: list[Slot] = []
+    for name in sorted(needs, key=lambda name: -hint_of(needs[name])):
+        need = needs[name]
+        slot = next((each for each in slots if _takes(each, need, life[name])), None)
+        if slot is None:
+            slot = need, end, []
+            slots.append(slot)
+            end = end + need
+        slot[2].append(life[name])
+        offsets[name] = slot[1]
     return MemoryPlan(offsets, end)
 
 
-def bytes_of(type: TensorType) -> int:
-    """The bytes between the first and the last element of a tensor."""
-    last = 0
+def _takes(slot: Slot, need: Size, life: Life) -> bool:
+    size, _, lives = slot
+    return not any(_together(each, life) for each in lives) and known_at_least(size - need, 0)
+
+
+def _together(one: Life, other: Life) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def bytes_of(type: TensorType) -> Size:
+    """The bytes between the first and the last element of a tensor; of one that may turn out empty,
+    at least as many."""
+    if any(size == 0 for size in type.sizes):
+        return 0
+    last: Size = 0
     for size, stride in zip(type.sizes, type.strides, strict=True):
-        assert isinstance(size, int) and isinstance(stride, int), "sizes are not known"
-        if size == 0:
-            return 0
-        last += (size - 1) * stride
+        last = last + maximum(size - 1, 0) * stride
     return (last + 1) * type.dtype.itemsize
 
 
-def _aligned(count: int) -> int:
-    return -(-max(count, 1) // ALIGNMENT) * ALIGNMENT
+def _aligned(count: Size) -> Size:
+    """The next multiple of the alignment, above 0."""
+    if isinstance(count, int):
+        return -(-max(count, 1) // ALIGNMENT) * ALIGNMENT
+    return (count + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
 def _gap(busy: list[tuple[int, int]], size: int) -> int:
@@ -57,9 +95,9 @@ def _gap(busy: list[tuple[int, int]], size: int) -> int:
     return start
 
 
-def _lifetimes(schedule: Schedule) -> dict[str, tuple[int, int]]:
+def _lifetimes(schedule: Schedule) -> dict[str, Life]:
     """For each buffer: the first and the last item that touches it."""
-    life: dict[str, tuple[int, int]] = {}
+    life: dict[str, Life] = {}
     for place, item in enumerate(schedule.items):
         for name in touched(item):
             first, _ = life.get(name, (place, place))

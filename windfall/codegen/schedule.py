@@ -17,6 +17,7 @@ import torch
 from windfall.codegen.cost import cost_of
 from windfall.codegen.fuse import Group, Nest, fuse, loads_of
 from windfall.codegen.lower import reads_of
+from windfall.codegen.operators import identity
 from windfall.codegen.tile import buffers_in, is_row_wise, tile
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
@@ -35,7 +36,7 @@ from windfall.ir.loop import (
     axis,
     walk,
 )
-from windfall.ir.symint import Size, minimum, product, substitute
+from windfall.ir.symint import Size, hint_of, product, substitute
 
 SPLIT_FROM = 1 << 17  # a reduction of so many elements per result is split over threads
 SPLIT_ROWS = 16  # unless it has so many results
@@ -66,7 +67,7 @@ def schedule(loops: Loops) -> Schedule:
             done.append(Kernel(name, body, work, _origins(group)))
     live = _live(done, loops)
     kept = {name: each for name, each in buffers.items() if name in live}
-    return Schedule(kept, loops.inputs, tuple(done), loops.results, loops.scalars)
+    return Schedule(kept, loops.inputs, tuple(done), loops.results, loops.scalars, loops.symbols)
 
 
 def _origins(group: Group) -> tuple[SourceLine, ...]:
@@ -82,16 +83,17 @@ def _split(item: Definition, scalars: Scalars, buffers: dict[str, Buffer]) -> li
     if value.op != "reduce" or value.attribute[0].startswith("arg"):
         return [item]
     kind, axes = value.attribute
-    rows = product(each.extent for each in item.axes)
-    length = product(each.extent for each in axes)
-    if not isinstance(rows, int) or not isinstance(length, int):
-        return [item]
-    if rows > SPLIT_ROWS or length < SPLIT_FROM or not isinstance(axes[0].extent, int):
+    rows = hint_of(product(each.extent for each in item.axes))
+    length = hint_of(product(each.extent for each in axes))
+    if rows > SPLIT_ROWS or length < SPLIT_FROM:
         return [item]
     extent = axes[0].extent
+    if not isinstance(extent, int):
+        return _split_uneven(item, scalars, buffers)
     parts = next((parts for parts in range(SPLIT_PARTS, 15, -1) if extent % parts == 0), 0)
     if not parts:
-        return _split_uneven(item, scalars, buffers) if len(axes) == 1 else [item]
+        single = len(axes) == 1 or not all(isinstance(each.extent, int) for each in axes)
+        return _split_uneven(item, scalars, buffers) if single else [item]
     outer, inner = axis(f"i{len(item.axes)}", parts), axis("r0", extent // parts)
     place = {axes[0].atom: outer.symbol * inner.extent + inner.symbol}
     body = scalars.substitute(value.arguments[0], place)
@@ -101,28 +103,23 @@ def _split(item: Definition, scalars: Scalars, buffers: dict[str, Buffer]) -> li
 def _split_uneven(
     item: Definition, scalars: Scalars, buffers: dict[str, Buffer]
 ) -> list[Definition]:
-    """As above where no number of parts divides the length: the last part masks what is over."""
-    kind, (only,) = item.value.attribute
-    size = -(-only.extent // SPLIT_PARTS)
-    outer, inner = axis(f"i{len(item.axes)}", SPLIT_PARTS), axis("r0", size)
+    """As above where no number of parts is known to divide the length: the last part masks what is
+    over."""
+    kind, axes = item.value.attribute
+    chosen = max(axes, key=lambda each: min(hint_of(each.extent), SPLIT_PARTS))
+    size = (chosen.extent + SPLIT_PARTS - 1) // SPLIT_PARTS
+    outer, inner = axis(f"i{len(item.axes)}", SPLIT_PARTS), axis("t0", size)
     position = outer.symbol * size + inner.symbol
-    body = scalars.substitute(
-        item.value.arguments[0], {only.atom: minimum(position, only.extent - 1)}
-    )
+    body = scalars.substitute(item.value.arguments[0], {chosen.atom: position})
     inside = scalars.apply(
         "lt",
         scalars.index(position, torch.int64),
-        scalars.constant(only.extent, torch.int64),
+        scalars.index(chosen.extent, torch.int64),
     )
-    neutral = _NEUTRAL.get(kind)
-    if neutral is None:  # an element may count twice for these
-        masked = body
-    else:
-        masked = scalars.apply("where", inside, body, scalars.constant(neutral, body.dtype))
-    return _in_two(item, kind, outer, (inner,), masked, scalars, buffers)
-
-
-_NEUTRAL: dict[str, int] = {"sum": 0, "prod": 1}
+    neutral = scalars.constant(identity(kind, body.dtype), body.dtype)
+    left = tuple(inner if each is chosen else each for each in axes)
+    masked = scalars.masked(inside, body, neutral)
+    return _in_two(item, kind, outer, left, masked, scalars, buffers)
 
 
 def _in_two(
@@ -223,7 +220,7 @@ class _Tidy:
         for place, nest in enumerate(nests):
             extent = nest.inner.extent
             later = [other for other in nests[place + 1 :] if other.inner.extent == extent]
-            if extent == 1 or not later or not isinstance(extent, int):
+            if extent == 1 or not later:
                 continue
             there = {node for other in later for node in _inner_nodes(other)}
             common = [
@@ -235,7 +232,7 @@ class _Tidy:
             ]
             inner = {n for node in common for n in walk(node) if n is not node}
             for node in common:
-                if node not in inner and self._takes(extent * node.dtype.itemsize):
+                if node not in inner and self._takes(hint_of(extent) * node.dtype.itemsize):
                     self._keep_row(node, place)
 
     def _takes(self, size: int) -> bool:
@@ -281,10 +278,10 @@ class _Tidy:
         buffer, extent = self.buffers[statement.buffer], nest.inner.extent
         if statement.buffer in self.outside or buffer.place != "temporary":
             return False
-        if extent == 1 or not isinstance(extent, int):
+        if extent == 1:
             return False
         contiguous = statement.offset - self._start(statement, nest) == nest.inner.symbol
-        return contiguous and self._takes(extent * buffer.type.dtype.itemsize)
+        return contiguous and self._takes(hint_of(extent) * buffer.type.dtype.itemsize)
 
     def _reread(self, name: str, start: Size) -> None:
         for nest in self.group.nests:

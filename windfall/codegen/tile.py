@@ -18,6 +18,7 @@ import torch
 from windfall import jit
 from windfall.codegen.cost import cost_of
 from windfall.codegen.fuse import Group, Nest, digits
+from windfall.codegen.operators import identity
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
     Axis,
@@ -29,6 +30,7 @@ from windfall.ir.loop import (
     Statement,
     Store,
     axis,
+    is_size,
     walk,
 )
 from windfall.ir.symint import (
@@ -36,19 +38,25 @@ from windfall.ir.symint import (
     Expression,
     Size,
     coefficient_of,
+    expression_of,
+    growth_of,
+    hint_of,
+    maximum,
     minimum,
     product,
     substitute,
     symbols_of,
 )
 
+ENOUGH_ROWS = 16  # iterations of the outermost loop that are enough for all threads
+MANY_SQUARES = 4  # so many in both directions, where they do not fit evenly
 SQUARE = 8  # rows and columns of the blocks in which transposed operands are read
 BLOCK = 64  # additions in a row before a partial sum is set aside: keeps rounding errors small
 
 
 def tile(
     group: Group, scalars: Scalars, buffers: dict[str, Buffer]
-) -> tuple[tuple[Statement, ...], int]:
+) -> tuple[tuple[Statement, ...], Size]:
     """The loops of a group, and its work."""
     tiling = _Tiling(group, scalars, buffers)
     return tiling.run(), tiling.work()
@@ -81,16 +89,16 @@ class _Tiling:
         self.nests = [Nest(nest.inner, list(nest.statements)) for nest in group.nests]
         self.folded: dict[Scalar, Scalar] = {}  # reductions whose axes were renamed
         self.parts = split_axis(self.outer, "o", self._sizes())
-        self._parts_place = _linear(self.parts, {})
+        self._parts_place = _linear(self.parts)
         self.lane = self._outer_lane()
         pointwise = all(nest.inner.extent == 1 for nest in self.nests)
         self.row_wise = not pointwise and (
             self.outer.extent == 1 or self._contiguous_inner() >= self._contiguous_outer()
         )
 
-    def work(self) -> int:
+    def work(self) -> Size:
         """How much there is to do, in rough units of one element of a cheap operation."""
-        total = 0
+        total: Size = 0
         for nest in self.nests:
             roots = [
                 s.value.arguments[0] if isinstance(s, Fold) else s.value for s in nest.statements
@@ -100,10 +108,8 @@ class _Tiling:
                 for n in walk(*roots, into_reductions=False)
                 if nest.inner.extent == 1 or nest.inner.atom in n.free
             ]
-            extent = nest.inner.extent
-            total += (extent if isinstance(extent, int) else 1024) * max(cost_of(inner), 1)
-        rows = self.outer.extent
-        return total * (rows if isinstance(rows, int) else 1024)
+            total = total + nest.inner.extent * max(cost_of(inner), 1)
+        return total * self.outer.extent
 
     # ------------------------------------------------------------------------------------ tree
 
@@ -123,27 +129,35 @@ class _Tiling:
         """Vectors along one part of the outer index; everything else is inside or outside it."""
         parts, lane = self.parts, self.lane
         others = tuple(part for part in parts if part is not lane)
+        self._substitute_outer({self.outer.atom: _linear(parts)})
+        others, between = _loops_between(others)
         count = axis("p", product(part.extent for part in others))
-        self._substitute_outer({self.outer.atom: _linear(parts, {})})
         if len(others) > 1:
             self._substitute_outer(digits(count, others))
         elif others:
             count = others[0]
-        lanes = self._lanes(lane.extent, self._widest_cost())
-        square = self._square(count, lane)
+        square = None if between else self._square(count, lane)
+        rows = between[-1] if between else count if len(others) == 1 else None
+        body: list[Statement]
         if square is not None:
             count, inner = square
-            lanes = SQUARE
-        self._widen_scratch(lanes)
-        body: list[Statement] = []
-        for nest in self.nests:
-            body.extend(self._inner_loops(nest))
-        if square is not None:
-            body = [Loop(inner, tuple(body), unrolled=True)]
-        whole = Loop(lane, tuple(body), lanes, parallel=count.extent == 1)
+            body = [Loop(lane, (Loop(inner, self._body(), unrolled=True),), SQUARE)]
+        elif rows is not None and self._has_squares(rows, lane):
+            body, blocks = self._uneven_squares(rows, lane)
+            between = (*between[:-1], blocks) if between else ()
+            count = count if between else blocks
+        else:
+            lanes = self._lanes(lane.extent, self._widest_cost())
+            self._widen_scratch(lanes)
+            body = [Loop(lane, self._body(), lanes, parallel=count.extent == 1)]
+        for each in reversed(between):
+            body = [Loop(each, tuple(body))]
         if count.extent == 1:
-            return tuple(self._zero(count.atom, [whole]))
-        return (Loop(count, (whole,), parallel=True),)
+            return tuple(self._zero(count.atom, body))
+        return (Loop(count, tuple(body), parallel=True),)
+
+    def _body(self) -> tuple[Statement, ...]:
+        return tuple(statement for nest in self.nests for statement in self._inner_loops(nest))
 
     def _square(self, count: Axis, lane: Axis) -> tuple[Axis, Axis] | None:
         """Where something is read across the vector and along the loop around it (a transposed
@@ -165,6 +179,40 @@ class _Tiling:
         whole, inner = axis("q", count.extent // SQUARE), axis("m", SQUARE)
         self._substitute_outer({count.atom: whole.symbol * SQUARE + inner.symbol})
         return whole, inner
+
+    def _has_squares(self, rows: Axis, lane: Axis) -> bool:
+        """Whether something is read across the vector and along the loop around it, where squares
+        are not known to fit evenly but are many."""
+        extents = [each.extent for each in (rows, lane) if isinstance(each.extent, int)]
+        if any(extent < MANY_SQUARES * SQUARE for extent in extents):
+            return False
+        if any(nest.inner.extent != 1 for nest in self.nests):
+            return False
+        return any(
+            growth_of(offset, lane.atom) not in (0, 1, None) and growth_of(offset, rows.atom) == 1
+            for nest in self.nests
+            for offset in _offsets(nest.statements)
+        )
+
+    def _uneven_squares(self, rows: Axis, lane: Axis) -> tuple[list[Statement], Axis]:
+        """The body of a loop over blocks of rows, and the axis of that loop. The last block ends
+        with the last row, so some rows are computed twice; where there are too few rows for one
+        block, they are done one by one."""
+        extent = rows.extent
+        blocks, inner = axis("q", (extent + SQUARE - 1) // SQUARE), axis("m", SQUARE)
+        fits = minimum(extent, SQUARE) // SQUARE
+        before = [nest.statements for nest in self.nests]
+        start = minimum(blocks.symbol * SQUARE, extent - SQUARE)
+        self._substitute_outer({rows.atom: start + inner.symbol})
+        squares = Loop(lane, (Loop(inner, self._body(), unrolled=True),), SQUARE)
+        if fits == 1:
+            return [squares], blocks
+        for nest, statements in zip(self.nests, before, strict=True):
+            nest.statements = statements
+        few = axis("n", extent * (1 - fits))
+        self._substitute_outer({rows.atom: few.symbol})
+        single = Loop(lane, self._body(), SQUARE)
+        return [Loop(axis("g", fits), (squares,)), Loop(few, (single,))], blocks
 
     def _widen_scratch(self, lanes: int) -> None:
         """Each lane has a row of scratch of its own: the lanes of an element stand side by side."""
@@ -226,18 +274,49 @@ class _Tiling:
     ) -> list[Statement]:
         """Loops over the parts of an inner index; long sums are done in blocks of `step` times a
         fixed number of additions."""
+        parts, statements = self._unmasked(inner, parts, statements)
         last = parts[-1]
         blocks: tuple[Axis, ...] = (last,)
-        place = _linear(parts, {})
+        places = [{inner.atom: _linear(parts)}]
         if _sums(statements):
             blocks, within = _blocked(last, step * BLOCK)
-            place = _linear(parts, {last.atom: within})
+            # In a step of its own: the range of the sum that stands for `last` is wider than its.
+            places += [{last.atom: within}] if blocks != (last,) else []
         axes = (*parts[:-1], *blocks)
-        body = self._renamed(inner, place, axes, statements)
+        body = self._renamed(places, axes, statements)
         result = Loop(axes[-1], tuple(body), lanes)
         for each in reversed(axes[:-1]):
             result = Loop(each, (result,))
         return [result]
+
+    def _unmasked(
+        self, inner: Axis, parts: tuple[Axis, ...], statements: list[Store | Fold]
+    ) -> tuple[tuple[Axis, ...], list[Store | Fold]]:
+        """Where all that is folded counts only below some point of one loop: that loop ends there,
+        and needs no mask."""
+        condition = _common_mask(statements)
+        if condition is None:
+            return parts, statements
+        position, limit = (side.attribute for side in condition.arguments)
+        position = substitute(position, {inner.atom: _linear(parts)})
+        atoms = {part.atom for part in parts}
+        (own,) = found if len(found := atoms & symbols_of(position)) == 1 else (None,)
+        if own is None or growth_of(position, own) != 1 or inner.atom in symbols_of(limit):
+            return parts, statements
+        rest = limit - (position - expression_of(own))
+        short = tuple(
+            Axis(part.symbol, maximum(minimum(part.extent, rest), 0)) if part.atom is own else part
+            for part in parts
+        )
+        return short, [self._bare(statement) for statement in statements]
+
+    def _bare(self, statement: Store | Fold) -> Store | Fold:
+        """A fold without the mask of its body."""
+        old = statement.value
+        (masked,) = old.arguments
+        new = self.scalars.make("reduce", old.dtype, (masked.arguments[1],), old.attribute)
+        self.folded[old] = new
+        return Fold(new)
 
     def _inner_loops(self, nest: Nest) -> list[Statement]:
         statements = self._refolded(nest)
@@ -263,18 +342,24 @@ class _Tiling:
         return result
 
     def _renamed(
-        self, inner: Axis, place: Size, axes: tuple[Axis, ...], statements: list[Store | Fold]
+        self,
+        places: list[dict[Atom, Size]],
+        axes: tuple[Axis, ...],
+        statements: list[Store | Fold],
     ) -> list[Store | Fold]:
-        """The statements over new axes instead of the linear inner index."""
-        places = {inner.atom: place}
-        memo: dict[Scalar, Scalar] = {}
+        """The statements over new axes instead of the linear inner index, in some steps."""
+        memos: list[dict[Scalar, Scalar]] = [{} for _ in places]
         result: list[Store | Fold] = []
         for statement in statements:
             if isinstance(statement, Store):
-                result.append(self._moved(statement, places, memo))
+                for each, memo in zip(places, memos, strict=True):
+                    statement = self._moved(statement, each, memo)
+                result.append(statement)
                 continue
             old = statement.value
-            body = self.scalars.substitute(old.arguments[0], places, memo=memo)
+            body = old.arguments[0]
+            for each, memo in zip(places, memos, strict=True):
+                body = self.scalars.substitute(body, each, memo=memo)
             new = self.scalars.make("reduce", old.dtype, (body,), (old.attribute[0], axes))
             for earlier, later in self.folded.items():
                 if later is old:
@@ -312,8 +397,8 @@ class _Tiling:
         score = 0
         for offset, inner, weight in self._accesses(inner_only=True):
             parts = split_axis(inner, "v", [offset])
-            place = substitute(offset, {inner.atom: _linear(parts, {})})
-            score += weight * _along(coefficient_of(place, parts[-1].atom))
+            place = substitute(offset, {inner.atom: _linear(parts)})
+            score += weight * _along(growth_of(place, parts[-1].atom))
         return score
 
     def _contiguous_outer(self) -> int:
@@ -322,13 +407,13 @@ class _Tiling:
             score += weight * _along(self._growth(offset, self.lane))
         return score
 
-    def _growth(self, offset: Size, lane: Axis) -> int | None:
+    def _growth(self, offset: Size, lane: Axis) -> Size | None:
         key = (offset, self._parts_place)
         moved = self.moved.get(key)
         if moved is None:
             moved = substitute(offset, {self.outer.atom: self._parts_place})
             self.moved[key] = moved
-        return coefficient_of(moved, lane.atom)
+        return growth_of(moved, lane.atom)
 
     def _outer_lane(self) -> Axis:
         """The part of the outer index along which most accesses are contiguous."""
@@ -338,7 +423,7 @@ class _Tiling:
                 weight * _along(self._growth(offset, part))
                 for offset, _, weight in self._accesses(inner_only=False)
             )
-            if isinstance(part.extent, int) and part.extent < 4:
+            if hint_of(part.extent) < 4:
                 score -= 4
             if score > best_score:
                 best, best_score = part, score
@@ -353,11 +438,12 @@ class _Tiling:
         wide = 1 if cost > 60 else 2 if cost > 12 else 4
         if folds == 0 and wide == 4:
             wide = 2
-        if not isinstance(extent, int):
-            return lanes
-        while wide > 1 and extent < lanes * wide * 2:
+        likely = hint_of(extent)
+        least = 1 if isinstance(extent, int) else 2
+        while wide > least and likely < lanes * wide * 2:
             wide //= 2
-        while wide == 1 and lanes > 2 and extent <= lanes // 2:
+        # A size that varies may be large in the next call: its vectors stay wide.
+        while isinstance(extent, int) and wide == 1 and lanes > 2 and extent <= lanes // 2:
             lanes //= 2
         return lanes * wide
 
@@ -367,6 +453,17 @@ class _Tiling:
                 for node in walk(statement.value):
                     if node.op in ("load", "cast") or node is statement.value:
                         yield node
+
+
+def _loops_between(others: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """The outer axes that are counted by one index, shared among threads, and those that have loops
+    of their own: digits of an index are dear where a size is not known."""
+    between: tuple[Axis, ...] = ()
+    while len(others) > 1 and not all(isinstance(each.extent, int) for each in others[1:]):
+        if hint_of(product(each.extent for each in others[:-1])) < ENOUGH_ROWS:
+            break
+        others, between = others[:-1], (others[-1], *between)
+    return others, between
 
 
 def _width(dtype: torch.dtype) -> int:
@@ -379,9 +476,11 @@ def _width(dtype: torch.dtype) -> int:
     return min(dtype.itemsize, 8) if dtype is not torch.int64 else 4
 
 
-def _along(coefficient: int | None) -> int:
+def _along(growth: Size | None) -> int:
     """How good an access is whose offset grows so along the vector."""
-    return {1: 2, 0: 1}.get(coefficient, -2) if coefficient is not None else -3
+    if growth is None:
+        return -3
+    return {1: 2, 0: 1}.get(growth, -2) if isinstance(growth, int) else -2
 
 
 def _offsets(statements: Sequence[Store | Fold]) -> Iterator[Size]:
@@ -400,6 +499,26 @@ def _cost(statements: Sequence[Store | Fold], inner: Atom | None) -> int:
 
 def _folds(statements: Sequence[Store | Fold]) -> int:
     return sum(isinstance(statement, Fold) for statement in statements)
+
+
+def _common_mask(statements: Sequence[Store | Fold]) -> Scalar | None:
+    """The condition `index < index` under which all of some folds count."""
+    found: set[Scalar] = set()
+    for statement in statements:
+        body = statement.value.arguments[0] if isinstance(statement, Fold) else None
+        if body is None or body.op != "masked":
+            return None
+        condition, _, otherwise = body.arguments
+        neutral = identity(statement.value.attribute[0], body.dtype)
+        if otherwise.op != "constant" or otherwise.attribute != neutral:
+            return None
+        found.add(condition)
+    if len(found) != 1:
+        return None
+    (condition,) = found
+    sides = condition.arguments
+    plain = all(side.op in ("index", "constant") and not side.indices for side in sides)
+    return condition if condition.op == "lt" and plain else None
 
 
 def _sums(statements: Sequence[Store | Fold]) -> bool:
@@ -432,11 +551,11 @@ def _extent_of(each: Axis) -> int:
     return each.extent
 
 
-def _linear(parts: Sequence[Axis], instead: dict[Atom, Size]) -> Size:
+def _linear(parts: Sequence[Axis]) -> Size:
     """The linear index of which `parts` are the digits."""
     total: Size = 0
     for part in parts:
-        total = total * part.extent + instead.get(part.atom, part.symbol)
+        total = total * part.extent + part.symbol
     return total
 
 
@@ -444,7 +563,9 @@ def _blocked(whole: Axis, size: int) -> tuple[tuple[Axis, ...], Size]:
     """`whole` as blocks of `size`, and blocks of blocks, so that no sum is long; and `whole` as an
     expression of these."""
     extent = whole.extent
-    if not isinstance(extent, int) or extent <= 2 * size:
+    if not isinstance(extent, int):
+        return _blocked_once(whole, size)
+    if extent <= 2 * size:
         return (whole,), whole.symbol
     unit = size // BLOCK
     even = (each for each in range(size, size // 2, -1) if extent % each == 0 and each % unit == 0)
@@ -456,17 +577,26 @@ def _blocked(whole: Axis, size: int) -> tuple[tuple[Axis, ...], Size]:
     return (*blocks, Axis(within.symbol, minimum(size, extent - start))), start + within.symbol
 
 
+def _blocked_once(whole: Axis, size: int) -> tuple[tuple[Axis, ...], Size]:
+    """The same for an extent that varies."""
+    count = axis(f"b{whole.symbol}", (whole.extent + size - 1) // size)
+    within = axis(f"{whole.symbol}w", size)
+    start = size * count.symbol
+    end = minimum(size, whole.extent - start)
+    return (count, Axis(within.symbol, end)), start + within.symbol
+
+
 def split_axis(linear: Axis, letter: str, sizes: Sequence[Size]) -> tuple[Axis, ...]:
     """`linear` as the fewest digits in which the expressions need no division."""
-    points: set[int] = set()
+    points: set[Size] = set()
     for size in sizes:
         if linear.atom in symbols_of(size):
             _collect(size, linear.atom, points)
     extent = linear.extent
-    steps = [1]
-    for point in sorted(points):
-        follows = point > steps[-1] and point % steps[-1] == 0
-        if follows and isinstance(extent, int) and extent % point == 0 and point < extent:
+    steps: list[Size] = [1]
+    for point in sorted(points, key=hint_of):
+        follows = point not in (steps[-1], extent) and point % steps[-1] == 0
+        if follows and extent % point == 0 and hint_of(point) < hint_of(extent):
             steps.append(point)
     if len(steps) == 1:
         return (linear,)
@@ -475,7 +605,7 @@ def split_axis(linear: Axis, letter: str, sizes: Sequence[Size]) -> tuple[Axis, 
     return tuple(axis(f"{letter}{place}", extent) for place, extent in enumerate(reversed(extents)))
 
 
-def _collect(size: Size, atom: Atom, points: set[int]) -> None:
+def _collect(size: Size, atom: Atom, points: set[Size]) -> None:
     """Where the digits of `atom` end, as divisions and remainders in `size` tell."""
     if not isinstance(size, Expression):
         return
@@ -485,7 +615,7 @@ def _collect(size: Size, atom: Atom, points: set[int]) -> None:
                 continue
             if part.operation in ("//", "%"):
                 value, divisor = part.arguments
-                if isinstance(divisor, int):
+                if all(map(is_size, symbols_of(divisor))):
                     step, inner = _quotient(value, atom)
                     if inner:
                         points.update({step, step * divisor})
@@ -493,13 +623,14 @@ def _collect(size: Size, atom: Atom, points: set[int]) -> None:
                 _collect(argument, atom, points)
 
 
-def _quotient(value: Size, atom: Atom) -> tuple[int, bool]:
+def _quotient(value: Size, atom: Atom) -> tuple[Size, bool]:
     """`(d, True)` where `value` is `atom // d`."""
     part = value.atom if isinstance(value, Expression) else None
     if part is atom:
         return 1, True
     if part is not None and part.operation == "//":
         inner, divisor = part.arguments
-        if isinstance(inner, Expression) and inner.atom is atom and isinstance(divisor, int):
+        fixed = all(map(is_size, symbols_of(divisor)))
+        if isinstance(inner, Expression) and inner.atom is atom and fixed:
             return divisor, True
     return 1, False

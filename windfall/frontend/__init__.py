@@ -1,6 +1,6 @@
 """Python → graph, guards, effects, and how to go on. See README.md of this room."""
 
-from windfall.frontend.breaks import ends_program
+from windfall.frontend.breaks import described, ends_program, is_no_break
 from windfall.frontend.capture import capture, example_inputs
 from windfall.frontend.entry import Compiled
 from windfall.frontend.segment import rewrite
@@ -14,7 +14,9 @@ __all__ = [
     "Start",
     "State",
     "capture",
+    "described",
     "ends_program",
     "example_inputs",
+    "is_no_break",
     "rewrite",
 ]

@@ -34,6 +34,8 @@ class Reason:
     leaves_frame: bool = False
     # It says nothing of the next call: only this one runs eagerly.
     passing: bool = False
+    # Of the frame, only the loop that it stands in is run natively.
+    leaves_loop: bool = False
 
 
 def declare(
@@ -45,10 +47,11 @@ def declare(
     ends: bool = False,
     leaves: bool = False,
     passing: bool = False,
+    loop: bool = False,
 ) -> Reason:
     """Add a row; a number stands once."""
     assert number not in REASONS, f"reason {number} is declared twice"
-    row = REASONS[number] = Reason(number, title, explanation, hint, ends, leaves, passing)
+    row = REASONS[number] = Reason(number, title, explanation, hint, ends, leaves, passing, loop)
     return row
 
 
@@ -57,18 +60,28 @@ def stop(row: Reason, detail: str) -> NoReturn:
     raise Unsupported(row.number, detail)
 
 
-def described(error: Unsupported, where: SourceLine | None) -> Break:
+def described(
+    error: Unsupported, where: SourceLine | None, stack: tuple[SourceLine, ...] = ()
+) -> Break:
     """The record of a break, for captures and reports."""
     row = REASONS.get(error.number)
+    where = error.where or where
     if row is None:  # a number of another room's table
-        return Break(error.number, error.detail, error.detail, "", error.where or where)
-    return Break(row.number, row.title, error.detail, row.hint, error.where or where)
+        return Break(error.number, error.detail, error.detail, "", where, stack)
+    return Break(row.number, row.title, error.detail, row.hint, where, stack)
 
 
 def ends_program(number: int) -> bool:
     """Whether the reason is that the program itself ends there, by an exception."""
     row = REASONS.get(number)
     return row is not None and row.ends_program
+
+
+def is_no_break(number: int) -> bool:
+    """Whether the reason says nothing against one graph: the program itself ends there, or only
+    this call runs eagerly."""
+    row = REASONS.get(number)
+    return row is not None and (row.ends_program or row.passing)
 
 
 def page() -> str:
@@ -245,10 +258,38 @@ EXCEPTION_GROUP = declare(
     "Nothing, unless tensor work follows in the same function: move it into one of its own.",
     leaves=True,
 )
+ASKED_BREAK = declare(
+    40,
+    "a break that the program asks for",
+    "`graph_break()` is called: the graph ends here and another one begins behind.",
+    "Remove the call where one graph is wanted.",
+)
+ASKED_LEAVE = declare(
+    41,
+    "the program asks to leave the frame",
+    "`skip_frame()` is called: the rest of the calling function is run by CPython itself.",
+    "Remove the call where the function is to be compiled.",
+    leaves=True,
+)
 ARGUMENTS = declare(
     23,
     "a call whose arguments do not fit",
     "The call is made natively, so that the program sees Python's own TypeError.",
     "Nothing: this is the program's own exception.",
     ends=True,
+)
+WATCHED_DEATH = declare(
+    29,
+    "an object is deleted that has weak references or a `__del__`",
+    "Whoever watches it must see it go at this line, so nothing of the segment may hold it.",
+    "Nothing: this costs one native step.",
+)
+IDLE_LOOP = declare(
+    30,
+    "a loop that does nothing with tensors",
+    "After some hundred rounds without an operation on tensors the loop is run by CPython itself, "
+    "to its end; capturing goes on behind it.",
+    "Nothing: plain Python loops run at plain speed.",
+    leaves=True,
+    loop=True,
 )

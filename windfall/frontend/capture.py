@@ -17,21 +17,32 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.errors import InternalError, SourceLine, Unsupported, WindfallError
+from windfall.errors import (
+    InternalError,
+    SourceLine,
+    Specialise,
+    Unsupported,
+    UserError,
+    WindfallError,
+)
 from windfall.frontend.breaks import AMBIENT_MODE, OVERLAP, REASONS, described, stop
 from windfall.frontend.flow import live_variables
 from windfall.frontend.frame import Frame
+from windfall.frontend.idle import idle_loop
 from windfall.frontend.machine import Machine
 from windfall.frontend.recipe import Recipe
 from windfall.frontend.state import Facts, FrameShape, Position, Start, State
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.values.base import NULL, Value
+from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
+from windfall.ir.dtype import TensorType
 from windfall.ir.guard import AMBIENT, AmbientIs, Equals, Guard, HasKey, SameObjects, TypeIs
 from windfall.ir.node import NodeInfo, info, set_info
 from windfall.ir.source import DictOf, Item, Known, Overlap, Source
 from windfall.ir.stages import Capture, Direct, GraphInput
+from windfall.ir.symint import symbols_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,7 @@ class Outcome:
     position: Position
     slots: tuple[str, ...]
     leaves: bool = False  # the rest of the frame is run natively
+    loop: int | None = None  # or only the loop with this head
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +99,51 @@ def capture(state: State, facts: Facts) -> Capture:
     watched = ambient.dispatch_modes or ambient.function_modes or ambient.function_state
     if watched or ambient.profiled:
         stop(AMBIENT_MODE, str(state.point))
-    grad = torch.is_grad_enabled()
+    modes = torch_abi.modes()
     machine = Machine(state, facts)
     try:
-        machine.begin()
-        machine.run()
-        return _finished(machine, ambient)
+        with machine.symbols.assumed:
+            machine.begin()
+            machine.run()
+            return _finished(machine, ambient, modes)
+    except Specialise as reason:
+        _refuse_marked(machine, reason)
+        reason.sources = machine.symbols.sources(reason.names)
+        raise
     except WindfallError:
         raise
     except Exception as error:
         raise InternalError(f"capture of {state.point}: {type(error).__name__}: {error}") from error
     finally:
-        torch.set_grad_enabled(grad)
+        if machine.effects.switched:
+            torch_abi.set_modes(modes)
+            torch.clear_autocast_cache()  # of casts of fakes
         machine.close()
 
 
-def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
+def _refuse_marked(machine: Machine, reason: Specialise) -> None:
+    """What the user marked as varying cannot be fixed quietly."""
+    for name in reason.names:
+        symbol = machine.symbols.by_name[name]
+        if symbol.marked:
+            raise UserError(
+                f"{symbol.source} is marked dynamic, but the program needs its value.\n"
+                f"  {reason.where}\n  {reason.detail}\n"
+                "  what to do: take the mark off (or use maybe_mark_dynamic), or change that line"
+            )
+
+
+def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) -> Capture:
     point = machine.state.point
-    recipe = Recipe((*point.slot_names, _name(machine)))
+    recipe = Recipe((*point.slot_names, _name(machine)), machine.symbols.by_name)
     effects = []
     for effect in machine.effects.entries:
         line = effect.line(recipe)
         recipe.line(line)
         effects.append(line)
-    mode = torch.is_grad_enabled()
-    if mode != ambient.grad_enabled:
-        recipe.line(f"{recipe.known(torch_abi.set_grad_mode, 'set_grad_mode')}({mode})")
-        effects.append(recipe.lines[-1])
+    for line in mode_lines(machine, recipe, modes):
+        recipe.line(line)
+        effects.append(line)
     result: str | None = None
     resume: Resume | None = None
     where = _origin(machine)
@@ -125,10 +155,11 @@ def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
     direct = None if effects or result is None else _direct(machine, recipe)
     inputs = _close(machine, recipe)
     _rely_on_distinctness(machine)
+    arguments = recipe.paths([one.source for one in inputs])
     rebuild = Rebuild(
         point.slot_names,
         tuple(recipe.reads),
-        tuple(recipe.source_text(one.source) for one in inputs),
+        arguments,
         len(recipe.outputs),
         tuple(recipe.lines),
         result,
@@ -148,10 +179,14 @@ def _finished(machine: Machine, ambient: AmbientIs) -> Capture:
         tuple(effects),
         rebuild,
         resume,
-        described(stopped, stopped.where) if stopped is not None else None,
+        described(stopped, stopped.where, _stack(machine)) if stopped is not None else None,
         where,
         machine.operations,
     )
+
+
+def _stack(machine: Machine) -> tuple[SourceLine, ...]:
+    return tuple(frame.line for frame in machine.frames if not frame.is_ours)
 
 
 def _presence(machine: Machine) -> list[Guard]:
@@ -231,13 +266,23 @@ def _close(machine: Machine, recipe: Recipe) -> tuple[GraphInput, ...]:
             held = one.args[0]
             if isinstance(held, torch.fx.Node) and isinstance(info(held).type, tuple):
                 builder.graph.erase_node(one)
+    kept = [one.type for node, one in builder.inputs if node.users]
+    needed = {name for one in kept if isinstance(one, TensorType) for name in names_in(one)}
+    for name in sorted(needed):
+        builder.symbol(name)
     inputs = []
     for placeholder, described_input in builder.inputs:
-        if placeholder.users:
+        if placeholder.users or str(described_input.type) in needed:
             inputs.append(described_input)
         else:
             builder.graph.erase_node(placeholder)
     return tuple(inputs)
+
+
+def names_in(type: TensorType) -> frozenset[str]:
+    """The symbols of a type."""
+    found = (symbols_of(one) for one in (*type.sizes, *type.strides))
+    return frozenset(atom.key for symbols in found for atom in symbols)
 
 
 def _rely_on_distinctness(machine: Machine) -> None:
@@ -255,7 +300,7 @@ def _rely_on_distinctness(machine: Machine) -> None:
         alike = tuple(
             one
             for one in machine.from_outside()
-            if one is not value and one.guarded and _confusable(one, value)
+            if one is not value and one.guarded and _confusable(machine, one, value)
         )
         if value.source is not None and alike:
             check = SameObjects(_sources(alike), False)
@@ -266,13 +311,17 @@ def _sources(values: Sequence[Value]) -> tuple[Source, ...]:
     return tuple(one.source for one in values if one.source is not None)
 
 
-def _confusable(one: Value, other: Value) -> bool:
-    """Whether the two could be one object on another call. What is known for good could not, and
-    an instance dictionary is no other dict."""
+def _confusable(machine: Machine, one: Value, other: Value) -> bool:
+    """Whether the two could be one object on another call. What is known for good could not, an
+    instance dictionary is no other dict, and objects of unrelated classes share none."""
     mine, others = one.source, other.source
-    if isinstance(mine, Known) or isinstance(others, Known):
+    if mine == others or isinstance(mine, Known) or isinstance(others, Known):
         return False
-    if isinstance(mine, DictOf) != isinstance(others, DictOf):
+    if isinstance(mine, DictOf) and isinstance(others, DictOf):
+        slots = machine.state.values
+        owners = [type(source.of.read(slots)) for source in (mine, others)]
+        return issubclass(*owners) or issubclass(*reversed(owners))
+    if isinstance(mine, DictOf) or isinstance(others, DictOf):
         return False
     return one.python_type() is other.python_type()
 
@@ -291,7 +340,7 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
     names = {
         index: recipe.name(value)
         for index, value in enumerate(frame.variables)
-        if value is not None and index in live
+        if value is not None and (index in live or instruction.name == "DELETE_FAST")
     }
     stack = [NULL_NAME if value is NULL else recipe.name(value) for value in frame.stack]
     callers = [_caller(machine, recipe, one) for one in machine.frames[:-1]]
@@ -304,6 +353,7 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         names,
         recipe.known(frame.globals, f"globals_of_{frame.code.co_name}"),
         handled,
+        frame.listing.free,
     )
     tail = (handled,) if handled is not None else ()
     row = REASONS.get(machine.stopped.number) if machine.stopped is not None else None
@@ -312,7 +362,9 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         top = _top(machine, frame, names, at, stack)
         slots = _slots(callers, names, top, stack)
         position = Position((*(shape for shape, _ in callers), top), handled is not None)
-        outcome = Outcome(None, position, (*slots, *tail), leaves=True)
+        loop = idle_loop(machine, frame, frame.ip) if row.leaves_loop else None
+        head = loop.head if loop is not None else None
+        outcome = Outcome(None, position, (*slots, *tail), leaves=True, loop=head)
         return Resume((), (outcome,), None, None)
     write_step(writer, instruction)
     for value in frame.stack[writer.lowest :]:

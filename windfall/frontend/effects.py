@@ -9,11 +9,13 @@ final contents.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
     from windfall.frontend.values.base import Value
+    from windfall.frontend.values.objects import Class
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,36 @@ class EffectLog:
 
     def __init__(self) -> None:
         self.entries: list[Effect] = []
+        self.classes: dict[type, dict[str, Value]] = {}  # what was written to classes
+        self.cached: set[int] = set()  # code of functions that a replayed call of a cache runs
+
+        self.switched: set[str] = set()  # modes that the program has switched
+        self.relied: set[Any] = set()  # modes that it relied on as it found them
+        self.autocast_depth = 0  # how much deeper than at the start autocast is nested
+
+    def nest_autocast(self, machine: Machine, step: int) -> int:
+        """One level deeper, or back."""
+
+        def restore() -> None:
+            self.autocast_depth -= step
+
+        machine.undo(restore)
+        self.autocast_depth += step
+        return self.autocast_depth
+
+    def write_class(self, machine: Machine, owner: Class, name: str, value: Value) -> None:
+        """`owner.name = value`."""
+        here = self.classes.setdefault(owner.real, {})
+        before = here.get(name)
+
+        def restore() -> None:
+            here.pop(name, None)
+            if before is not None:
+                here[name] = before
+
+        machine.undo(restore)
+        here[name] = value
+        self.add(f"{{}}.{name} = {{}}", owner, value)
 
     def add(self, template: str, *operands: Value) -> None:
         """Note a write, e.g. `add("{}.append({})", list, item)`."""

@@ -9,31 +9,47 @@ at a time; whatever cannot be compiled runs natively and is noted in the log.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import sys
 import threading
+import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from windfall import torch_abi
-from windfall.errors import InternalError, Unsupported
+from windfall import stance, torch_abi
+from windfall.directives import StandIn, capturing, is_compiling
+from windfall.errors import (
+    BackendError,
+    InternalError,
+    Narrow,
+    RecompileError,
+    Specialise,
+    Unsupported,
+    UserError,
+)
 from windfall.events import EventLog
 from windfall.frontend.breaks import REASONS
 from windfall.frontend.evaluate import first_failure
+from windfall.frontend.generalise import generalised
+from windfall.frontend.lazy import initialise
+from windfall.frontend.misses import why_missed
 from windfall.frontend.native import NativeWay
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
+from windfall.frontend.tracebacks import through
 from windfall.ir.stages import MISS, Entry
 from windfall.options import Options
 
 CompileMissing = Callable[[State, Facts], Entry]
-# How many entries one point may have before calls that fit none of them run natively.
-LIMIT = 64
 
 
 class Entries:
-    """The entries of one point, most recently used first."""
+    """The entries of one point, the latest first; past a limit the one that was used longest ago
+    goes."""
 
-    __slots__ = ("calls", "entries", "lock", "native", "point")
+    __slots__ = ("calls", "entries", "lock", "native", "point", "seen")
 
     def __init__(self, point: Point) -> None:
         self.point = point
@@ -41,6 +57,14 @@ class Entries:
         self.calls: tuple[Callable[..., Any], ...] = ()
         self.lock = threading.Lock()
         self.native = False  # compiling was given up
+        self.seen = False  # a call ran eagerly because the stance wants the first one so
+
+    def add(self, entry: Entry, limit: int) -> int:
+        """Let `entry` be tried first; the answer is how many went for it."""
+        kept = sorted(self.entries, key=lambda one: one.last_use(), reverse=True)[: limit - 1]
+        gone = len(self.entries) - len(kept)
+        self.set((entry, *kept))
+        return gone
 
     def set(self, entries: tuple[Entry, ...]) -> None:
         """Replace all."""
@@ -48,7 +72,7 @@ class Entries:
         self.calls = tuple(entry.call for entry in entries)
 
 
-class Compiled:
+class Compiled(StandIn):
     """A compiled callable."""
 
     def __init__(
@@ -63,8 +87,11 @@ class Compiled:
         self.target = target
         self.log = log if log is not None else EventLog()
         self.options = options if options is not None else Options()
-        self.facts = Facts()
+        self.facts = Facts(everything=self.options.dynamic is True)
         self._compile_missing = compile_missing
+        self.remake: Callable[[Any, Options], Any] | None = None  # how a copy of it is compiled
+        self.made_again: Callable[[Any], Compiled] | None = None  # with another backend
+        self._siblings: dict[Any, Compiled] = {}
         self._on_change = on_change  # told when the entries for so many positional arguments change
         self._points: dict[Any, Entries] = {}
         self._by_count: dict[int, Entries] = {}
@@ -75,6 +102,11 @@ class Compiled:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
+        if stance.asked:
+            now = stance.current()
+            if now.name == "force_eager":
+                return self.target(*args, **kwargs)
+            self = self._with_backend(now.backend)
         if kwargs:
             args, names = self._ordered(args, kwargs)
             found = self._start(len(args) - len(names), names)
@@ -98,6 +130,7 @@ class Compiled:
         """Run segment after segment until one returns."""
         while type(result) is Continue:
             position, slots = result.position, result.slots
+            result.slots = ()  # whoever called this still holds the first one
             found = self._points.get(position.key)
             if found is None:
                 found = self._point(position)
@@ -116,35 +149,63 @@ class Compiled:
         self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
     ) -> Any:
         """No entry fits: compile one, unless another thread just did."""
-        if found.native or len(found.entries) >= LIMIT:
+        if found.native:
             return self._natively(found.point, slots)
-        obstacle = torch_abi.ambient_obstacle()
+        initialise(found.point, slots)
+        obstacle = torch_abi.ambient_obstacle() or self._told_not_to(found, slots)
         if obstacle is not None:  # this call only
             self.log.count("fallback", str(found.point), reason=obstacle)
             return self._natively(found.point, slots)
-        with found.lock:
-            fresh = [call for call in found.calls if call not in tried]
-            if not fresh:
-                self._explain(found, slots)
-                entry = self._compiled(found, slots)
-                if entry is None:
-                    return self._natively(found.point, slots)
-                found.set((entry, *found.entries))
-                self._tell(found)
-                fresh = [entry.call]
-        for call in fresh:
-            result = call(*slots)
-            if result is not MISS:
-                return result
-        broken = first_failure(found.entries[0].segment.capture.guards, slots)
+        mine: Entry | None = None
+        while mine is None:
+            # A thread that is compiling (its backend, a finaliser, calls back) must not wait.
+            if not found.lock.acquire(blocking=not is_compiling()):
+                self.log.count("fallback", str(found.point), reason=_CALLED_BACK)
+                return self._natively(found.point, slots)
+            try:
+                fresh = tuple(call for call in found.calls if call not in tried)
+                if not fresh:
+                    mine = self._compiled(found, slots)
+                    if mine is None:
+                        return self._natively(found.point, slots)
+                    fresh = (mine.call,)
+                    self._keep(found, mine)
+            finally:
+                found.lock.release()
+            for call in fresh:
+                result = call(*slots)
+                if result is not MISS:
+                    return result
+            tried += fresh
+        broken = first_failure(mine.segment.capture.guards, slots)
         text = f"the guards of a fresh entry do not hold: {broken}"
         self._give_up(found, InternalError(text))
         return self._natively(found.point, slots)
 
+    def _told_not_to(self, found: Entries, slots: tuple[Any, ...]) -> str | None:
+        """Why the stance forbids to compile now, if it does."""
+        name = stance.current().name
+        if name == "fail_on_recompile":
+            raise RecompileError(f"{_FORBIDDEN}\n  {found.point}: {self._why(found, slots)}")
+        first = name.endswith("eager_then_compile") and not found.seen
+        found.seen = found.seen or first
+        return f"stance {name}" if first or name == "eager_on_recompile" else None
+
+    def _keep(self, found: Entries, entry: Entry) -> None:
+        gone = found.add(entry, self.options.recompile_limit)
+        if gone:
+            self.log.count("evict", str(found.point), reason=_EVICTED)
+        self._tell(found)
+
     def _compiled(self, found: Entries, slots: tuple[Any, ...]) -> Entry | None:
         """A new entry; None: it cannot be compiled."""
+        self._explain(found, slots)
         try:
-            return self._compile_missing(State(found.point, slots), self.facts)
+            with capturing():
+                return self._specialised(found, slots)
+        except (UserError, BackendError) as error:  # our own frames are not shown
+            through(error.with_traceback(None), getattr(error, "stack", ()))
+            raise error from error.__cause__
         except Unsupported as reason:
             row = REASONS.get(reason.number)
             self._give_up(found, reason, for_good=row is None or not row.passing)
@@ -154,13 +215,43 @@ class Compiled:
             self._give_up(found, reason)
         return None
 
+    def _specialised(self, found: Entries, slots: tuple[Any, ...]) -> Entry:
+        """Compile for what is known to vary; what turns out to be needed as a value is fixed."""
+        if self.options.dynamic is not False:
+            self._learn(generalised(found.entries, slots, self.facts))
+        while True:
+            try:
+                return self._compile_missing(State(found.point, slots), self.facts)
+            except Narrow as reason:
+                self._learn(replace(self.facts, sizes=self.facts.sizes | reason.sources))
+            except Specialise as reason:
+                if not reason.sources - self.facts.static:
+                    raise InternalError(f"{reason} of {found.point} was fixed before") from reason
+                self.log.add("specialise", str(found.point), reason=str(reason))
+                self._learn(replace(self.facts, static=self.facts.static | reason.sources))
+
+    def _learn(self, facts: Facts | None) -> None:
+        if facts is None:
+            return
+        with self._guard:  # facts of another thread are not lost
+            self.facts = replace(
+                facts,
+                dynamic=facts.dynamic | self.facts.dynamic,
+                static=facts.static | self.facts.static,
+                apart=facts.apart | self.facts.apart,
+                sizes=facts.sizes | self.facts.sizes,
+            )
+
     def _explain(self, found: Entries, slots: tuple[Any, ...]) -> None:
-        """Note why no entry fits: the first guard of the latest one that does not hold."""
+        """Note why no entry fits."""
         if found.entries:
-            latest = found.entries[0].segment.capture
-            broken = first_failure(latest.guards, slots)
-            text = f"{broken} ({broken.reason})" if broken is not None else "unknown"
-            self.log.add("recompile", str(found.point), reason=text)
+            self.log.add("recompile", str(found.point), reason=self._why(found, slots))
+
+    def _why(self, found: Entries, slots: tuple[Any, ...]) -> str:
+        """The first guard of the latest entry that does not hold, and what is there instead."""
+        if not found.entries:
+            return "nothing is compiled here yet"
+        return why_missed(found.entries[0].segment.capture.guards, slots)
 
     def _give_up(self, found: Entries, reason: Exception, for_good: bool = True) -> None:
         found.native = found.native or for_good
@@ -171,6 +262,15 @@ class Compiled:
             return self._leave(point, slots)
         named = dict(zip(point.keywords, slots[point.count :], strict=True))
         return self.target(*slots[: point.count], **named)
+
+    def _with_backend(self, backend: Any) -> Compiled:
+        """The object that compiles the same with another backend; None: this one."""
+        if backend is None or self.made_again is None:
+            return self
+        with self._guard:
+            if backend not in self._siblings:
+                self._siblings[backend] = self.made_again(backend)
+            return self._siblings[backend]
 
     def _tell(self, found: Entries) -> None:
         point = found.point
@@ -202,14 +302,51 @@ class Compiled:
             values.append(rest.pop(name))
         return (*values, *rest.values()), tuple(rest)
 
+    def reset(self) -> None:
+        """Forget everything that was compiled or learnt."""
+        with self._guard:
+            counts, self._points, self._by_count = tuple(self._by_count), {}, {}
+            self._siblings = {}
+            self.facts = Facts(everything=self.options.dynamic is True)
+        for count in counts:
+            if self._on_change is not None:
+                self._on_change(count, ())
+
     def entries(self) -> dict[str, tuple[Entry, ...]]:
         """All entries by the text of their point, for people and reports."""
         with self._guard:
             return {str(found.point): found.entries for found in self._points.values()}
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By its name, where that leads here; else the original is pickled and compiled anew."""
+        path: str = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        return path if found is self else (self.remake, (self.target, self.options))
+
+    def __copy__(self) -> Compiled:
+        """A function is its own copy."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """As a deep copy of the original: a function is its own, a bound method is not."""
+        target = copy.deepcopy(self.target, memo)
+        if target is self.target or self.remake is None:
+            return self
+        return self.remake(target, self.options)
+
+    def __repr__(self) -> str:
+        return f"<windfall {self.options.name or ''} of {self.target!r}>".replace("  ", " ")
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A compiled function that stands in a class binds like a function."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
+
+
+_CALLED_BACK = "called while it is being compiled"
+_EVICTED = "the entry that was used longest ago went"
+_FORBIDDEN = "stance 'fail_on_recompile': this call would be compiled"
 
 
 def _parameter_names(target: Any) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from windfall.ir.node import Region
 
 if TYPE_CHECKING:
     from windfall.frontend.values.generator import Generator
+    from windfall.frontend.values.mapping import Dict
 
 
 class Frame:
@@ -35,9 +36,11 @@ class Frame:
         "kw_names",
         "last",
         "listing",
+        "names",
         "phase",
         "region",
         "role",
+        "rounds",
         "stack",
         "variables",
     )
@@ -64,7 +67,9 @@ class Frame:
         self.kw_names: tuple[str, ...] = ()
         self.region = region
         self.discard = discard  # the caller does not want the result
+        self.names: Dict | None = None  # where the body of a class keeps its variables
         self.generator: Generator | None = None  # whose frame this is
+        self.rounds = (0, 0)  # jumps backward of this frame, and the size of the graph since then
         self.role = "next"  # what whoever resumed the generator expects at its end
 
     @property

@@ -21,7 +21,9 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, ValueType, set_info
 from windfall.ir.source import Source
 from windfall.ir.stages import GraphInput
+from windfall.ir.symint import Expression, Size, expression_of
 from windfall.ops.fake import FakeMode, Storage, is_fake, storage_of, type_of, writes_of
+from windfall.ops.symbolic import from_torch
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -36,6 +38,7 @@ class GraphBuilder:
         self.graph = torch.fx.Graph()
         self.inputs: list[tuple[torch.fx.Node, GraphInput]] = []
         self.calls: list[torch.fx.Node] = []
+        self._symbols: dict[str, torch.fx.Node] = {}
         self.fakes: dict[int, Tensor] = {}  # values by the address of their fake
         self.written: set[Storage] = set()  # memory that some operation wrote
         self._mode = FakeMode(self._observe)
@@ -52,9 +55,13 @@ class GraphBuilder:
             self.graph.erase_node(node)
         del self.calls[mark:]
 
+    def cut(self, mark: int) -> None:
+        """Take the calls after a mark out for good: something else does what they do."""
+        self.roll_back(mark)
+
     # -------------------------------------------------------------------------------------- nodes
 
-    def placeholder(self, source: Source, type: TensorType | None) -> torch.fx.Node:
+    def placeholder(self, source: Source, type: TensorType | Expression) -> torch.fx.Node:
         """A new input."""
         name = placeholder_name(source)
         if self.calls:
@@ -80,6 +87,55 @@ class GraphBuilder:
         set_info(node, NodeInfo(type, machine.where(), machine.region))
         self.calls.append(node)
         machine.idle = 0
+        return node
+
+    def symbol(self, name: str) -> torch.fx.Node:
+        """The input that is the value of a symbol. These stand before all tensors."""
+        found = self._symbols.get(name)
+        if found is None:
+            known = self._machine.symbols.by_name[name]
+            assert known.expression is not None
+            first = next(iter(self.graph.nodes), None)
+            with self.graph.inserting_before(first):
+                found = self.graph.create_node("placeholder", name)
+            set_info(found, NodeInfo(known.expression))
+            self._symbols[name] = found
+            self.inputs.insert(0, (found, GraphInput(found.name, known.source, known.expression)))
+        return found
+
+    def size_node(self, size: Size) -> torch.fx.Node | int:
+        """A size as a node: an input, or integer arithmetic on inputs."""
+        if isinstance(size, int):
+            return size
+        atom = size.atom
+        if atom is not None:
+            if not atom.operation:
+                return self.symbol(atom.key)
+            parts = tuple(self.size_node(one) for one in atom.arguments)
+            return self.call("call_function", _INTEGER[atom.operation], parts, {}, size)
+        total: torch.fx.Node | int | None = None
+        for part in size.parts:
+            node = self._product(part)
+            if total is None:
+                total = node
+            else:
+                total = self.call("call_function", operator.add, (total, node), {}, size)
+        if size.constant:
+            total = self.call("call_function", operator.add, (total, size.constant), {}, size)
+        assert total is not None
+        return total
+
+    def _product(self, part: Size) -> torch.fx.Node | int:
+        """One term of a sum: a coefficient and atoms."""
+        assert isinstance(part, Expression)
+        ((monomial, coefficient),) = part.terms
+        node: torch.fx.Node | int = coefficient
+        for atom in monomial.atoms:
+            factor = self.size_node(expression_of(atom))
+            if node == 1:
+                node = factor
+            else:
+                node = self.call("call_function", operator.mul, (node, factor), {}, part)
         return node
 
     def item(self, node: torch.fx.Node, index: int, type: ValueType) -> torch.fx.Node:
@@ -119,9 +175,18 @@ def value_type(result: Any) -> ValueType:
         return type_of(result)
     if isinstance(result, tuple | list):
         return tuple(value_type(one) for one in result)
+    if isinstance(result, torch.SymInt):
+        size: Size = from_torch(result)
+        return size
     return result if isinstance(result, int) else None
 
 
+_INTEGER: dict[str, Callable[..., Any]] = {
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+}
 _NOISE = re.compile(r"\.__dict__|\['(_parameters|_buffers|_modules)'\]")
 _OTHER = re.compile(r"\W+")
 

@@ -14,21 +14,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from windfall.errors import SourceLine, Unsupported
+from windfall.errors import SourceLine, Specialise, Unsupported
 from windfall.frontend import opcodes  # noqa: F401  (fills the table)
-from windfall.frontend.breaks import BUDGET, RECURSION, UNCAUGHT, UNKNOWN_OPCODE, stop
+from windfall.frontend.breaks import (
+    BUDGET,
+    NOT_A_GRAPH_ARGUMENT,
+    RECURSION,
+    UNCAUGHT,
+    UNKNOWN_ATTRIBUTE,
+    UNKNOWN_OPCODE,
+    UNKNOWN_OPERATION,
+    stop,
+)
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.effects import EffectLog
 from windfall.frontend.frame import Frame, Kept
 from windfall.frontend.graph import GraphBuilder
 from windfall.frontend.opcodes.table import HANDLERS
 from windfall.frontend.state import Facts, FrameShape, Start, State
+from windfall.frontend.symbols import Symbols
 from windfall.frontend.values.base import NULL, PENDING, Raised, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.factory import ValueFactory
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END
+from windfall.frontend.values.symbolic import varying_names
 from windfall.frontend.values.wrap import wrap
 from windfall.ir.guard import Check, Guard, SameObjects
 from windfall.ir.node import Region
@@ -55,7 +66,7 @@ class Resumption:
     """The condition of the whole machine before the outermost running generator was resumed: while
     it runs, a break takes everything back to here."""
 
-    generator: Generator
+    generator: Generator | None
     mark: Mark
     frames: tuple[Kept, ...]
 
@@ -68,6 +79,7 @@ class Machine(ValueFactory):
         self.facts = facts
         self.frames: list[Frame] = []
         self.handled: Value | None = None  # the exception being handled, as sys.exc_info() says
+        self.symbols = Symbols(self)
         self.graph = GraphBuilder(self)
         self.effects = EffectLog()
         self.guards: list[Guard] = []
@@ -227,10 +239,21 @@ class Machine(ValueFactory):
                 self.roll_back(mark)
                 text = raised.value.describe()
                 self._stop(Unsupported(UNCAUGHT.number, text, self.where()))
+        except Specialise:
+            raise  # the capture begins again
         except Unsupported as unsupported:
+            self._specialise_instead(unsupported, frame)
             self.roll_back(mark)
             unsupported.where = unsupported.where or self.where()
             self._stop(unsupported)
+
+    def _specialise_instead(self, reason: Unsupported, frame: Frame) -> None:
+        """An operation that is not known of numbers that vary may be known of constants."""
+        if not self.symbols.by_name or reason.number not in _OF_KINDS or self._mark is None:
+            return
+        names = varying_names(self._mark.stack[-3:])
+        if names:
+            raise Specialise(names, reason.detail, self.where())
 
     def _stop(self, reason: Unsupported) -> None:
         """The capture ends here; or where a generator that is running was resumed."""
@@ -299,6 +322,24 @@ class Machine(ValueFactory):
         if sent is not None:
             frame.stack.append(sent)
         return self.push(frame)
+
+    def hold_together(self) -> None:
+        """What follows is done wholly or, where it breaks, natively from the present instruction
+        on: as of a running generator."""
+        if self._resumption is None:
+            assert self._mark is not None
+            kept = tuple(Kept.of(one) for one in self.frames)
+            self._resumption = Resumption(None, self._mark, kept)
+
+    @property
+    def holds_together(self) -> bool:
+        """Whether a break now would take back more than one instruction."""
+        return self._resumption is not None
+
+    def let_go(self) -> None:
+        """The end of what is held together."""
+        if self._resumption is not None and self._resumption.generator is None:
+            self._resumption = None
 
     def suspend(self, value: Value) -> None:
         """The innermost frame, a generator's, yields `value`."""
@@ -424,5 +465,8 @@ class Machine(ValueFactory):
         )
 
 
+_OF_KINDS = frozenset(
+    row.number for row in (NOT_A_GRAPH_ARGUMENT, UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION)
+)
 Handler = Callable[[Machine, Frame, Instruction], None]
 _NONE = Constant(None)

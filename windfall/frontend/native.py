@@ -15,6 +15,8 @@ from typing import Any
 from windfall.frontend.assembler import Fragments
 from windfall.frontend.bytecode import Handler, Instruction, decode
 from windfall.frontend.flow import live_variables
+from windfall.frontend.fragment import Arrival, Slots
+from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
 from windfall.frontend.values.iterator import END
 
@@ -27,12 +29,21 @@ class NativeWay:
 
     def __call__(self, position: Position, slots: tuple[Any, ...]) -> Any:
         """Run the innermost frame to its end; go on in its caller."""
+        return self._run(position, slots, frozenset())
+
+    def loop(self, position: Position, slots: tuple[Any, ...], head: int) -> Any:
+        """Run the loop with this head, in which the innermost frame stands; go on behind it."""
+        found = loop_at(position.frames[-1].code, head)
+        assert found is not None, "the loop was found when this was captured"
+        return self._run(position, slots, found.exits)
+
+    def _run(self, position: Position, slots: tuple[Any, ...], stops: frozenset[int]) -> Any:
         values = iter(slots)
         outer = [_filled(shape, values) for shape in position.frames]
         handled = next(values) if position.handled else None
         shape, variables, stack = outer.pop()
         shape = _settled(shape, stack)
-        native = self._fragments.native(shape, handled=position.handled)
+        native = self._fragments.native(shape, stops, handled=position.handled)
         own = [*variables.values(), *(value for present, value in stack if present)]
         if handled is not None:
             own.append(handled)
@@ -45,12 +56,24 @@ class NativeWay:
                 raise
             depth, handler = found
             return _unwound(outer[: depth + 1], handler, error, handled)
+        if stops:
+            return _arrived(outer, shape, *result)
         if not outer:
             return result
         waiting, names, held = outer[-1]
         if not shape.discard:
             held.append((True, result))
         return _continue(outer[:-1], waiting, waiting.ip, waiting.phase, names, held, handled)
+
+
+def _arrived(outer: list[_Filled], shape: FrameShape, arrival: Arrival, slots: Slots) -> Continue:
+    """Go on where a fragment stopped."""
+    arrival, slots = arrival.settled(slots)
+    values = iter(slots)
+    variables = {index: next(values) for index in arrival.variables}
+    stack: _Stack = [(True, next(values)) if here else (False, None) for here in arrival.stack]
+    handled = next(values) if arrival.handled else None
+    return _continue(outer, shape, arrival.index, 0, variables, stack, handled)
 
 
 _Stack = list[tuple[bool, Any]]

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional
 
+from windfall import torch_abi
 from windfall.frontend.words import words
 
 
@@ -57,9 +58,17 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.nn.functional", Treatment.GRAPH),
     ("torch.nn.modules", Treatment.INLINE),
     ("torch.nn.init", Treatment.NATIVE),
+    ("torch.nn.utils.parametrize", Treatment.INLINE),
+    ("torch.backends.mha", Treatment.INLINE),
     ("torch.autograd.grad_mode", Treatment.INLINE),
+    ("torch.amp.autocast_mode", Treatment.INLINE),
+    ("torch.nn.attention", Treatment.INLINE),
+    ("torch.utils._pytree", Treatment.INLINE),
     ("torch.utils._contextlib", Treatment.INLINE),
     ("torch.functional", Treatment.GRAPH),
+    ("torch.masked", Treatment.GRAPH),
+    ("torch.signal.windows", Treatment.GRAPH),
+    ("torch._lowrank", Treatment.GRAPH),
     ("torch", Treatment.NATIVE),
     ("windfall.frontend.polyfills", Treatment.INLINE),
     ("windfall", Treatment.NATIVE),
@@ -119,6 +128,8 @@ def treatment(function: Any) -> Treatment:
         return known
     if isinstance(function, types.FunctionType):
         return _by_module(function.__module__ or "")
+    if isinstance(function, types.BuiltinFunctionType) and torch_abi.is_operator_function(function):
+        return Treatment.GRAPH  # `torch._chunk_cat` and its like
     return Treatment.NATIVE
 
 
@@ -128,3 +139,11 @@ def _by_module(name: str) -> Treatment:
         if name == start or name.startswith(start + "."):
             return how
     return Treatment.INLINE
+
+
+def is_query(cached: Any) -> bool:
+    """Whether a cached function of a library asks what is installed: its answer is the same for as
+    long as the process lives, and asking changes nothing."""
+    wrapped = getattr(cached, "__wrapped__", None)
+    module, name = getattr(wrapped, "__module__", ""), getattr(wrapped, "__name__", "")
+    return module == "transformers.utils.import_utils" and name.startswith("is_")

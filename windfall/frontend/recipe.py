@@ -13,14 +13,17 @@ effect.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
+from windfall.frontend.symbols import Symbol
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
 from windfall.ir.source import Slot, Source
+from windfall.ir.symint import Expression
 
 if TYPE_CHECKING:
     from windfall.frontend.values.mapping import Dict
@@ -33,7 +36,8 @@ RESERVED = ("graph", "Continue", "leave", "error", "traceback", "through", "call
 class Recipe:
     """Text under construction."""
 
-    def __init__(self, taken: tuple[str, ...]) -> None:
+    def __init__(self, taken: tuple[str, ...], symbols: Mapping[str, Symbol] | None = None) -> None:
+        self._symbols = symbols or {}
         self.reads: list[str] = []  # before the graph
         self.lines: list[str] = []  # after it
         self.namespace: dict[str, Any] = {}
@@ -170,6 +174,34 @@ class Recipe:
         """The path as text."""
         base = source.base
         return source.text(self.source_text(base) if base is not None else "", self.known)
+
+    def paths(self, sources: Sequence[Source]) -> tuple[str, ...]:
+        """The texts of many paths: what several of them begin with is read once."""
+        counts: Counter[Source] = Counter()
+        for source in sources:
+            step: Source | None = source
+            while step is not None:
+                counts[step] += 1
+                step = step.base if counts[step] == 1 else None
+        texts: dict[Source, str] = {}
+        return tuple(self._path(one, counts, texts) for one in sources)
+
+    def _path(self, source: Source, counts: Counter[Source], texts: dict[Source, str]) -> str:
+        found = texts.get(source)
+        if found is None:
+            base = source.base
+            before = self._path(base, counts, texts) if base is not None else ""
+            found = source.text(before, self.known)
+            if counts[source] > 1 and not found.isidentifier():
+                name = self.fresh("p")
+                self.reads.append(f"{name} = {found}")
+                found = name
+            texts[source] = found
+        return found
+
+    def symbol_names(self, size: Expression) -> dict[str, str]:
+        """For each symbol of an expression, the name of what is read for it."""
+        return {atom.key: self.source(self._symbols[atom.key].source) for atom in size.symbols}
 
     def graph_output(self, node: torch.fx.Node) -> str:
         """The name of a result of the graph."""

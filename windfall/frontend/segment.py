@@ -111,4 +111,6 @@ def _continue(outcome: Outcome, namespace: dict[str, Any]) -> str:
     name = f"position{sum(key.startswith('position') for key in namespace)}"
     namespace[name] = outcome.position
     slots = ", ".join(outcome.slots) + ("," if len(outcome.slots) == 1 else "")
+    if outcome.loop is not None:
+        return f"return leave.loop({name}, ({slots}), {outcome.loop})"
     return f"return {verb}({name}, ({slots}))"

@@ -138,7 +138,11 @@ class State:
 class Facts:
     """What was learnt from earlier captures; only grows."""
 
-    dynamic: frozenset[str] = frozenset()  # sources whose integers are known to vary
+    dynamic: frozenset[str] = frozenset()  # sources of numbers and sizes that are known to vary
+    static: frozenset[str] = frozenset()  # of those, whose value the program needs
+    apart: frozenset[str] = frozenset()  # sizes that were equal to others once, and then not
+    sizes: frozenset[str] = frozenset()  # numbers that are used as sizes: 2 or more
+    everything: bool = False  # every size and number that the caller gives varies
     budget: int = 400_000  # bytecodes of one capture
     idle: int = 500  # jumps backward with no operation on tensors in between
     depth: int = 200  # inlined calls on top of each other

@@ -33,6 +33,7 @@ class Writer:
     variables: dict[int, str]  # names of variables that are bound
     globals: str
     handled: str | None
+    free: tuple[int, ...] = ()  # variables that belong to an enclosing function
     lowest: int = 0  # how far down the stack was taken from
     lines: list[str] = field(default_factory=list)
     raises: bool = False  # nothing comes after it
@@ -486,8 +487,11 @@ def _delete_global(writer: Writer, instruction: Instruction) -> None:
 
 @native("LOAD_FAST", "DELETE_FAST")
 def _unbound_local(writer: Writer, instruction: Instruction) -> None:
-    """Only where the variable is unbound: it raises."""
+    """Where the variable is unbound it raises. Deleting one that is bound needs no line: no way on
+    has a slot for it."""
     name = instruction.value
+    if instruction.name == "DELETE_FAST" and instruction.argument in writer.variables:
+        return
     text = f"cannot access local variable {name!r} where it is not associated with a value"
     writer.raises = True
     writer.line(f"raise UnboundLocalError({text!r})")
@@ -497,13 +501,23 @@ def _unbound_local(writer: Writer, instruction: Instruction) -> None:
 def _load_deref(writer: Writer, instruction: Instruction) -> None:
     """A cell that may be empty."""
     cell = writer.variables[instruction.argument]
-    look = writer.known(_cell_contents, "read_cell")
+    own = instruction.argument not in writer.free
+    look = writer.known(_own_cell_contents if own else _cell_contents, "read_cell")
     text = f"{look}({cell}, {instruction.value!r})"
     if instruction.name == "LOAD_DEREF":
         writer.result(text)
     else:
         writer.line(text)
         writer.line(f"del {cell}.cell_contents")
+
+
+def _own_cell_contents(cell: Any, name: str) -> Any:
+    """The same, of a variable of the frame itself."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        text = f"cannot access local variable {name!r} where it is not associated with a value"
+        raise UnboundLocalError(text) from None
 
 
 def _cell_contents(cell: Any, name: str) -> Any:

@@ -85,8 +85,8 @@ class Oracle(Builder):
 
     # ------------------------------------------------------------------------------- scalars
 
-    def constant(self, value: float | int | bool, dtype: torch.dtype) -> Scalar:
-        return _value(torch.tensor(value, dtype=dtype))
+    def constant(self, value: float | Size | bool, dtype: torch.dtype) -> Scalar:
+        return _value(torch.tensor(cast(float, value), dtype=dtype))
 
     def apply(self, op: str, *arguments: Scalar) -> Scalar:
         count, rule = SCALAR_OPS[op]

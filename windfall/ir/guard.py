@@ -15,7 +15,9 @@ from typing import Any
 
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
+from windfall.ir.relation import Relation
 from windfall.ir.source import Source
+from windfall.ir.symint import Expression
 
 Class = type  # `TensorIs` has a field of that name
 
@@ -27,8 +29,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class TensorIs(Check):
-    """A tensor of exactly this class, dispatch keys and type (sizes and strides may be symbolic:
-    then symbols are bound by this check and `Relation`s speak of them)."""
+    """A tensor of exactly this class, dispatch keys and type. Sizes and strides may be symbolic: a
+    symbol that stands alone as a size or stride and is bound by no earlier guard is bound here (its
+    range is checked); whatever else is symbolic is compared once all symbols are bound."""
 
     type: TensorType
     exact_class: Class
@@ -36,6 +39,27 @@ class TensorIs(Check):
 
     def __str__(self) -> str:
         return f"is {self.exact_class.__name__} {self.type} keys={self.dispatch_keys:#x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binds(Check):
+    """An exact int of 64 bits within the range of `symbol`, which has this value from here on."""
+
+    symbol: Expression
+
+    def __str__(self) -> str:
+        low, high = self.symbol.bounds
+        return f"is int {self.symbol} in [{low}, {high}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Holds(Check):
+    """A relation between sizes, over symbols that other guards bind; its source is `SYMBOLS`."""
+
+    relation: Relation
+
+    def __str__(self) -> str:
+        return str(self.relation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +184,15 @@ class _Ambient(Source):
 
 
 AMBIENT: Source = _Ambient()
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbols(Source):
+    def __str__(self) -> str:
+        return "sizes"
+
+
+SYMBOLS: Source = _Symbols()
 
 
 @dataclass(frozen=True, slots=True)

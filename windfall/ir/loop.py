@@ -30,6 +30,9 @@ from windfall.ir.scalar import (
     Scalars,
     axis,
     children,
+    extent_of,
+    indirect_in,
+    is_size,
     walk,
 )
 from windfall.ir.symint import Expression, Size
@@ -59,6 +62,9 @@ __all__ = [
     "View",
     "axis",
     "children",
+    "extent_of",
+    "indirect_in",
+    "is_size",
     "walk",
 ]
 
@@ -78,8 +84,8 @@ class Builder(Protocol):
     """What a `lower` rule may ask for. `codegen/lower.py` has the real one, `ir/evaluate.py` the
     slow one that serves as oracle."""
 
-    def constant(self, value: float | int | bool, dtype: torch.dtype) -> Scalar:
-        """A number."""
+    def constant(self, value: float | Size | bool, dtype: torch.dtype) -> Scalar:
+        """A number; one that varies is read when the program runs."""
 
     def apply(self, op: str, *arguments: Scalar) -> Scalar:
         """A row of SCALAR_OPS; the arguments have one dtype (but for the condition of `where`)."""
@@ -159,7 +165,7 @@ class View:
 
     buffer: str
     type: TensorType
-    offset: int = 0
+    offset: Size = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +201,7 @@ class Loops:
     items: tuple[Definition | Call, ...]
     results: tuple[View | None, ...]
     scalars: Scalars
+    symbols: tuple[Expression, ...] = ()  # the sizes that vary, in the order of the caller
 
 
 # ------------------------------------------------------------------------------ level 2: kernels
@@ -240,7 +247,7 @@ class Kernel:
 
     name: str
     body: tuple[Statement, ...]
-    work: int = 0
+    work: Size = 0
     origins: tuple[SourceLine, ...] = ()
 
 
@@ -253,11 +260,12 @@ class Schedule:
     items: tuple[Kernel | Call, ...]
     results: tuple[View | None, ...]
     scalars: Scalars
+    symbols: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Where temporaries stand in the one arena, in bytes."""
 
-    offsets: Mapping[str, int]
-    arena_bytes: int
+    offsets: Mapping[str, Size]
+    arena_bytes: Size

@@ -13,6 +13,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -36,7 +37,9 @@ from windfall.ir.loop import (
     View,
     axis,
 )
-from windfall.ir.symint import REBUILD, Expression, Size
+from windfall.ir.symint import REBUILD, Expression, Size, size_symbol
+
+Symbols = Mapping[str, Expression]
 
 _TOKEN = re.compile(
     r"\s*(\d+\.?\d*(?:e[-+]?\d+)?|[A-Za-z_][\w.]*|\$\d+|//|->|'[^']*'|[-+*%(){}\[\],:<=@])"
@@ -89,7 +92,7 @@ class _Tokens:
 class _Sizes:
     """Index expressions: sums of products, the usual order of operations."""
 
-    def __init__(self, tokens: _Tokens, symbols: Mapping[str, Expression]) -> None:
+    def __init__(self, tokens: _Tokens, symbols: Symbols) -> None:
         self.tokens = tokens
         self.symbols = symbols
 
@@ -126,7 +129,7 @@ class _Sizes:
         raise ValueError(f"an index from data outside a kernel: {self.tokens.text!r}")
 
 
-def parse_size(text: str, symbols: Mapping[str, Expression]) -> Size:
+def parse_size(text: str, symbols: Symbols) -> Size:
     """The index expression that `str` printed; its symbols are looked up by name."""
     tokens = _Tokens(text)
     value = _Sizes(tokens, symbols).total()
@@ -300,24 +303,34 @@ def _loop(word: str, rest: str, lines: list[str], depth: int, state: _State) -> 
     return Loop(found, body, lanes, word == "parallel", unrolled)
 
 
-def parse_type(text: str) -> TensorType:
+def parse_type(text: str, symbols: Symbols = MappingProxyType({})) -> TensorType:
     """A tensor's type, as printed: `f32[2, 3]`, with strides in parentheses if not row-major."""
-    found = re.fullmatch(r"(\w+)\[([^\]]*)\](?:\(([^)]*)\))?", text.strip())
+    found = re.fullmatch(r"(\w+)\[([^\]]*)\](?:\((.*)\))?", text.strip())
     if found is None:
         raise ValueError(f"not a type: {text!r}")
     name, sizes, strides = found.groups()
-    numbers = _integers(sizes)
-    step = contiguous_strides(numbers) if strides is None else _integers(strides)
+    numbers = _sizes(sizes, symbols)
+    step = contiguous_strides(numbers) if strides is None else _sizes(strides, symbols)
     return TensorType(BY_SHORT_NAME[name], numbers, step)
 
 
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part.strip())
+def _sizes(text: str, symbols: Symbols) -> tuple[Size, ...]:
+    return tuple(parse_size(part, symbols) for part in _split(text))
 
 
 def _add_buffer(text: str, state: _State) -> None:
     place, name, type = re.fullmatch(r"(\w+) (\w+): (.*)", text.strip()).groups()  # type: ignore[union-attr]
-    state.buffers[name] = Buffer(name, parse_type(type), cast(Place, place))
+    state.buffers[name] = Buffer(name, parse_type(type, state.symbols), cast(Place, place))
+
+
+def _add_symbol(text: str, state: _State) -> Expression:
+    found = re.fullmatch(r"(\w+) = (\d+) in (-?\w+) to (-?\w+)", text)
+    if found is None:
+        raise ValueError(f"not a symbol: {text!r}")
+    name, value, *ends = found.groups()
+    low, high = (None if end == "any" else int(end) for end in ends)
+    made = state.symbols[name] = size_symbol(name, int(value), low, high)
+    return made
 
 
 def parse_schedule(text: str) -> Schedule:
@@ -325,6 +338,7 @@ def parse_schedule(text: str) -> Schedule:
     state = _State()
     lines = [line for line in text.splitlines() if line.strip()]
     items: list[Kernel | Call] = []
+    symbols: list[Expression] = []
     results: tuple[View | None, ...] = ()
     while lines:
         line = lines.pop(0)
@@ -335,11 +349,13 @@ def parse_schedule(text: str) -> Schedule:
         elif word == "call":
             items.append(_call(rest, state))
         elif word == "return":
-            results = tuple(_views(f"({rest})"))
+            results = tuple(_views(f"({rest})", state.symbols))
+        elif word == "symbol":
+            symbols.append(_add_symbol(rest, state))
         else:
             _add_buffer(line, state)
     inputs = tuple(name for name, each in state.buffers.items() if each.place == "input")
-    return Schedule(state.buffers, inputs, tuple(items), results, state.scalars)
+    return Schedule(state.buffers, inputs, tuple(items), results, state.scalars, tuple(symbols))
 
 
 # ----------------------------------------------------------------------------------------- calls
@@ -351,24 +367,25 @@ def _call(text: str, state: _State) -> Call:
         raise ValueError(f"not a call: {text!r}")
     entry, arguments, results, attributes = found.groups()
     names = tuple(name.strip() for name in results.split(",") if name.strip())
-    return Call(entry, tuple(_views(arguments)), names, _attributes(attributes))
+    given = tuple(_views(arguments, state.symbols))
+    return Call(entry, given, names, _attributes(attributes, state.symbols))
 
 
-def _attributes(text: str | None) -> Any:
+def _attributes(text: str | None, symbols: Symbols) -> Any:
     if text is None or text.startswith("{"):
         return None if text is None else ast.literal_eval(text)
     name, _, rest = text.partition("(")
     target: Any = torch.ops
     for part in name.split("."):
         target = getattr(target, part)
-    keywords = [tuple(each) for each in _views(f"({rest}")]
+    keywords = [tuple(each) for each in _views(f"({rest}", symbols)]
     return Invocation(target, tuple(keywords))
 
 
-def _views(text: str) -> list[Any]:
+def _views(text: str, symbols: Symbols) -> list[Any]:
     """The arguments of a call: views, tuples of them, plain values."""
     parts = _split(text.strip()[1:-1])
-    return [_argument(part) for part in parts]
+    return [_argument(part, symbols) for part in parts]
 
 
 def _split(text: str) -> list[str]:
@@ -383,14 +400,19 @@ def _split(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _argument(text: str) -> Any:
-    view = re.fullmatch(r"(\w+): (\w+\[[^\]]*\](?:\([^)]*\))?)(?: at (\d+))?", text)
+def _argument(text: str, symbols: Symbols) -> Any:
+    view = re.fullmatch(r"(\w+): (\w+\[.*)", text)
     if view is not None:
-        buffer, type, offset = view.groups()
-        return View(buffer, parse_type(type), int(offset or 0))
+        buffer, rest = view.groups()
+        type, _, offset = rest.partition(" at ")
+        return View(buffer, parse_type(type, symbols), parse_size(offset or "0", symbols))
+    if text in _NAMED:
+        return _NAMED[text]
+    if symbols.keys() & set(re.findall(r"\w+", text)) and not text.startswith("("):
+        return parse_size(text, symbols)
     if text.startswith("("):
-        return tuple(_views(text))
-    return _NAMED[text] if text in _NAMED else ast.literal_eval(text)
+        return tuple(_views(text, symbols))
+    return ast.literal_eval(text)
 
 
 _NAMED: dict[str, Any] = {

@@ -23,8 +23,12 @@ from windfall.errors import InternalError
 from windfall.ir.symint import (
     Atom,
     Expression,
+    Extent,
+    Hint,
     Size,
     bounds,
+    known_at_least,
+    known_at_most,
     substitute,
     symbol,
     symbol_atom,
@@ -52,7 +56,26 @@ class Axis:
 def axis(name: str, extent: Size) -> Axis:
     """An axis called `name`; equal names and extents are the same axis."""
     _, high = bounds(extent)
-    return Axis(symbol(name, 0, None if high is None else max(high - 1, 0)), extent)
+    limit = Extent(extent) if isinstance(extent, Expression) else None
+    return Axis(symbol(name, 0, None if high is None else max(high - 1, 0), limit), extent)
+
+
+def extent_of(atom: Atom) -> Size:
+    """How far the axis of this symbol reaches."""
+    if isinstance(atom.payload, Extent):
+        return atom.payload.extent
+    assert atom.high is not None, f"{atom} is not an axis"
+    return atom.high + 1
+
+
+def is_size(atom: Atom) -> bool:
+    """Whether a symbol is a size that varies, not an axis."""
+    return isinstance(atom.payload, Hint)
+
+
+def indirect_in(size: Size) -> list[Atom]:
+    """The symbols of an expression that stand for scalars."""
+    return [atom for atom in symbols_of(size) if isinstance(atom.payload, Scalar)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +100,12 @@ class Scalar:
     free: frozenset[Atom] = frozenset()  # the axes that it depends on
     reduces: bool = False  # whether a `reduce` node is in it
     indices: tuple[Scalar, ...] = ()  # the scalars inside its index expression
+
+    @property
+    def extent(self) -> Size | None:
+        """What an index that was checked is below."""
+        size: Size | None = self.attribute[0] if self.op == "checked" else None
+        return size
 
 
 # What a row of SCALAR_OPS answers: "same" as its arguments, "bool", or "second": as its second
@@ -233,9 +262,7 @@ class Scalars:
 
         def resize(size: Size) -> Size:
             wanted = {
-                atom: self.indirect(memo[atom.payload], atom.high)
-                for atom in symbols_of(size)
-                if atom.payload is not None
+                atom: self.indirect(memo[atom.payload], atom.high) for atom in indirect_in(size)
             }
             return substitute(size, {**axes, **wanted} if wanted else axes)
 
@@ -284,9 +311,10 @@ def _facts(
 ) -> tuple[frozenset[Atom], bool, tuple[Scalar, ...]]:
     if op in ("load", "index"):
         symbols = symbols_of(attribute[1] if op == "load" else attribute)
-        indices = [atom for atom in symbols if atom.payload is not None]
-        if not indices:
+        if all(atom.payload is None for atom in symbols):
             return symbols, False, ()
+        symbols = frozenset(atom for atom in symbols if not is_size(atom))
+        indices = [atom for atom in symbols if isinstance(atom.payload, Scalar)]
         inner = tuple(atom.payload for atom in sorted(indices, key=lambda atom: atom.key))
         free = symbols.difference(indices).union(*(each.free for each in inner))
         return free, any(each.reduces for each in inner), inner
@@ -338,7 +366,10 @@ def _compare_indices(op: str, left: Scalar, right: Scalar) -> bool | None:
             sides.append(side.attribute)
     if len(sides) != 2 or left.dtype is torch.bool:
         return None
-    low, high = bounds(sides[0] - sides[1])
+    difference = sides[0] - sides[1]
+    low, high = bounds(difference)
+    if isinstance(difference, Expression) and (low is None or high is None):
+        return _compare_varying(op, difference)
     answers = set()
     for corner in (low, high):
         answers.add(None if corner is None else _FOLDED[op](corner, 0))
@@ -347,3 +378,20 @@ def _compare_indices(op: str, left: Scalar, right: Scalar) -> bool | None:
             return _FOLDED[op](low, 0)
         return None
     return answers.pop() if len(answers) == 1 else None
+
+
+_POSITIVE = {"gt": True, "ge": True, "ne": True, "lt": False, "le": False, "eq": False}
+_NEGATIVE = {op: (op == "ne" or not answer) and op != "eq" for op, answer in _POSITIVE.items()}
+
+
+def _compare_varying(op: str, difference: Expression) -> bool | None:
+    """`difference op 0`, as relations between sizes tell."""
+    if known_at_least(difference, 1):
+        return _POSITIVE[op]
+    if known_at_most(difference, -1):
+        return _NEGATIVE[op]
+    if op in ("ge", "lt") and known_at_least(difference, 0):
+        return op == "ge"
+    if op in ("le", "gt") and known_at_most(difference, 0):
+        return op == "le"
+    return None

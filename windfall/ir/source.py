@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 # Gives the name under which generated text finds an object: `name_of(object, hint)`.
 NameOf = Callable[[Any, str], str]
 
@@ -239,6 +241,63 @@ class ByMethod(_Derived):
     def __str__(self) -> str:
         parts = ", ".join([str(self.of), *map(repr, self.arguments)])
         return f"{self.kind.__name__}.{self.name}({parts})"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOf(_Derived):
+    """The size of one dimension of a tensor."""
+
+    dimension: int
+
+    def read(self, slots: Sequence[Any]) -> int:
+        """The size."""
+        return int(self.of.read(slots).size(self.dimension))
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The size."""
+        return f"{base}.size({self.dimension})"
+
+    def __str__(self) -> str:
+        return f"{self.of}.size({self.dimension})"
+
+
+@dataclass(frozen=True, slots=True)
+class StrideOf(_Derived):
+    """The stride of one dimension of a tensor."""
+
+    dimension: int
+
+    def read(self, slots: Sequence[Any]) -> int:
+        """The stride."""
+        return int(self.of.read(slots).stride(self.dimension))
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The stride."""
+        return f"{base}.stride({self.dimension})"
+
+    def __str__(self) -> str:
+        return f"{self.of}.stride({self.dimension})"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOf(_Derived):
+    """A float as a tensor without dimensions, so that a graph can take it."""
+
+    def read(self, slots: Sequence[Any]) -> torch.Tensor:
+        """The tensor."""
+        return scalar_of(self.of.read(slots))
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The tensor."""
+        return f"{name_of(scalar_of, 'scalar_of')}({base})"
+
+    def __str__(self) -> str:
+        return f"scalar_of({self.of})"
+
+
+def scalar_of(value: float) -> torch.Tensor:
+    """A number as a float64 tensor."""
+    return torch.scalar_tensor(value, dtype=torch.float64)
 
 
 @dataclass(frozen=True, slots=True)

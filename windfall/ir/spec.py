@@ -31,6 +31,7 @@ from windfall.ir.loop import (
     Statement,
     Store,
     View,
+    is_size,
     walk,
 )
 from windfall.ir.node import KEY, info
@@ -133,9 +134,11 @@ def _verify_offset(
     buffer: Buffer, offset: Size, axes: frozenset[Atom], ragged: bool = False
 ) -> None:
     """`ragged`: some loop ends early in its last round, which ranges of axes do not tell."""
-    _demand(not symbols_of(offset) - axes, "every axis has a loop", offset)
+    unbound = [atom for atom in symbols_of(offset) - axes if not is_size(atom)]
+    _demand(not unbound, "every axis has a loop", offset)
     low, high = bounds(offset)
-    _demand(low is None or low >= 0, "a store is inside its buffer", f"{buffer.name}[{offset}]")
+    inside = ragged or low is None or low >= 0
+    _demand(inside, "a store is inside its buffer", f"{buffer.name}[{offset}]")
     sizes, strides = buffer.type.sizes, buffer.type.strides
     if ragged or high is None or not all(isinstance(part, int) for part in (*sizes, *strides)):
         return

@@ -32,8 +32,9 @@ import torch.fx
 from windfall.errors import InternalError, SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard
+from windfall.ir.relation import Relation
 from windfall.ir.source import Source
-from windfall.ir.symint import Size
+from windfall.ir.symint import Expression, Size
 
 # ---------------------------------------------------------------------------------- frontend
 
@@ -41,11 +42,11 @@ from windfall.ir.symint import Size
 @dataclass(frozen=True, slots=True)
 class GraphInput:
     """One placeholder of a captured graph: its name, where its value is read on each call, and
-    its type (None: a symbolic integer)."""
+    its type: of a tensor, or the symbol that it is the value of. Symbols stand before tensors."""
 
     name: str
     source: Source
-    type: TensorType | None
+    type: TensorType | Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Break:
     detail: str
     hint: str
     where: SourceLine | None
+    stack: tuple[SourceLine, ...] = ()  # the user's frames there, outermost first
 
 
 class Printable(Protocol):
@@ -197,6 +199,8 @@ class Joint:
     captured: torch.fx.Graph | None = None  # what was differentiated: eager replays it if it must
     grad_enabled: bool = True  # the grad mode that the graph is entered with
     autocast: torch.dtype | None = None  # the CPU autocast that it is entered with, if any
+    symbols: tuple[Expression, ...] = ()  # sizes that vary: callers pass them before all tensors
+    relations: tuple[Relation, ...] = ()  # what was assumed of them while recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +218,7 @@ class Split:
     gradients_for: tuple[int, ...] = ()
     write_tangents_for: tuple[int, ...] = ()
     saved_results: tuple[int, ...] = ()  # of writes and fresh results, those that backward takes
+    symbols: tuple[Expression, ...] = ()  # passed before all tensors, to forward and to backward
 
 
 # ----------------------------------------------------------------------------------- codegen
@@ -225,14 +230,16 @@ class Module:
     """LLVM text of every kernel of a graph and of the driver that calls them."""
 
     text: str
-    symbols: tuple[str, ...]  # C symbols it refers to
+    externals: tuple[str, ...]  # C symbols it refers to
     kernels: tuple[KernelNote, ...]
     steps: tuple[Step, ...]
     buffers: tuple[BufferNote, ...]
-    arena_bytes: int
+    arena_bytes: Size
     inputs: tuple[TensorType, ...]
     results: tuple[ResultNote, ...]
     errors: Mapping[int, tuple[type[Exception], str]] = field(default_factory=dict)
+    symbols: tuple[Expression, ...] = ()  # as in `Program`
+    sizes: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +259,7 @@ class BufferNote:
     name: str
     type: TensorType
     place: Literal["input", "result", "arena", "constant", "tensor"]
-    offset: int = 0  # into the arena
+    offset: Size = 0  # into the arena, in bytes
     constant: torch.Tensor | None = None
 
 
@@ -293,7 +300,7 @@ class ResultNote:
 
     buffer: int | None
     type: TensorType | None
-    offset: int = 0
+    offset: Size = 0
 
 
 class Code(Protocol):
@@ -305,16 +312,23 @@ class Code(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Native code and what is needed to run it: flat steps over a table of buffers."""
+    """Native code and what is needed to run it: flat steps over a table of buffers.
+
+    `symbols` are the sizes that vary; the caller passes their values before all tensors. `sizes` is
+    the table of integers that every native step is given: the symbols' values, then each symbolic
+    expression that stands anywhere in `inputs`, `buffers`, `results` or `arena_bytes` or that
+    kernels ask for, evaluated in order before the first step."""
 
     code: Code
     steps: tuple[Step, ...]
     buffers: tuple[BufferNote, ...]
-    arena_bytes: int
+    arena_bytes: Size
     inputs: tuple[TensorType, ...]
     results: tuple[ResultNote, ...]
     kernels: tuple[KernelNote, ...] = ()
     errors: Mapping[int, tuple[type[Exception], str]] = field(default_factory=dict)
+    symbols: tuple[Expression, ...] = ()
+    sizes: tuple[Size, ...] = ()
 
     @property
     def native(self) -> bool:
@@ -336,3 +350,4 @@ class Entry:
     segment: Segment
     native: bool  # guards and program are one builtin made from machine code
     check_text: str = ""  # the Python text of the guard check, for people
+    last_use: Callable[[], int] = int  # larger: used later than others; 0: never

@@ -20,6 +20,7 @@ simplified away under the ranges of its symbols.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import gcd
 from operator import attrgetter
 from threading import Lock
@@ -121,11 +122,12 @@ def _atom(
 class Expression:
     """A sum of products of atoms, not constant. Made by arithmetic on `symbol`s only."""
 
-    __slots__ = ("__weakref__", "_bounds", "_symbols", "_text", "constant", "terms")
+    __slots__ = ("__weakref__", "_bounds", "_least", "_symbols", "_text", "constant", "terms")
 
     terms: tuple[tuple[Monomial, int], ...]
     constant: int
     _bounds: tuple[Bound, Bound] | None
+    _least: tuple[Bound] | None  # what `_least_value` found
     _symbols: frozenset[Atom] | None
     _text: str | None
 
@@ -296,7 +298,7 @@ def _expression(terms: tuple[tuple[Monomial, int], ...], constant: int) -> Size:
     if found is None:
         found = Expression()
         found.terms, found.constant = terms, constant
-        found._bounds = found._symbols = found._text = None
+        found._bounds = found._least = found._symbols = found._text = None
         with _ADDING:
             found = _EXPRESSIONS.setdefault(identity, found)
     return found
@@ -308,32 +310,34 @@ def _normal(terms: dict[Monomial, int], constant: int) -> Size:
         kept.sort(key=lambda pair: pair[0].key)
     result = _expression(tuple(kept), constant)
     if isinstance(result, int) or not any(
-        len(m.atoms) == 1 and m.atoms[0].operation == "%" for m, _ in kept
+        atom.operation == "%" for m, _ in kept for atom in m.atoms
     ):
         return result
     return _recombine(result)
 
 
 def _recombine(value: Expression) -> Size:
-    """`c*(e % d) + c*d*(e // d)` is `c*e`."""
+    """`c*(e % d) + c*d*(e // d)` is `c*e`, where `c` may be any product."""
     coefficients = dict(value.terms)
     for monomial, c in value.terms:
-        atom = monomial.atoms[0]
-        if (
-            len(monomial.atoms) != 1
-            or atom.operation != "%"
-            or not isinstance(atom.arguments[1], int)
-        ):
-            continue
-        numerator, divisor = atom.arguments
-        quotient = floor_divide(numerator, divisor)
-        if not isinstance(quotient, Expression) or quotient.atom is None:
-            continue
-        whole = _monomial((quotient.atom,))
-        if coefficients.get(whole) == c * divisor:
-            del coefficients[monomial], coefficients[whole]
-            return _normal(coefficients, value.constant) + c * numerator
+        for place, atom in enumerate(monomial.atoms):
+            if atom.operation != "%":
+                continue
+            numerator, divisor = atom.arguments
+            quotient = floor_divide(numerator, divisor)
+            if not isinstance(quotient, Expression) or quotient.atom is None:
+                continue
+            others = monomial.atoms[:place] + monomial.atoms[place + 1 :]
+            factor: Size = c if not others else _expression(((_monomial(others), c),), 0)
+            whole = quotient * divisor * factor
+            if isinstance(whole, Expression) and _holds_terms(coefficients, whole):
+                rest = value - whole - _expression(((monomial, c),), 0)
+                return rest + factor * numerator
     return value
+
+
+def _holds_terms(coefficients: Mapping[Monomial, int], part: Expression) -> bool:
+    return not part.constant and all(coefficients.get(m) == c for m, c in part.terms)
 
 
 # ------------------------------------------------------------------------------------ symbols
@@ -344,6 +348,58 @@ def symbol(name: str, low: Bound = 0, high: Bound = None, payload: Any = None) -
     are the same symbol."""
     atom = _atom("", name, (), (low, high), payload)
     return _of_atom(atom)
+
+
+varying = False  # whether any size that varies was ever made: spares static programs the look
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """The payload of a size that varies: what it is in the call being compiled, and another value
+    that it might have, at which rules are tried too."""
+
+    value: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The payload of an index that is below a size that varies."""
+
+    extent: Expression
+
+
+def size_symbol(name: str, value: int, low: Bound = 2, high: Bound = None) -> Expression:
+    """A size or an integer argument that varies; it is `value` in the call being compiled.
+
+    >>> hint_of(size_symbol("s0", 4) * 3 + 1), other_hint_of(size_symbol("s0", 4) * 3 + 1)
+    (13, 19)
+    """
+    global varying
+    varying = True
+    other = next(
+        (
+            one
+            for one in (value + 2, value + 1, value - 1)
+            if (low is None or one >= low) and (high is None or one <= high)
+        ),
+        value,
+    )
+    return symbol(name, low, high, Hint(value, other))
+
+
+def hint_of(size: Size) -> int:
+    """What a size is in the call being compiled."""
+    return size if isinstance(size, int) else _at_hint(size, "value")
+
+
+def other_hint_of(size: Size) -> int:
+    """What a size would be in another call."""
+    return size if isinstance(size, int) else _at_hint(size, "other")
+
+
+def _at_hint(size: Expression, which: str) -> int:
+    return size.evaluate({atom.key: getattr(atom.payload, which) for atom in size.symbols})
 
 
 def _of_atom(atom: Atom) -> Expression:
@@ -388,12 +444,8 @@ def floor_divide(value: Size, divisor: Size) -> Size:
             return _divide_by_positive(value, divisor)
     elif value is divisor:
         return 1
-    else:
-        exact = _exact_quotient(value, divisor)
-        if exact is not None:
-            return exact
-        if _fits(value, divisor):
-            return 0
+    elif known_at_least(divisor, 1):
+        return _divide_by_expression(value, divisor)
     return _division("//", value, divisor)
 
 
@@ -406,10 +458,10 @@ def modulo(value: Size, divisor: Size) -> Size:
             return 0
         if divisor > 0:
             return _modulo_positive(value, divisor)
-    elif value is divisor or _exact_quotient(value, divisor) is not None:
+    elif value is divisor:
         return 0
-    elif _fits(value, divisor):
-        return value
+    elif known_at_least(divisor, 1):
+        return _modulo_expression(value, divisor)
     return _division("%", value, divisor)
 
 
@@ -430,6 +482,8 @@ def _divide_by_positive(value: Expression, divisor: int) -> Size:
     low, high = rest.bounds
     if low is not None and high is not None and low // divisor == high // divisor:
         return whole + low // divisor
+    if high is None and _fits(rest, divisor):
+        return whole
     common = gcd(divisor, *(c for _, c in rest.terms))
     if common > 1:
         rest = _expression(tuple((m, c // common) for m, c in rest.terms), rest.constant // common)
@@ -437,7 +491,7 @@ def _divide_by_positive(value: Expression, divisor: int) -> Size:
     atom = rest.atom
     if atom is not None and atom.operation == "//":
         numerator, inner = atom.arguments
-        if isinstance(inner, int) and inner > 0:
+        if known_at_least(inner, 1):
             return whole + floor_divide(numerator, inner * divisor)
     return whole + _division("//", rest, divisor)
 
@@ -449,6 +503,8 @@ def _modulo_positive(value: Expression, divisor: int) -> Size:
     low, high = rest.bounds
     if low is not None and high is not None and low // divisor == high // divisor:
         return rest - divisor * (low // divisor)
+    if high is None and _fits(rest, divisor):
+        return rest
     common = gcd(divisor, rest.constant, *(c for _, c in rest.terms))
     if common > 1:
         inner = _expression(tuple((m, c // common) for m, c in rest.terms), rest.constant // common)
@@ -456,33 +512,76 @@ def _modulo_positive(value: Expression, divisor: int) -> Size:
     atom = rest.atom
     if atom is not None and atom.operation == "%":
         numerator, inner_divisor = atom.arguments
-        if isinstance(inner_divisor, int) and inner_divisor % divisor == 0:
+        if modulo(inner_divisor, divisor) == 0 and known_at_least(inner_divisor, 1):
             return modulo(numerator, divisor)
     return _division("%", rest, divisor)
 
 
-def _exact_quotient(value: Size, divisor: Expression) -> Size | None:
-    """`value / divisor` where each term of `value` holds the one product that `divisor` is."""
+def _divide_by_expression(value: Size, divisor: Expression) -> Size:
+    """`value // divisor`, where the divisor is at least 1."""
+    whole, rest = _split_by(value, divisor)
+    if _fits(rest, divisor):
+        return whole
+    if _fits(rest + divisor, divisor):
+        return whole - 1
+    if len(divisor.terms) > 1 or divisor.constant:  # taken apart it would only be longer
+        whole, rest = 0, value
+    atom = rest.atom if isinstance(rest, Expression) else None
+    if atom is not None and atom.operation == "//" and known_at_least(atom.arguments[1], 1):
+        return whole + floor_divide(atom.arguments[0], atom.arguments[1] * divisor)
+    return whole + _division("//", rest, divisor)
+
+
+def _modulo_expression(value: Size, divisor: Expression) -> Size:
+    """`value % divisor`, where the divisor is at least 1."""
+    _, rest = _split_by(value, divisor)
+    for shift in (0, 1):
+        if _fits(rest + shift * divisor, divisor):
+            return rest + shift * divisor
+    if len(divisor.terms) > 1 or divisor.constant:
+        rest = value
+    atom = rest.atom if isinstance(rest, Expression) else None
+    if atom is not None and atom.operation == "%" and known_at_least(atom.arguments[1], 1):
+        numerator, inner = atom.arguments
+        if not isinstance(inner, int) and _split_by(inner, divisor)[1] == 0:
+            return modulo(numerator, divisor)
+    return _division("%", rest, divisor)
+
+
+def _split_by(value: Size, divisor: Expression) -> tuple[Size, Size]:
+    """`value == divisor * whole + rest`: division of polynomials by the divisor's longest term."""
+    lead, by = max(divisor.terms, key=lambda term: (len(term[0].atoms), term[0].key))
+    whole: Size = 0
+    rest = value
+    for _ in range(_ROUNDS):
+        found = _multiple(rest, lead, by)
+        if found is None:
+            break
+        whole = whole + found
+        rest = rest - found * divisor
+    return whole, rest
+
+
+_ROUNDS = 12  # terms of one quotient
+
+
+def _multiple(value: Size, lead: Monomial, by: int) -> Size | None:
+    """What one term of `value` is `by * lead` times of."""
     if isinstance(value, int):
-        return 0 if value == 0 else None
-    if divisor.constant or len(divisor.terms) != 1 or value.constant:
         return None
-    (factor, by), *_ = divisor.terms
-    total: Size = 0
     for monomial, coefficient in value.terms:
         atoms = list(monomial.atoms)
-        if coefficient % by or any(factor.atoms.count(a) > atoms.count(a) for a in factor.atoms):
-            return None
-        for atom in factor.atoms:
+        if coefficient % by or any(lead.atoms.count(a) > atoms.count(a) for a in lead.atoms):
+            continue
+        for atom in lead.atoms:
             atoms.remove(atom)
-        term: Size = coefficient // by
-        for atom in atoms:
-            term = term * _of_atom(atom)
-        total = total + term
-    return total
+        if not atoms:
+            return coefficient // by
+        return _expression(((_monomial(tuple(atoms)), coefficient // by),), 0)
+    return None
 
 
-def _fits(value: Size, divisor: Expression) -> bool:
+def _fits(value: Size, divisor: Size) -> bool:
     """Whether `0 <= value < divisor` always."""
     return known_at_least(value, 0) and known_at_least(divisor - value, 1)
 
@@ -610,13 +709,134 @@ def bounds(value: Size) -> tuple[Bound, Bound]:
 def known_at_least(value: Size, limit: int) -> bool:
     """Whether `value >= limit` follows from the ranges."""
     low, _ = bounds(value)
-    return low is not None and low >= limit
+    if low is not None and low >= limit:
+        return True
+    if isinstance(value, int) or all(atom.payload is None for atom in value.symbols):
+        return False
+    if value._least is None:
+        value._least = (_least_value(value),)
+    (least,) = value._least
+    return least is not None and least >= limit
 
 
 def known_at_most(value: Size, limit: int) -> bool:
     """Whether `value <= limit` follows from the ranges."""
-    _, high = bounds(value)
-    return high is not None and high <= limit
+    return known_at_least(-value, -limit)
+
+
+def _least_value(value: Expression) -> Bound:
+    """The least value as relations between symbols tell too: an index is below its extent."""
+    current: Size = value
+    for _ in range(_ROUNDS):
+        chosen = _inner_atom(current)
+        if chosen is None:
+            break
+        growth = growth_of(current, chosen)
+        if growth is None:
+            return None
+        rest = current - growth * _of_atom(chosen)
+        if known_at_least(growth, 0):
+            least = _scaled_least(chosen, growth)
+        elif known_at_most(growth, 0):
+            least = _scaled_greatest(chosen, growth)
+        else:
+            return None
+        if least is None:
+            return None
+        current = rest + least
+    # Sizes are counted from their least value on: then mixed terms tell more.
+    places = {
+        atom: atom.low
+        + symbol(f"{atom.key}+", 0, None if atom.high is None else atom.high - atom.low)
+        for atom in symbols_of(current)
+        if atom.low is not None
+    }
+    return bounds(substitute(current, places))[0]
+
+
+def _inner_atom(value: Size) -> Atom | None:
+    """An atom that is not a plain size: the one that holds most symbols, as others stand in it."""
+    if isinstance(value, int):
+        return None
+    atoms = {
+        atom
+        for monomial, _ in value.terms
+        for atom in monomial.atoms
+        if atom.operation or isinstance(atom.payload, Extent) or _limit_of(atom) is not None
+    }
+    return max(atoms, key=lambda atom: (len(atom.key), atom.key), default=None)
+
+
+def _limit_of(atom: Atom) -> Size | None:
+    """The size that a symbol is below."""
+    limit: Size | None = getattr(atom.payload, "extent", None)
+    return limit
+
+
+def _scaled_least(atom: Atom, growth: Size) -> Size | None:
+    """A bound below `growth * atom`, for a growth of at least 0."""
+    if atom.operation == "//" and known_at_least(atom.arguments[1], 1):
+        value, divisor = atom.arguments
+        by = floor_divide(growth, divisor)
+        if by * divisor == growth:
+            return by * (value - divisor + 1)
+    return None if atom.low is None else growth * atom.low
+
+
+def _scaled_greatest(atom: Atom, growth: Size) -> Size | None:
+    """A bound below `growth * atom`, for a growth of at most 0."""
+    if atom.operation == "//" and known_at_least(atom.arguments[1], 1):
+        value, divisor = atom.arguments
+        by = floor_divide(growth, divisor)
+        if by * divisor == growth:
+            return by * value
+    highest = _greatest_value(atom)
+    return None if highest is None else growth * highest
+
+
+def _greatest_value(atom: Atom) -> Size | None:
+    """A size that an atom does not exceed."""
+    limit = _limit_of(atom)
+    if limit is not None:
+        return limit - 1
+    if atom.operation == "%" and known_at_least(atom.arguments[1], 1):
+        return atom.arguments[1] - 1
+    if atom.operation == "//" and known_at_least(atom.arguments[1], 1):
+        value, divisor = atom.arguments
+        inner = value.atom if isinstance(value, Expression) else None
+        highest = None if inner is None else _greatest_value(inner)
+        if highest is not None:
+            return floor_divide(highest, divisor)
+    if atom.operation == "min":
+        return next((each for each in atom.arguments if isinstance(each, Expression)), atom.high)
+    return atom.high
+
+
+def growth_of(value: Size, atom: Atom) -> Size | None:
+    """How `value` grows with `atom`, where that is one size; 0 where it does not occur; None where
+    it occurs in any other way.
+
+    >>> s, i = size_symbol("s0", 4), symbol("i")
+    >>> str(growth_of(3 * s * i + i + s, symbol_atom(i)))
+    '3*s0 + 1'
+    """
+    if isinstance(value, int):
+        return 0
+    fixed = None if atom.operation else value.coefficient(atom)
+    if fixed is not None:
+        return fixed
+    terms: dict[Monomial, int] = {}
+    constant = 0
+    for monomial, coefficient in value.terms:
+        times = monomial.atoms.count(atom)
+        others = tuple(each for each in monomial.atoms if each is not atom)
+        if times > 1 or any(atom in each.symbols for each in others if each.operation):
+            return None
+        if times and others:
+            terms[_monomial(others)] = coefficient
+        elif times:
+            constant = coefficient
+    return _normal(terms, constant)
 
 
 # --------------------------------------------------------------------------- on any `Size`

@@ -32,9 +32,10 @@ from windfall.ir.loop import (
     Store,
     View,
     children,
+    indirect_in,
     walk,
 )
-from windfall.ir.symint import Size, symbols_of
+from windfall.ir.symint import Expression, Size, hint_of
 
 _LEAVES = ("load", "constant", "index")
 DEEP = 30  # levels of one expression on one line
@@ -58,9 +59,8 @@ class Printer:
     def size(self, size: Size) -> str:
         """An index expression; what is computed from data stands in braces."""
         text = str(size)
-        for atom in symbols_of(size):
-            if atom.payload is not None:
-                text = text.replace(atom.key, "{" + self.scalar(atom.payload) + "}")
+        for atom in indirect_in(size):
+            text = text.replace(atom.key, "{" + self.scalar(atom.payload) + "}")
         return text
 
     def scalar(self, node: Scalar) -> str:
@@ -204,16 +204,27 @@ def _argument(value: object) -> str:
         return f"{value.buffer}: {value.type}" + (f" at {value.offset}" if value.offset else "")
     if isinstance(value, tuple):
         return f"({', '.join(map(_argument, value))})"
-    return repr(value)
+    return str(value) if isinstance(value, Expression) else repr(value)
 
 
 def _buffer_rows(buffers: Mapping[str, Buffer]) -> list[str]:
     return [f"{each.place} {each.name}: {each.type}" for each in buffers.values()]
 
 
+def _symbol_rows(symbols: Iterable[Expression]) -> list[str]:
+    """`symbol s0 = 8 in 2 to any`: the value in the call being compiled, and the range."""
+    rows = []
+    for each in symbols:
+        low, high = each.bounds
+        value = hint_of(each)
+        ends = ["any" if end is None else str(end) for end in (low, high)]
+        rows.append(f"symbol {each} = {value} in {ends[0]} to {ends[1]}")
+    return rows
+
+
 def loops_text(loops: Loops) -> str:
     """All of `Loops`."""
-    rows = _buffer_rows(loops.buffers)
+    rows = [*_symbol_rows(loops.symbols), *_buffer_rows(loops.buffers)]
     for item in loops.items:
         rows.append(call_text(item) if isinstance(item, Call) else definition_text(item))
     rows.append("return " + ", ".join(_argument(view) for view in loops.results))
@@ -222,7 +233,7 @@ def loops_text(loops: Loops) -> str:
 
 def schedule_text(schedule: Schedule) -> str:
     """All of a `Schedule`."""
-    rows = _buffer_rows(schedule.buffers)
+    rows = [*_symbol_rows(schedule.symbols), *_buffer_rows(schedule.buffers)]
     for item in schedule.items:
         text = call_text(item) if isinstance(item, Call) else kernel_text(item, schedule.buffers)
         rows.append(text)

@@ -8,7 +8,8 @@ The type of a result comes from the op's `shape` rule in the registry; an op wit
 meta kernel (counted in `FakeMode.fallbacks`: those written in Python load torch._dynamo, slowly).
 
 Invariants: faking reads no data, writes no real tensor and draws no random number; tensors that
-would share memory share one `Storage` (`storage_of`), at the offset they would have.
+would share memory share one `Storage` (`storage_of`), at the offset they would have. Sizes may vary
+(`symbolic.py`): torch sees `torch.SymInt`s; rules, types and the observer see expressions.
 
     >>> x = fake(TensorType.contiguous(torch.float32, (2, 3)))
     >>> with FakeMode():
@@ -28,13 +29,17 @@ from typing import Any, NoReturn, TypeGuard
 import torch
 
 from windfall import torch_abi
-from windfall.errors import InternalError, Unsupported
+from windfall.errors import InternalError, Specialise, Unsupported
+from windfall.ir import symint
 from windfall.ir.dtype import TensorType
-from windfall.ir.symint import Size
+from windfall.ir.symint import Expression, Size
+from windfall.ops.layout import differ
 from windfall.ops.schema import SPECIAL, Plan, Return, plan_of
 from windfall.ops.schema import functional_name as functional_name
 from windfall.ops.schema import returns_of as returns_of
 from windfall.ops.schema import writes_of as writes_of
+from windfall.ops.symbolic import as_torch, at, is_symbolic, plain, settled, symbols_in
+from windfall.ops.trial import generalised, tried
 
 Observer = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], None]
 
@@ -118,14 +123,27 @@ def _make(
     offset: Size = 0,
     requires_grad: bool = False,
 ) -> FakeTensor:
-    tensor: FakeTensor = torch_abi.wrapper_tensor(
-        FakeTensor, type.sizes, type.strides, offset, type.dtype, type.device, requires_grad
-    )
+    tensor: FakeTensor
+    if symint.varying and (is_symbolic(type) or offset.__class__ is Expression):
+        type = _settled_type(type)
+        sizes, strides = tuple(map(as_torch, type.sizes)), tuple(map(as_torch, type.strides))
+        tensor = torch_abi.varying_tensor(
+            FakeTensor, sizes, strides, as_torch(offset), type.dtype, type.device, requires_grad
+        )
+    else:
+        tensor = torch_abi.wrapper_tensor(
+            FakeTensor, type.sizes, type.strides, offset, type.dtype, type.device, requires_grad
+        )
     tensor._fake_type = type
     tensor._fake_storage = storage
     tensor._fake_offset = offset
     tensor._fake_constant = None
     return tensor
+
+
+def _settled_type(type: TensorType) -> TensorType:
+    sizes = tuple(map(settled, type.sizes))
+    return type if sizes == type.sizes else replace(type, sizes=sizes)
 
 
 def fake(
@@ -193,6 +211,8 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
                 return func.decompose(*args, **kwargs)
         result = _run(func, args, kwargs, self.fallbacks)
         if self.observer is not None:
+            if symint.varying:
+                args, kwargs = plain(args), {name: plain(one) for name, one in kwargs.items()}
             self.observer(func, args, kwargs, result)
         return result
 
@@ -255,29 +275,62 @@ for _name in ("item", "is_nonzero", "equal", "allclose", "_local_scalar_dense"):
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], counted: Counter[str]) -> Any:
     plan = plan_of(func)
-    if plan.composite:
-        return func.decompose(*args, **kwargs)
-    if plan.special is not None:
-        answer = plan.special(func, args, kwargs)
-        if answer is not NotImplemented:
-            return answer
-    elif plan.reads_data:
-        return _data_dependent(func, args, kwargs)
-    if args and plan.returns and plan.returns[0].view and not isinstance(args[0], torch.Tensor):
-        return _lift(func(*args, **kwargs).resolve_conj())  # a view of a number that was wrapped
+    answer = _run_specially(func, plan, args, kwargs)
+    if answer is not NotImplemented:
+        return answer
+    types = [one._fake_type if one.__class__ is FakeTensor else _typed(one) for one in args]
+    named = {name: _typed(one) for name, one in kwargs.items()} if kwargs else {}
+    if symint.varying and is_symbolic([*types, *named.values()]):
+        return _run_symbolic(func, plan, args, kwargs, types, named)
     if plan.shape is not None:
-        types = [one._fake_type if one.__class__ is FakeTensor else _typed(one) for one in args]
-        named = {name: _typed(one) for name, one in kwargs.items()} if kwargs else {}
         if plan.plain:
             answer = plan.shape(*types, **named)
             if answer.__class__ is TensorType:
                 return _make(answer, Storage())
         else:
-            answer = _by_rule(plan, args, kwargs, types, named)
+            answer = _by_rule(plan, plan.shape, args, kwargs, types, named)
         if answer is not NotImplemented:
             return _wrap(plan, args, kwargs, types, named, answer)
     counted[str(func)] += 1
     return _by_meta_kernel(func, plan, args, kwargs)
+
+
+def _run_specially(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What does not go by a shape rule; `NotImplemented` if this does."""
+    if plan.composite:
+        return func.decompose(*args, **kwargs)
+    if plan.special is not None:
+        return plan.special(func, args, kwargs)
+    if plan.reads_data:
+        return _data_dependent(func, args, kwargs)
+    if args and plan.returns and plan.returns[0].view and not isinstance(args[0], torch.Tensor):
+        return _lift(func(*args, **kwargs).resolve_conj())  # a view of a number that was wrapped
+    return NotImplemented
+
+
+def _run_symbolic(
+    func: Any,
+    plan: Plan,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    types: list[Any],
+    named: dict[str, Any],
+) -> Any:
+    """An op on sizes that vary: whatever its rules answer is tried at known sizes."""
+    shape, op = plan.shape, plan.op
+    if shape is None:
+        return _by_examples(func, plan, args, kwargs)
+
+    def rule(*types: Any, **named: Any) -> Any:
+        return tried(func, shape, types, named)
+
+    answer = _by_rule(plan, rule, args, kwargs, types, named)
+    if answer is NotImplemented:
+        return _by_examples(func, plan, args, kwargs)
+    offsets: Any = None
+    if op is not None and op.offset is not None:
+        offsets = tried(func, op.offset, types, named)
+    return _wrap_all(plan, args, kwargs, answer, offsets)
 
 
 def _typed(value: Any) -> Any:
@@ -289,19 +342,26 @@ def _typed(value: Any) -> Any:
         return [_typed(one) for one in value]
     if isinstance(value, torch.Tensor):
         return _number_or_type(value)
-    return value
+    return value.node.size if kind is torch.SymInt else value
 
 
 def _number_or_type(value: torch.Tensor) -> Any:
     """The type of a real tensor; a number that torch wrapped in a tensor is that number again,
     because it takes part in dtype promotion as a number."""
     if torch_abi.is_wrapped_number(value):
-        return value.item()
+        return number_of(value)
     return TensorType.of(value).without_grad()
+
+
+def number_of(wrapped: torch.Tensor) -> Any:
+    """The number that torch wrapped in a tensor, or the size that varies."""
+    size = torch_abi.wrapped_size(wrapped) if symint.varying else None
+    return wrapped.item() if size is None else plain(size)
 
 
 def _by_rule(
     plan: Plan,
+    rule: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     types: list[Any],
@@ -309,11 +369,10 @@ def _by_rule(
 ) -> Any:
     """The answer of the shape rule; for a writing op, that of its functional counterpart, which
     must fit what is written."""
-    assert plan.shape is not None
     if not plan.written:
-        return plan.shape(*types, **named)
+        return rule(*types, **named)
     names = {plan.names[index] for index in plan.written} if plan.out else ()
-    answer = plan.shape(*types, **{k: v for k, v in named.items() if k not in names})
+    answer = rule(*types, **{k: v for k, v in named.items() if k not in names})
     if answer is NotImplemented or not plan.returns:
         return NotImplemented
     answers = answer if isinstance(answer, tuple) else (answer,)
@@ -324,7 +383,7 @@ def _by_rule(
         if not is_fake(target) or found is None:
             return NotImplemented
         # Anything odd (a resize, a dtype that does not fit) is the meta kernel's to judge.
-        if found.sizes != target._fake_type.sizes or found.dtype != target._fake_type.dtype:
+        if found.dtype != target._fake_type.dtype or differ(found.sizes, target._fake_type.sizes):
             return NotImplemented
     return answer
 
@@ -338,13 +397,19 @@ def _wrap(
     answer: Any,
 ) -> Any:
     """Tensors for the types that a rule answered."""
+    offsets: Any = None
+    if plan.op is not None and plan.op.offset is not None:
+        offsets = plan.op.offset(*types, **named)
+    return _wrap_all(plan, args, kwargs, answer, offsets)
+
+
+def _wrap_all(
+    plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], answer: Any, offsets: Any
+) -> Any:
     for index in plan.written:
         _forget_constant(plan.argument(index, args, kwargs))
     if not plan.returns:
         return None
-    offsets: Any = None
-    if plan.op is not None and plan.op.offset is not None:
-        offsets = plan.op.offset(*types, **named)
     if len(plan.returns) == 1:
         return _wrap_one(plan, plan.returns[0], args, kwargs, answer, offsets)
     if not isinstance(answer, tuple) or len(answer) != len(plan.returns):
@@ -430,7 +495,7 @@ class _Twins:
 
     def _twin(self, value: torch.Tensor) -> Any:
         if not is_fake(value) and torch_abi.is_wrapped_number(value):
-            return value.item()
+            return number_of(value)
         self.device = self.device or value.device
         known = _typed(value)
         start: Any = value._fake_offset if is_fake(value) else value.storage_offset()
@@ -485,6 +550,50 @@ def _by_meta_kernel(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mappin
     return _from_meta(answer, plan, plan.returns[0], twins, everything, device)
 
 
+def _by_examples(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """An op without a rule on sizes that vary: its meta kernel is asked at several sizes. What it
+    writes must keep its type; views need a rule."""
+    given = _typed([*args, *kwargs.values()])
+    symbols = symbols_in(given)
+    names = frozenset(atom.key for atom in symbols)
+    if any(one.view or one.many for one in plan.returns):
+        raise Specialise(names, str(func))
+
+    def ask(values: Mapping[str, int]) -> Any:
+        there = tuple(_fakes_at(one, values) for one in args)
+        named = {name: _fakes_at(one, values) for name, one in kwargs.items()}
+        written = [plan.argument(index, there, named) for index in plan.written]
+        before = _as_types(written)
+        answer = _run(func, there, named, _UNCOUNTED)
+        if _as_types(written) != before:
+            raise Specialise(names, f"{func}, which resizes,")
+        answers = answer if isinstance(answer, tuple) else (answer,)
+        return tuple(
+            _as_types(one)
+            for returned, one in zip(plan.returns, answers, strict=False)
+            if returned.argument is None
+        )
+
+    fresh = iter(_as_fakes(generalised(func, ask, symbols, given)))
+    for index in plan.written:
+        _forget_constant(plan.argument(index, args, kwargs))
+    made = tuple(
+        next(fresh) if one.argument is None else plan.argument(one.argument, args, kwargs)
+        for one in plan.returns
+    )
+    return made if len(made) > 1 else made[0] if made else None
+
+
+def _fakes_at(value: Any, values: Mapping[str, int]) -> Any:
+    if is_fake(value):
+        return fake(at(value._fake_type, values), requires_grad=False)
+    if isinstance(value, list | tuple):
+        return [_fakes_at(one, values) for one in value]
+    if isinstance(value, torch.Tensor) and torch_abi.wrapped_size(value) is not None:
+        return at(number_of(value), values)
+    return at(plain(value), values)
+
+
 def _type_from_meta(answer: torch.Tensor, device: torch.device) -> TensorType:
     return replace(TensorType.of(answer), device=device, requires_grad=False)
 
@@ -533,6 +642,7 @@ def _become(target: FakeTensor, type: TensorType, storage: Storage, offset: Size
 
 
 def _set(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    args = plain(args)
     target, source = args[0], args[1] if len(args) > 1 else None
     if not is_fake(target) or not (source is None or is_fake(source)):
         raise Unsupported(101, f"{func} with a storage")
@@ -563,7 +673,12 @@ def infer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = Non
     `TensorType`, or a tuple of them (for lists too), or what the op answers instead of a tensor."""
     plan = plan_of(func)
     if plan.plain and plan.shape is not None and not plan.composite and not plan.special:
-        answer = plan.shape(*args, **(kwargs or {}))
+        if symint.varying and is_symbolic([*args, *(kwargs or {}).values()]):
+            answer = tried(func, plan.shape, args, kwargs or {})
+            if isinstance(answer, TensorType):
+                return _settled_type(answer)
+        else:
+            answer = plan.shape(*args, **(kwargs or {}))
         if answer is not NotImplemented:
             return answer
     with FakeMode() as mode:
@@ -581,7 +696,7 @@ def _as_fakes(value: Any) -> Any:
         return fake(value, requires_grad=False)
     if isinstance(value, list | tuple):
         return [_as_fakes(one) for one in value]
-    return value
+    return as_torch(value) if isinstance(value, Expression) else value
 
 
 def _as_types(value: Any) -> Any:

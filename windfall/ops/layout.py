@@ -10,37 +10,59 @@ others are sorted by stride, the first operand that can tell deciding; in doubt 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 from windfall.ir.dtype import TensorType, contiguous_strides
-from windfall.ir.symint import Size, known_at_least, known_at_most
+from windfall.ir.relation import decide, known, questions
+from windfall.ir.symint import Size
 
 Sizes = tuple[Size, ...]
 Layout = tuple[Sizes, Sizes]  # sizes, strides
 
 
-class Undecided(NotImplementedError):
-    """Two sizes must be equal and it is not known whether they are: whoever asked must find out (by
-    a guard), or make the sizes static."""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def remembered(function: Function) -> Function:
+    """A function of sizes that keeps its answers; not those that rest on an assumption, which must
+    be made anew by each program."""
+    answers: dict[Any, Any] = {}
+
+    @wraps(function)
+    def ask(*args: Any) -> Any:
+        found = answers.get(args)
+        if found is None:
+            asked = questions()
+            found = function(*args)
+            if questions() == asked:
+                if len(answers) >= _KEPT:
+                    answers.clear()
+                answers[args] = found
+        return found
+
+    return ask  # type: ignore[return-value]
+
+
+_KEPT = 8192
 
 
 def differ(first: Any, second: Any) -> bool:
-    """Whether two sizes, or two tuples of sizes, are known to be different; `Undecided` if that
-    depends on a size that is not known."""
+    """Whether two sizes, or two tuples of sizes, are different; where that is not known, it is
+    decided (`ir/relation.py`)."""
     if first == second:
         return False
     if isinstance(first, tuple) and isinstance(second, tuple):
         if len(first) != len(second):
             return True
-        return any(differ(one, two) for one, two in zip(first, second, strict=True))
+        pairs = [(one, two) for one, two in zip(first, second, strict=True) if one is not two]
+        return any(known("!=", one, two) for one, two in pairs) or any(
+            decide("!=", one, two) for one, two in pairs
+        )
     if isinstance(first, int) and isinstance(second, int):
         return True
-    gap = first - second
-    if known_at_least(gap, 1) or known_at_most(gap, -1):
-        return True
-    raise Undecided(f"whether {first} equals {second}")
+    return decide("!=", first, second)
 
 
 def broadcast_sizes(first: Sizes, second: Sizes) -> Sizes:
@@ -81,18 +103,23 @@ def channels_last_strides(sizes: Sizes) -> Sizes:
 
 def is_dense(sizes: Sizes, strides: Sizes, wanted: Sizes) -> bool:
     """Whether `strides` are `wanted`, dimensions of size 1 and empty tensors ignored."""
-    return strides == wanted or all(
-        size == 1 or have == want for size, have, want in zip(sizes, strides, wanted, strict=True)
-    )
+    if strides == wanted:
+        return True
+    apart = [
+        (have, want)
+        for size, have, want in zip(sizes, strides, wanted, strict=True)
+        if size != 1 and have != want
+    ]
+    return not apart or not differ(*map(tuple, zip(*apart, strict=True)))
 
 
-@lru_cache(4096)
+@remembered
 def is_contiguous(sizes: Sizes, strides: Sizes) -> bool:
     """Row-major, dimensions of size 1 ignored; always true of an empty tensor."""
     return 0 in sizes or is_dense(sizes, strides, contiguous_strides(sizes))
 
 
-@lru_cache(4096)
+@remembered
 def is_channels_last(sizes: Sizes, strides: Sizes) -> bool:
     """Whether a 4-d tensor is stored with its channels innermost."""
     return len(sizes) == 4 and is_dense(sizes, strides, channels_last_strides(sizes))
@@ -103,7 +130,7 @@ def is_channels_last_3d(sizes: Sizes, strides: Sizes) -> bool:
     return len(sizes) == 5 and is_dense(sizes, strides, channels_last_strides(sizes))
 
 
-@lru_cache(4096)
+@remembered
 def is_non_overlapping_and_dense(sizes: Sizes, strides: Sizes) -> bool:
     """Whether the elements fill a range of memory, in whatever order of dimensions."""
     if is_contiguous(sizes, strides):
@@ -129,7 +156,7 @@ def looks_channels_last(sizes: Sizes, strides: Sizes) -> bool:
         return False
     least: Size = 0
     for dim in (1, *range(rank - 1, 1, -1), 0):
-        if sizes[dim] == 0 or not known_at_least(strides[dim] - least, 0):
+        if sizes[dim] == 0 or smaller(strides[dim], least):
             return False
         # A size of 1 in the batch with the channels' stride means row-major, by torch's choice.
         if dim == 0 and least == strides[1]:
@@ -147,7 +174,7 @@ def suggested_strides(type: TensorType, sizes: Sizes) -> Sizes:
     return contiguous_strides(sizes)
 
 
-@lru_cache(8192)
+@remembered
 def pointwise_layout(operands: tuple[Layout, ...]) -> Layout:
     """Sizes and strides of the fresh result of a pointwise op over tensor operands (a Python
     number counts as an operand without dimensions)."""
@@ -191,10 +218,10 @@ def broadcast_strides(result: Sizes, sizes: Sizes, strides: Sizes) -> Sizes:
 
 
 def smaller(first: Size, second: Size) -> bool:
-    """Whether it is known that the first is less than the second."""
+    """Whether the first is less than the second; decided where that is not known."""
     if isinstance(first, int) and isinstance(second, int):
         return first < second
-    return known_at_least(second - first, 1)
+    return decide("<", first, second)
 
 
 def _out_of_order(inner: int, outer: int, sizes: Sizes, operands: Sequence[Sizes]) -> int:

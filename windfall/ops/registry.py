@@ -6,8 +6,8 @@ a rule that answers `NotImplemented`, which means "not for these arguments" (com
 
 * `shape(*types, **kwargs)`: like the op, but `TensorType`s stand where tensors stand; answers the
   `TensorType` of the result (or a tuple of them; None for an undefined one). Needed by fake
-  tensors. It raises what eager raises where the arguments do not fit, and `layout.Undecided` where
-  that depends on a size that is not known.
+  tensors. It raises what eager raises where the arguments do not fit. Sizes may be expressions;
+  questions about them go through `layout.differ` and `layout.smaller`.
 * `lower(builder, *values, **kwargs)`: the op in the loop IR (see `ir/loop.py`): `Lazy` in place
   of tensors, a `Lazy` (or a tuple of them) as answer, with exactly the types of `shape`.
 * `view`: the result shares the first argument's storage; `offset(*types, **kwargs)` then says how

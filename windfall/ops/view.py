@@ -18,18 +18,19 @@ import torch
 
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
-from windfall.ir.symint import Size, known_at_least
+from windfall.ir.symint import Size, hint_of, known_at_least, maximum, minimum
 from windfall.ops.folding import listed, op
 from windfall.ops.layout import (
-    Undecided,
     differ,
     is_non_overlapping_and_dense,
     normalise_dim,
+    smaller,
 )
 from windfall.ops.promotion import TO_REAL
 from windfall.ops.registry import Samples
 from windfall.ops.reshape import inferred_sizes, reshape_index, reshaped_strides
 from windfall.ops.samples import Sample, answered, make
+from windfall.ops.symbolic import value_of
 
 Source = Callable[[Index], Index]
 
@@ -87,8 +88,6 @@ def _view(x: TensorType, sizes: Sequence[Size]) -> View:
     wanted = inferred_sizes(sizes, x.elements)
     strides = reshaped_strides(x.sizes, x.strides, wanted)
     if strides is None:
-        if not all(isinstance(size, int) for size in (*x.sizes, *x.strides, *wanted)):
-            raise Undecided(f"whether {x} can be seen as {list(wanted)}")
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
             "dimension "
@@ -157,8 +156,8 @@ def _expand(x: TensorType, sizes: Sequence[Size], *, implicit: bool = False) -> 
                 f"non-singleton dimension {place}.  Target sizes: {list(sizes)}.  Tensor sizes: "
                 f"{list(x.sizes)}"
             )
-        new_sizes[place] = target
-        new_strides[place] = stride if target == size else 0
+        new_sizes[place] = target if size == 1 else size
+        new_strides[place] = stride if size != 1 or target == 1 else 0
     places = [None if size == 1 else missing + place for place, size in enumerate(x.sizes)]
     return View(
         like(x, new_sizes, new_strides),
@@ -219,9 +218,15 @@ def clamp_bound(value: Size | None, size: Size, default: Size) -> Size:
     """One end of a Python slice over a dimension of `size`."""
     if value is None:
         return default
-    if not isinstance(value, int) or not isinstance(size, int):
-        return size if isinstance(value, int) and value >= 2**62 else value
-    return max(0, min(size, value + size if value < 0 else value))
+    if isinstance(value, int) and isinstance(size, int):
+        return max(0, min(size, value + size if value < 0 else value))
+    if isinstance(value, int) and value >= 2**62:
+        return size
+    if smaller(value, 0):
+        value = value + size
+        if smaller(value, 0):
+            return 0
+    return size if smaller(size, value) else value
 
 
 def _slice(
@@ -239,8 +244,8 @@ def _slice(
     size = x.sizes[place]
     first = clamp_bound(start, size, 0)
     last = clamp_bound(end, size, size)
-    if isinstance(first, int) and isinstance(last, int):
-        last = max(first, last)
+    if smaller(last, first):
+        last = first
     length = (last - first + step - 1) // step
     sizes, strides = list(x.sizes), list(x.strides)
     sizes[place], strides[place] = length, x.strides[place] * step
@@ -261,12 +266,12 @@ def _select(x: TensorType, dim: int, position: Size) -> View:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     place = normalise_dim(dim, x.rank)
     size = x.sizes[place]
-    if isinstance(position, int) and isinstance(size, int) and not -size <= position < size:
+    if smaller(position, -size) or not smaller(position, size):
         raise IndexError(
             f"select(): index {position} out of range for tensor of size {list(x.sizes)} at "
             f"dimension {place}"
         )
-    chosen = position + size if isinstance(position, int) and position < 0 else position
+    chosen = position + size if smaller(position, 0) else position
     view = _without(x, [place])
     return View(
         view.type,
@@ -282,18 +287,23 @@ def _unbind(x: TensorType, dim: int = 0) -> tuple[View, ...]:
 
 def _known(size: Size) -> int:
     """A size that decides how many results there are, and so must be known."""
-    if not isinstance(size, int):
-        raise Undecided(f"how many results there are, which depends on {size}")
-    return size
+    return value_of(size, "the number of results, the value")
 
 
 def _split(x: TensorType, length: Size, dim: int = 0) -> tuple[View, ...]:
     place = normalise_dim(dim, x.rank)
-    size, step = _known(x.sizes[place]), _known(length)
-    if step == 0:
+    size = x.sizes[place]
+    if length == 0:
         return (_narrow(x, place, 0, 0),)
-    starts = range(0, max(size, 1), step)
-    return tuple(_narrow(x, place, start, min(step, size - start)) for start in starts)
+    # How many pieces there are must be known, how long they are need not be.
+    count = max(-(-hint_of(size) // hint_of(length)), 1)
+    if count > 1 and not smaller((count - 1) * length, size):
+        raise AssertionError("fewer pieces than counted")
+    last = size if count == 1 and smaller(size, length) else size - (count - 1) * length
+    if smaller(length, last):
+        raise AssertionError("more pieces than counted")
+    lengths = (*[length] * (count - 1), last)
+    return tuple(_narrow(x, place, index * length, each) for index, each in enumerate(lengths))
 
 
 def _split_with_sizes(x: TensorType, lengths: Sequence[Size], dim: int = 0) -> tuple[View, ...]:
@@ -318,8 +328,8 @@ def _diagonal(x: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1) -> V
     if first == second:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     down, right = max(-offset, 0), max(offset, 0)
-    rows, columns = _known(x.sizes[first]) - down, _known(x.sizes[second]) - right
-    length = max(min(rows, columns), 0)
+    rows, columns = x.sizes[first] - down, x.sizes[second] - right
+    length = maximum(minimum(rows, columns), 0)
     kept = [dim for dim in range(x.rank) if dim not in (first, second)]
     type = like(
         x,
@@ -343,7 +353,7 @@ def _unfold(x: TensorType, dim: int, size: int, step: int) -> View:
         return View(like(x, (size,), (1,)), lambda index: ())
     place = normalise_dim(dim, x.rank)
     length = x.sizes[place]
-    if isinstance(length, int) and size > length:
+    if smaller(length, size):
         raise RuntimeError(
             f"maximum size for tensor at dimension {place} is {length} but size is {size}"
         )

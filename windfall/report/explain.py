@@ -62,6 +62,16 @@ class Explanation:
         found = (event for event in self.events if event.kind == "fallback")
         return [str(event.facts.get("reason", event.subject)) for event in found]
 
+    @property
+    def recompiles(self) -> list[str]:
+        """Why calls that fitted no entry were compiled: source, expected, actual, line."""
+        return [_recompiled(event) for event in self.events if event.kind == "recompile"]
+
+    @property
+    def evictions(self) -> int:
+        """How many entries went because `recompile_limit` was reached."""
+        return sum(event.facts.get("times", 1) for event in self.events if event.kind == "evict")
+
     def seconds(self) -> dict[str, float]:
         """Time spent in each stage that ran."""
         spent: dict[str, float] = {}
@@ -92,6 +102,8 @@ class Explanation:
                 if isinstance(entry, Entry)
             ],
             "fallbacks": self.fallbacks,
+            "recompiles": self.recompiles,
+            "evictions": self.evictions,
             "seconds": self.seconds(),
         }
 
@@ -115,6 +127,7 @@ def _break_dict(one: Break) -> dict[str, Any]:
         "detail": one.detail,
         "hint": one.hint,
         "where": str(one.where) if one.where else None,
+        "stack": [str(line) for line in one.stack],
     }
 
 
@@ -125,6 +138,11 @@ def _text(explained: Explanation) -> Iterable[str]:
     yield ", ".join(_count(len(of), noun) for of, noun in counted) + f", {fallbacks} to eager"
     for reason in explained.fallbacks:
         yield f"  runs eagerly: {reason}"
+    for reason in explained.recompiles:
+        yield f"  compiled again: {reason}"
+    if explained.evictions:
+        gone = _count(explained.evictions, "entry", "entries")
+        yield f"  {gone} went: recompile_limit is reached"
     for number, capture in enumerate(explained.captures):
         yield ""
         yield f"segment {number}: {capture.name}" + (
@@ -139,6 +157,8 @@ def _text(explained: Explanation) -> Iterable[str]:
         if capture.stopped is not None:
             one = capture.stopped
             yield f"  break W{one.number:04d} at {one.where}: {one.reason}: {one.detail}"
+            if len(one.stack) > 1:
+                yield "    called from: " + " > ".join(map(str, one.stack[:-1]))
             yield f"    what to do: {one.hint}"
     if kernels:
         yield ""
@@ -152,8 +172,8 @@ def _text(explained: Explanation) -> Iterable[str]:
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def _count(number: int, noun: str, several: str = "") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {several or noun + 's'}"
 
 
 def _indented(text: str, by: str = "  ") -> Iterable[str]:
@@ -188,6 +208,10 @@ def _reason(event: Event) -> str:
     return str(event.facts.get("reason", ""))
 
 
+def _recompiled(event: Event) -> str:
+    return f"{event.subject}: {_reason(event)}"
+
+
 # WINDFALL_LOGS: name -> (kind of event, the text it shows; nothing is printed for an empty one).
 LOGS: dict[str, tuple[str, Callable[[Event], str]]] = {
     "graph": ("capture", _captured(lambda capture: print_graph(capture.graph))),
@@ -201,6 +225,7 @@ LOGS: dict[str, tuple[str, Callable[[Event], str]]] = {
     "llvm": ("emit", lambda e: e.record.text if isinstance(e.record, Module) else ""),
     "fallbacks": ("fallback", _reason),
     "recompiles": ("recompile", _reason),
+    "evictions": ("evict", _reason),
 }
 
 
@@ -208,8 +233,10 @@ def _graph_of(event: Event, kind: type[Joint]) -> str:
     return print_graph(event.record.graph) if isinstance(event.record, kind) else ""
 
 
-def log_listener(names: tuple[str, ...]) -> Callable[[Event], None]:
-    """A listener that prints what `names` (rows of LOGS, and `timings`) ask for."""
+def log_listener(names: tuple[str, ...], of: str | None = None) -> Callable[[Event], None]:
+    """A listener that prints what `names` (rows of LOGS, and `timings`) ask for; `of` is the name
+    that the user gave to the compiled object."""
+    head = f"[windfall {of}]" if of else "[windfall]"
     wanted = [(name, *LOGS[name]) for name in names if name in LOGS]
     timings = "timings" in names
 
@@ -217,10 +244,10 @@ def log_listener(names: tuple[str, ...]) -> Callable[[Event], None]:
         for name, kind, show in wanted:
             text = show(event) if event.kind == kind else ""
             if text:
-                print(f"[windfall] {name} of {event.subject}\n{text}", file=sys.stderr)
+                print(f"{head} {name} of {event.subject}\n{text}", file=sys.stderr)
         if timings and event.kind in STAGES:
             spent = f"{event.seconds * 1e3:.2f} ms"
-            print(f"[windfall] {event.kind} of {event.subject}: {spent}", file=sys.stderr)
+            print(f"{head} {event.kind} of {event.subject}: {spent}", file=sys.stderr)
 
     return listen
 

@@ -1,7 +1,8 @@
 """A program as something to call: tensors in, a tuple of tensors out.
 
-Enters: a `Program`. Leaves: `bind(program)`, a callable that takes the graph's input tensors by
-position and answers a tuple of results (None where the program says so).
+Enters: a `Program`. Leaves: `bind(program)`, a callable that takes by position the values of the
+program's symbols, then the graph's input tensors, and answers a tuple of results (None where the
+program says so).
 
 * native: one builtin; it takes pointers, allocates results, runs the step, wraps;
 * public: a driver in Python over `data_ptr()` and `torch.empty_strided`, for programs with Python
@@ -9,20 +10,21 @@ position and answers a tuple of results (None where the program says so).
 
 Invariant: results are fresh tensors that need no gradient, or views of the very inputs; two
 results that are the same part of the same buffer are one object. Any number of threads may call;
-a call inside a call has its own arena. Types of the inputs are not checked: the guards did.
+a call inside a call has its own arena and its own sizes. Types of the inputs are not checked: the
+guards did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
-
-import torch
 
 from windfall import torch_abi
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Program
+from windfall.ir.symint import evaluate, symbol_atom
 from windfall.runtime import support
 from windfall.runtime.machine import layout
 from windfall.runtime.plan import add_plan, can_be_native
@@ -34,15 +36,16 @@ Bound = Callable[..., tuple[Any, ...]]
 
 
 def bind(program: Program, *, native: bool = True, verify: bool = False) -> Bound:
-    """The program as a function of its input tensors. `verify`: their types are checked first."""
+    """The program as a function of the values of its symbols and its input tensors. `verify`: their
+    types are checked first."""
     check_program(program)
     if verify:
         return _verified(program, bind(program, native=native))
     if not (native and can_be_native(program)):
         return PublicProgram(program)
     words = Words()
-    header = words.add(*[0] * (layout.INPUT_CELLS + 1))
-    words.set(header + layout.SLOTS, len(program.inputs))
+    header = words.add(*[0] * layout.BLOCK_WORDS)
+    words.set(header + layout.SLOTS, len(program.symbols) + len(program.inputs))
     everything = tuple(range(len(program.results)))
     words.set(header + layout.PLAN, add_plan(words, program, everything, "tuple"))
     code = support.support()
@@ -52,11 +55,22 @@ def bind(program: Program, *, native: bool = True, verify: bool = False) -> Boun
 
 
 def _verified(program: Program, call: Bound) -> Bound:
-    def checked(*inputs: torch.Tensor) -> tuple[Any, ...]:
-        found = tuple(TensorType.of(one).without_grad() for one in inputs)
-        wanted = tuple(one.without_grad() for one in program.inputs)
+    names = [symbol_atom(one).key for one in program.symbols]
+
+    def checked(*inputs: Any) -> tuple[Any, ...]:
+        values = dict(zip(names, inputs, strict=False))
+        found = tuple(TensorType.of(one).without_grad() for one in inputs[len(names) :])
+        wanted = tuple(_at(one.without_grad(), values) for one in program.inputs)
         if found != wanted:
             raise InternalError(f"a program of {wanted} was given {found}")
         return call(*inputs)
 
     return checked
+
+
+def _at(type: TensorType, values: Mapping[str, int]) -> TensorType:
+    """The type with these values of symbols."""
+    sizes, strides = (
+        tuple(evaluate(size, values) for size in sizes) for sizes in (type.sizes, type.strides)
+    )
+    return replace(type, sizes=sizes, strides=strides)

@@ -1,7 +1,8 @@
 """The call path of a compiled object: entries in turn, then the slow path.
 
-Enters: entries and a slow path. Leaves: a builtin that tries each entry and, when all miss or when
-keywords are given, calls `slow(*args, **kwargs)`.
+Enters: entries and a slow path. Leaves: a builtin that tries each entry and, when all miss, when
+keywords are given or when a stance (`windfall/stance.py`) wants to be asked, calls
+`slow(*args, **kwargs)`.
 
 Invariant: entries may be replaced at any time, also while a call is under way: that call goes on
 with the entries it started with, which it keeps alive.
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windfall import torch_abi
+from windfall import stance, torch_abi
 from windfall.ir.stages import MISS, Entry
 from windfall.runtime import support
 from windfall.runtime.machine import layout
@@ -50,7 +51,8 @@ def dispatcher(
     if code is None:
         return PublicDispatcher(held, entries)
     words = Words()
-    words.add(0, id(slow), words.object(MISS), len(prefix), *map(id, prefix))
+    words.keep.append(stance.ASKED)
+    words.add(0, id(slow), words.object(MISS), int(stance.ASKED), len(prefix), *map(id, prefix))
     block = words.build()
     held.block = int(block)
     _set_entries(held, entries)
@@ -89,7 +91,7 @@ class PublicDispatcher:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Try each entry, then the slow path."""
         held = self._held
-        if not kwargs:
+        if not kwargs and not stance.asked:
             slots = (*held.prefix, *args)
             for entry in held.entries:
                 answer = entry(*slots)

@@ -14,12 +14,13 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from windfall import torch_abi
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard, HasKey, SameObjects, TensorIs, TypeIs
+from windfall.ir.relation import Relation
 from windfall.ir.source import (
     Attribute,
     CellContents,
@@ -31,9 +32,11 @@ from windfall.ir.source import (
     Source,
     TypeOf,
 )
+from windfall.ir.symint import Expression
 from windfall.runtime import support
+from windfall.runtime.arithmetic import GREATEST, LEAST, Arithmetic, word_range
 from windfall.runtime.machine import layout
-from windfall.runtime.reading import SourceNumbers
+from windfall.runtime.reading import SourceNumbers, symbol_of
 from windfall.runtime.words import Place, Word, Words
 
 DEAD = 1  # an address that no object has: what stands where an identity was that died
@@ -50,7 +53,7 @@ class Encoder:
         self.code = code
         self.words = Words()
         self.words.keep.append(code)
-        self.header = self.words.add(*[0] * (layout.INPUT_CELLS + 1))
+        self.header = self.words.add(*[0] * layout.BLOCK_WORDS)
         self._slot_cells = self.words.add(*[0] * slot_count)
         self._slot_count = slot_count
         self._records: list[tuple[Word, ...]] = []
@@ -66,6 +69,10 @@ class Encoder:
         self._tensors = {
             self.numbers[g.source]: g.check.type for g in guards if isinstance(g.check, TensorIs)
         }
+        self.arithmetic = Arithmetic(self.words.add)
+        self.symbols: dict[Expression, Word] = {}  # those bound so far: where their values stand
+        self.ranks: dict[Place, int] = {}  # of tensors that a record has seen, by their cell
+        self._relations: list[tuple[Word | None, Relation]] = []
         self._keys = _string_keys(inputs, guards, self.numbers)
         self._read_dicts: set[int] = set()
 
@@ -74,6 +81,40 @@ class Encoder:
         size = 8 * (2 + len(operands))
         self._records.append((self.code.address(f"op.{op}"), size, *operands))
         return len(self._records) - 1
+
+    def bind(self, size: Expression) -> tuple[Place, int, int]:
+        """Where a number that is read must be put so that it is this size, and the least and the
+        greatest that it may be: a symbol that has no value yet is bound by it."""
+        place = self.fresh_cell()
+        if symbol_of(size) is not None and size not in self.symbols:
+            self.symbols[size] = place
+            self.arithmetic.bind(size, place)
+            return (place, *word_range(size))
+        self._relations.append((place, Relation("==", 0, size)))
+        return place, LEAST, GREATEST
+
+    def relate(self, relation: Relation) -> None:
+        """Check a relation once all symbols are bound."""
+        self._relations.append((None, relation))
+
+    def settle(self) -> bool:
+        """Check what waited for symbols. False: some of it needs one that is not bound here."""
+        waiting, self._relations = self._relations, []
+        complete = True
+        for place, relation in waiting:
+            if not (self.arithmetic.knows(relation.left) and self.arithmetic.knows(relation.right)):
+                complete = False
+            else:
+                self.arithmetic.relate(relation, place)
+        self.calculate()
+        return complete
+
+    def calculate(self) -> None:
+        """Do the arithmetic that was asked for so far."""
+        instructions = self.arithmetic.take()
+        if instructions:
+            flat = [word for row in instructions for word in row]
+            self.record("arithmetic", len(instructions), *flat)
 
     def identity(self, record: int, operand: int, value: Any) -> None:
         """Hold the object that an operand of a record names: weakly, where that is possible."""
@@ -97,10 +138,8 @@ class Encoder:
         return self._types.get(self.numbers[source])
 
     def tensor_type(self, source: Source) -> TensorType | None:
-        """The type that the tensor at `source` is guarded to have, if its sizes are known."""
-        found = self._tensors.get(self.numbers[source])
-        known = found is not None and all(type(n) is int for n in (*found.sizes, *found.strides))
-        return found if known else None
+        """The type that the tensor at `source` is guarded to have."""
+        return self._tensors.get(self.numbers[source])
 
     def shared(self, row: tuple[int, ...]) -> Place:
         """Words that several records refer to: kept once, so that they stay in the cache."""
@@ -154,7 +193,7 @@ class Encoder:
         for place, value in values.items():
             self.words.set(self.header + place, value)
         weak = [(places[record] + (2 + operand), value) for record, operand, value in self._weak]
-        return EncodedCheck(self.words, self.header, weak)
+        return EncodedCheck(self.words, self.header, weak, symbols=self.symbols)
 
 
 @dataclass(slots=True)
@@ -165,10 +204,11 @@ class EncodedCheck:
     header: Place
     weak: list[tuple[Place, Any]]
     inputs: tuple[Place, ...] = ()
+    symbols: dict[Expression, Word] = field(default_factory=dict)  # where their values stand
 
-    def set(self, field: int, value: Word) -> None:
+    def set(self, place: int, value: Word) -> None:
         """Fill in a word of the header."""
-        self.words.set(self.header + field, value)
+        self.words.set(self.header + place, value)
 
     def builtin(self, name: str, function: str) -> Callable[..., Any]:
         """The builtin whose code is `function` of the shared code and whose data is this table."""

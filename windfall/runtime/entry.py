@@ -20,14 +20,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Check, Guard, IdentityIs
+from windfall.ir.source import ScalarOf
 from windfall.ir.stages import MISS, Entry, Program, Segment
 from windfall.runtime import guards, support
 from windfall.runtime.bind import bind
+from windfall.runtime.encoder import EncodedCheck
 from windfall.runtime.guard_text import check_text, python_check
 from windfall.runtime.machine import layout
-from windfall.runtime.plan import add_plan, can_be_native
+from windfall.runtime.plan import add_plan, can_be_floats, can_be_native
 from windfall.runtime.results import check_program
+from windfall.runtime.usage import CLOCK, Usage
 
 
 def enter(
@@ -42,39 +46,56 @@ def enter(
     text = check_text(ordered, segment.slots)
     kept = replace(segment, capture=replace(segment.capture, guards=tuple(map(_weakly, ordered))))
     usable = native and support.support() is not None
-    call = _direct(segment, program, ordered) if usable and program is not None else None
+    usage = Usage()
+    call = _direct(segment, program, ordered, usage) if usable and program is not None else None
     if call is not None:
-        return Entry(call, kept, True, text)
+        return Entry(call, kept, True, text, usage.last)
     body = _body(segment, program, graph_callable, native)
-    checked = _checked(segment, ordered, body) if usable else None
+    checked = _checked(segment, ordered, body, usage) if usable else None
     if checked is not None:
-        return Entry(checked, kept, False, text)
+        return Entry(checked, kept, False, text, usage.last)
     check = python_check(ordered, segment.slots)
-    return Entry(_in_python(check, body, len(segment.slots)), kept, False, text)
+    call = _in_python(check, body, len(segment.slots), usage)
+    return Entry(call, kept, False, text, usage.last)
 
 
-def _direct(segment: Segment, program: Program, ordered: list[Guard]) -> Callable[..., Any] | None:
+def _direct(
+    segment: Segment, program: Program, ordered: list[Guard], usage: Usage
+) -> Callable[..., Any] | None:
     """Everything in one builtin; None where that cannot be."""
     direct = segment.direct
     if direct is None or not can_be_native(program):
         return None
-    inputs = segment.capture.inputs
-    if any(one.type is None for one in inputs) or len(inputs) != len(program.inputs):
+    # What is no tensor is a symbol, whose value the guards find.
+    tensors = [one for one in segment.capture.inputs if isinstance(one.type, TensorType)]
+    floats = [i for i, one in enumerate(tensors) if isinstance(one.source, ScalarOf)]
+    if len(tensors) != len(program.inputs) or not can_be_floats(program, floats):
         return None
     check_program(program)
-    encoded = guards.encode(ordered, [one.source for one in inputs], segment.slots)
-    if encoded is None:
+    encoded = guards.encode(ordered, [one.source for one in tensors], segment.slots)
+    if encoded is None or not encoded.symbols.keys() >= set(program.symbols):
         return None
     words = encoded.words
+    symbols = [encoded.symbols[one] for one in program.symbols]
+    encoded.set(layout.SYMBOL_CELLS, words.add(*symbols, 0))
     encoded.set(layout.MISS, words.object(MISS))
-    encoded.set(layout.PLAN, add_plan(words, program, direct.results, direct.structure))
+    plan = add_plan(words, program, direct.results, direct.structure, floats)
+    encoded.set(layout.PLAN, plan)
     encoded.set(layout.INPUT_COUNT, len(encoded.inputs))
     encoded.set(layout.INPUT_CELLS, words.add(*encoded.inputs, 0))
+    _note_uses(encoded, usage)
     return encoded.builtin(segment.name, "entry")
 
 
+def _note_uses(encoded: EncodedCheck, usage: Usage) -> None:
+    """Let the machine code write down when the entry is used."""
+    encoded.set(layout.CLOCK, int(CLOCK))
+    encoded.set(layout.LAST, int(usage.memory))
+    encoded.words.keep.append((CLOCK, usage.memory))
+
+
 def _checked(
-    segment: Segment, ordered: list[Guard], body: Callable[..., Any]
+    segment: Segment, ordered: list[Guard], body: Callable[..., Any], usage: Usage
 ) -> Callable[..., Any] | None:
     """A builtin that checks, then calls the segment's Python function."""
     encoded = guards.encode(ordered, (), segment.slots)
@@ -82,15 +103,17 @@ def _checked(
         return None
     encoded.set(layout.MISS, encoded.words.object(MISS))
     encoded.set(layout.BODY, encoded.words.object(body))
+    _note_uses(encoded, usage)
     return encoded.builtin(segment.name, "entry")
 
 
 def _in_python(
-    check: Callable[..., bool], body: Callable[..., Any], slot_count: int
+    check: Callable[..., bool], body: Callable[..., Any], slot_count: int, usage: Usage
 ) -> Callable[..., Any]:
     def call(*slots: Any) -> Any:
         if len(slots) != slot_count or not check(*slots):
             return MISS
+        usage.note()
         return body(*slots)
 
     return call

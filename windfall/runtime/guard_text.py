@@ -2,27 +2,36 @@
 
 Enters: guards and the names of the slots. Leaves: the text of a function `check(*slots) -> bool`
 and that function. Invariant: it raises nothing but what is none of its business (an interrupt);
-a source that cannot be read any more is a guard that does not hold.
+a source that cannot be read any more is a guard that does not hold. Sizes that vary are variables
+of the function: set where a guard binds them, compared after all are set.
 """
 
 from __future__ import annotations
 
 import keyword
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from windfall.errors import InternalError
-from windfall.ir.guard import AmbientIs, Guard, SameObjects
+from windfall.ir.guard import AmbientIs, Binds, Guard, Holds, SameObjects, TensorIs
 from windfall.ir.source import Known, Slot, Source
+from windfall.ir.symint import Atom, Expression, Size, bounds, substitute, symbol, symbols_of
 from windfall.runtime import reading
 
 
 class _Text:
     """The Python text of a check under construction, and the names that it uses."""
 
-    def __init__(self, slot_names: Sequence[str]) -> None:
-        self.slots = _parameter_names(slot_names)
+    def __init__(self, slot_names: Sequence[str], guards: Sequence[Guard]) -> None:
+        self._symbols = _symbol_names(guards)
+        self._renamed: dict[Atom, Size] = {
+            atom: symbol(name) for atom, name in self._symbols.items() if name != atom.key
+        }
+        self._bound: set[Atom] = set()
+        self._after: list[str] = []  # what is compared once all symbols are bound
+        self.slots = _parameter_names(slot_names, {*self._symbols.values(), *_FUNCTIONS})
         self.namespace: dict[str, Any] = {}
         self.lines: list[str] = []
         self._numbers = reading.SourceNumbers()
@@ -72,8 +81,13 @@ class _Text:
     def guard(self, guard: Guard) -> None:
         """Append the lines that check one guard."""
         reason = f": {guard.reason}" if guard.reason else ""
-        self.lines.append(f"# {guard}{reason}".replace("\n", " "))
+        comment = f"# {guard}{reason}".replace("\n", " ")
         check = guard.check
+        if isinstance(check, Holds):
+            one = check.relation
+            self._later(comment, f"{self._size(one.left)} {one.operation} {self._size(one.right)}")
+            return
+        self.lines.append(comment)
         predicate = reading.PREDICATES.get(type(check))
         if predicate is None:
             raise InternalError(f"no predicate for {type(check).__name__}: {guard}")
@@ -82,12 +96,43 @@ class _Text:
         if isinstance(check, SameObjects):
             arguments.append(f"[{', '.join(map(self.read, check.others))}]")
         self.lines.append(f"if not {self._call(predicate, *arguments)}: return False")
+        if isinstance(check, Binds):
+            self._number(value, check.symbol, str(guard.source))
+        elif isinstance(check, TensorIs):
+            for reader, dimension, wanted in reading.varying(check.type):
+                shown = f"{guard.source}.{reader.__name__}({dimension})"
+                self._number(self._call(reader, value, str(dimension)), wanted, shown)
+
+    def _number(self, text: str, wanted: Expression, shown: str) -> None:
+        """Bind a symbol to a number, or compare the number once all symbols are bound."""
+        atom = reading.symbol_of(wanted)
+        if atom is None or atom in self._bound:
+            self._later(f"# {shown} == {wanted}", f"{text} == {self._size(wanted)}")
+            return
+        self._bound.add(atom)
+        name = self._symbols[atom]
+        low, high = bounds(wanted)
+        condition = _RANGES[low is not None, high is not None].format(name=name, low=low, high=high)
+        shown_range = condition.removeprefix(name) if high is None else f", {condition}"
+        self.lines.append(f"{name} = {text}  # {shown} == {name}{shown_range}")
+        if condition:
+            self.lines.append(f"if not {condition}: return False")
+
+    def _later(self, comment: str, condition: str) -> None:
+        self._after += [comment, f"if not {condition}: return False"]
+
+    def _size(self, size: Size) -> str:
+        """The text of an expression; that of `ir` is Python."""
+        return str(substitute(size, self._renamed))
 
     def function(self, guards: Iterable[Guard]) -> str:
         """The text of the function `check`."""
         for guard in guards:
             self.guard(guard)
-        body = "".join(f"        {line}\n" for line in self.lines)
+        unbound = [name for atom, name in self._symbols.items() if atom not in self._bound]
+        if unbound:
+            raise InternalError(f"no guard binds {', '.join(unbound)}")
+        body = "".join(f"        {line}\n" for line in (*self.lines, *self._after))
         self.namespace["UNREADABLE"] = reading.UNREADABLE
         return (
             f"def check({', '.join(self.slots)}):\n    try:\n{body}        return True\n"
@@ -95,12 +140,54 @@ class _Text:
         )
 
 
-def _parameter_names(names: Sequence[str]) -> tuple[str, ...]:
+# What the text calls: no parameter may hide it.
+_FUNCTIONS = frozenset(
+    one.__name__
+    for one in (*reading.READERS.values(), *reading.PREDICATES.values(), reading.read, min, max)
+) | {"UNREADABLE"}
+
+
+def _parameter_names(names: Sequence[str], taken: Iterable[str]) -> tuple[str, ...]:
     chosen: list[str] = []
+    used = set(taken)
     for index, name in enumerate(names):
-        usable = name.isidentifier() and not keyword.iskeyword(name) and name not in chosen
+        usable = name.isidentifier() and not keyword.iskeyword(name) and name not in used
         chosen.append(name if usable and "_" not in name[:1] else f"slot_{index}")
+        used.add(chosen[-1])
     return tuple(chosen)
+
+
+def symbols_in(guard: Guard) -> frozenset[Atom]:
+    """The symbols that a guard speaks of."""
+    check = guard.check
+    sizes: tuple[Size, ...] = ()
+    if isinstance(check, TensorIs):
+        sizes = (*check.type.sizes, *check.type.strides)
+    elif isinstance(check, Binds):
+        sizes = (check.symbol,)
+    elif isinstance(check, Holds):
+        sizes = (check.relation.left, check.relation.right)
+    return frozenset[Atom]().union(*map(symbols_of, sizes))
+
+
+# How a range is written, by whether it has a least and a greatest value.
+_RANGES = {
+    (False, False): "",
+    (True, False): "{name} >= {low}",
+    (False, True): "{name} <= {high}",
+    (True, True): "{low} <= {name} <= {high}",
+}
+_SYMBOL_NAME = re.compile("[A-Za-z]+[0-9]+")  # no function and no other variable is called so
+
+
+def _symbol_names(guards: Iterable[Guard]) -> dict[Atom, str]:
+    """For each symbol the name of its variable: its own, where that can be."""
+    found: dict[Atom, str] = {}
+    for guard in guards:
+        for atom in sorted(symbols_in(guard) - found.keys(), key=str):
+            plain = _SYMBOL_NAME.fullmatch(atom.key) and atom.key not in found.values()
+            found[atom] = atom.key if plain else f"symbol_{len(found) + 1}"
+    return found
 
 
 def slot_names(guards: Iterable[Guard], slot_count: int) -> list[str]:
@@ -114,14 +201,14 @@ def slot_names(guards: Iterable[Guard], slot_count: int) -> list[str]:
     return names
 
 
-def check_text(guards: Iterable[Guard], names: Sequence[str]) -> str:
+def check_text(guards: Sequence[Guard], names: Sequence[str]) -> str:
     """The check as text, for people."""
-    return _Text(names).function(guards)
+    return _Text(names, guards).function(guards)
 
 
-def python_check(guards: Iterable[Guard], names: Sequence[str]) -> Callable[..., bool]:
+def python_check(guards: Sequence[Guard], names: Sequence[str]) -> Callable[..., bool]:
     """The function that the text of the check defines."""
-    text = _Text(names)
+    text = _Text(names, guards)
     written = text.function(guards)
     exec(compile(written, "<windfall guards>", "exec"), text.namespace)
     check: Callable[..., bool] = text.namespace["check"]

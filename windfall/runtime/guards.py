@@ -29,13 +29,16 @@ from typing import Any
 import torch
 
 from windfall import torch_abi
+from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
     ABSENT,
     AmbientIs,
+    Binds,
     Check,
     Equals,
     Guard,
     HasKey,
+    Holds,
     IdentityIs,
     KeysAre,
     LengthIs,
@@ -44,12 +47,14 @@ from windfall.ir.guard import (
     TensorIs,
     TypeIs,
 )
-from windfall.ir.source import Overlap, Source
+from windfall.ir.source import Overlap, ScalarOf, SizeOf, Source, StrideOf
+from windfall.ir.symint import Expression, Size, known_at_least
 from windfall.runtime import reading, support
+from windfall.runtime.arithmetic import fits
 from windfall.runtime.encoder import EncodedCheck, Encoder
-from windfall.runtime.guard_text import check_text, python_check, slot_names
+from windfall.runtime.guard_text import check_text, python_check, slot_names, symbols_in
 from windfall.runtime.machine import layout
-from windfall.runtime.results import extent, static
+from windfall.runtime.results import extent, is_static, static
 from windfall.runtime.words import MASK, Place, Word
 
 # How a check is made natively; False: it is left to Python.
@@ -57,12 +62,11 @@ Native = Callable[[Encoder, Place, Any], bool]
 
 
 def _native_tensor(encoder: Encoder, cell: Place, check: TensorIs) -> bool:
-    shape = (*check.type.sizes, *check.type.strides)
-    if not all(type(one) is int for one in shape) or check.type.device.type != "cpu":
+    if check.type.device.type != "cpu":
         return False
     tensors = torch_abi.tensor_layout()
     assert tensors is not None
-    step, words = _shape_words(static(check.type.sizes), static(check.type.strides), tensors)
+    step, words = _shape_words(check.type, tensors)
     wanted = (
         encoder.words.object(check.exact_class),
         check.dispatch_keys,
@@ -72,19 +76,60 @@ def _native_tensor(encoder: Encoder, cell: Place, check: TensorIs) -> bool:
         *words,
     )
     encoder.record(step, cell, encoder.shared(wanted))
+    encoder.ranks[cell] = check.type.rank
+    read = step == "shapeless_tensor"
+    _native_dimensions(
+        encoder,
+        cell,
+        [
+            (dimension, strides, size)
+            for strides, sizes in enumerate((check.type.sizes, check.type.strides))
+            for dimension, size in enumerate(sizes)
+            if read or isinstance(size, Expression)
+        ],
+    )
     return True
 
 
-def _shape_words(
-    sizes: tuple[int, ...], strides: tuple[int, ...], tensors: torch_abi.TensorLayout
-) -> tuple[str, list[int]]:
-    """Which step looks at tensors of this shape, and the words that its record has for it."""
-    spare = tensors.inline_dims - len(sizes)
+def _shape_words(type: TensorType, tensors: torch_abi.TensorLayout) -> tuple[str, list[int]]:
+    """Which step looks at tensors of this type, and the words that its record has for its shape.
+    What varies is masked out."""
+    spare = tensors.inline_dims - type.rank
     if spare < 0:
-        return "large_tensor", [*sizes, *strides]
-    nothing, everything = [0] * spare, [MASK] * len(sizes)
-    wanted = [*sizes, *nothing, *strides, *nothing]
-    return "tensor", [*wanted, *everything, *nothing, *everything, *nothing]
+        fixed = is_static(type.sizes) and is_static(type.strides)
+        if not fixed:
+            return "shapeless_tensor", []
+        return "large_tensor", [*static(type.sizes), *static(type.strides)]
+    wanted: list[int] = []
+    masks: list[int] = []
+    for sizes in (type.sizes, type.strides):
+        wanted += [size if isinstance(size, int) else 0 for size in sizes] + [0] * spare
+        masks += [MASK if isinstance(size, int) else 0 for size in sizes] + [0] * spare
+    return "tensor", [*wanted, *masks]
+
+
+def _native_dimensions(
+    encoder: Encoder, cell: Place, wanted: Sequence[tuple[int, int, Size]]
+) -> None:
+    """Read sizes (0) or strides (1) of a tensor that a record has seen, and bind or compare."""
+    tensors = torch_abi.tensor_layout()
+    assert tensors is not None
+    rank = encoder.ranks[cell]
+    outside = rank > tensors.inline_dims
+    apart = rank if outside else tensors.inline_dims
+    rows: list[Word] = []
+    for dimension, strides, size in wanted:
+        place, least, greatest = (
+            (encoder.fresh_cell(), size, size) if isinstance(size, int) else encoder.bind(size)
+        )
+        rows += [8 * (dimension + strides * apart), place, least, greatest]
+    if rows:
+        encoder.record("dimensions", cell, int(outside), len(wanted), *rows)
+
+
+def _native_number(encoder: Encoder, cell: Place, check: Binds) -> bool:
+    encoder.record("number", cell, *encoder.bind(check.symbol))
+    return True
 
 
 def _native_type(encoder: Encoder, cell: Place, check: TypeIs) -> bool:
@@ -203,6 +248,7 @@ def _native_same(encoder: Encoder, cell: Place, check: SameObjects) -> bool:
 
 NATIVE: dict[type[Check], Native] = {
     TensorIs: _native_tensor,
+    Binds: _native_number,
     TypeIs: _native_type,
     IdentityIs: _native_identity,
     Equals: _native_equals,
@@ -245,11 +291,36 @@ def _native_overlap(encoder: Encoder, source: Overlap, wanted: object) -> bool:
     rows: list[Word] = []
     for one in (*source.written, *source.others):
         cell, type = encoder.cell(one), encoder.tensor_type(one)
-        if cell is None or type is None:
+        if cell is None or type is None or cell not in encoder.ranks:
             return False
-        rows += [cell, type.dtype.itemsize, extent(type)]
+        span = extent(type)
+        varies = not isinstance(span, int)
+        if varies and not all(known_at_least(size, 1) for size in type.sizes):
+            return False
+        if not encoder.arithmetic.knows(span):
+            return False
+        rows += [cell, type.dtype.itemsize, encoder.arithmetic.place(span)]
+    encoder.calculate()
     encoder.record("overlap", len(source.written), len(rows) // 3, *rows)
     return True
+
+
+def _native_dimension(encoder: Encoder, source: SizeOf | StrideOf, check: Check) -> bool:
+    """A size or stride of a tensor that was seen already, as a number of its own."""
+    cell = encoder.cell(source.of)
+    rank = None if cell is None else encoder.ranks.get(cell)
+    if cell is None or rank is None or not -rank <= source.dimension < rank:
+        return False
+    place, strides = source.dimension % rank, int(isinstance(source, StrideOf))
+    if isinstance(check, TypeIs):
+        return check.exact_class is int
+    if isinstance(check, Binds):
+        _native_dimensions(encoder, cell, [(place, strides, check.symbol)])
+        return True
+    if isinstance(check, Equals) and type(check.value) is int and fits(check.value):
+        _native_dimensions(encoder, cell, [(place, strides, check.value)])
+        return True
+    return False
 
 
 def _encode_guard(encoder: Encoder, guard: Guard) -> bool:
@@ -259,6 +330,11 @@ def _encode_guard(encoder: Encoder, guard: Guard) -> bool:
         return True
     if isinstance(guard.source, Overlap):
         return isinstance(check, Equals) and _native_overlap(encoder, guard.source, check.value)
+    if isinstance(check, Holds):
+        encoder.relate(check.relation)
+        return True
+    if isinstance(guard.source, SizeOf | StrideOf):
+        return _native_dimension(encoder, guard.source, check)
     if isinstance(check, HasKey):
         # The read of the dict's keys is the check.
         return type(check.key) is str and encoder.key_cell(guard.source, check.key) is not None
@@ -284,6 +360,15 @@ def _repeated_classes(encoder: Encoder, guards: Sequence[Guard]) -> set[int]:
     return found
 
 
+def _input_cell(encoder: Encoder, source: Source) -> Place | None:
+    if not isinstance(source, ScalarOf):
+        return encoder.cell(source)
+    cell = encoder.cell(source.of)
+    if cell is not None:
+        encoder.record("type", cell, encoder.words.object(float))
+    return cell
+
+
 def depth(source: Source) -> int:
     """How many reads lie between a root and the value."""
     base = source.base
@@ -291,13 +376,15 @@ def depth(source: Source) -> int:
 
 
 def in_order(guards: Iterable[Guard]) -> list[Guard]:
-    """Cheapest and likeliest to fail first: the thread, arguments, what is reached from them; last
-    what compares tensors with each other."""
+    """Cheapest and likeliest to fail first: the thread, arguments, what is reached from them; then
+    what compares sizes, which those have bound; last what compares tensors with each other."""
 
-    def rank(guard: Guard) -> float:
+    def rank(guard: Guard) -> tuple[int, int]:
         if isinstance(guard.check, AmbientIs):
-            return -1
-        return math.inf if isinstance(guard.source, Overlap) else depth(guard.source)
+            return 0, 0
+        if isinstance(guard.source, Overlap):
+            return 3, 0
+        return (2, 0) if isinstance(guard.check, Holds) else (1, depth(guard.source))
 
     return sorted(guards, key=rank)
 
@@ -305,19 +392,30 @@ def in_order(guards: Iterable[Guard]) -> list[Guard]:
 def encode(
     guards: Sequence[Guard], inputs: Sequence[Source], names: Sequence[str]
 ) -> EncodedCheck | None:
-    """The native form of a check, with the cells at which `inputs` are found once it holds. Guards
-    without a native form become a Python function that the native code calls. None: an input has
-    no native walk."""
+    """The native form of a check, with the cells at which `inputs` are found once it holds (of a
+    float that a graph takes as a tensor, the float). Guards without a native form become a Python
+    function that the native code calls. None: an input has no native walk."""
     encoder = Encoder(guards, inputs, len(names))
     encoder.reserve_keys()
     repeated = _repeated_classes(encoder, guards)
-    left = [
+    needed = [
         guard
         for guard in guards
         if not (isinstance(guard.check, TypeIs) and encoder.numbers[guard.source] in repeated)
-        and not _encode_guard(encoder, guard)
     ]
-    cells = [encoder.cell(source) for source in inputs]
+    last = [guard for guard in needed if isinstance(guard.source, Overlap)]
+    left = [
+        guard
+        for guard in needed
+        if not isinstance(guard.source, Overlap) and not _encode_guard(encoder, guard)
+    ]
+    settled = encoder.settle()
+    left += [guard for guard in last if not _encode_guard(encoder, guard)]
+    if not settled or any(map(symbols_in, left)):
+        # Python binds symbols for itself, and so needs all guards that speak of any.
+        kept = set(map(id, left))
+        left = [guard for guard in guards if id(guard) in kept or symbols_in(guard)]
+    cells = [_input_cell(encoder, source) for source in inputs]
     found = tuple(cell for cell in cells if cell is not None)
     if len(found) != len(cells):
         return None
@@ -342,7 +440,7 @@ class CompiledCheck:
 
     def first_failure(self, *slots: Any) -> Guard | None:
         """The first guard that does not hold of these slots: why a call missed."""
-        return next((guard for guard in self.guards if not reading.holds(guard, slots)), None)
+        return reading.first_failure(self.guards, slots)
 
 
 def compile_check(

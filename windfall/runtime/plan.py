@@ -2,6 +2,9 @@
 
 Enters: a native `Program`, which of its results are wanted, in which structure. Leaves: a plan in
 a table of words. Invariant: the table keeps the program's code and constants alive, no input.
+
+What varies from call to call has a place in the *table of sizes*, which each call has for itself:
+first `Program.sizes`, as kernels see it, then what only the plan needs.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import torch
 
@@ -17,13 +20,13 @@ from windfall import torch_abi
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import BufferNote, Program, ResultNote
+from windfall.ir.symint import Expression, Size
 from windfall.runtime import support
+from windfall.runtime.arithmetic import Arithmetic, fits
 from windfall.runtime.machine import layout
-from windfall.runtime.results import extent, is_whole, sole_shapes, static
+from windfall.runtime.results import extent, has_elements, is_static, is_whole, sole_shapes, static
 from windfall.runtime.words import Place, Word, Words
 
-# A program that touches this many bytes runs long enough for other threads to be let in.
-RELEASE_BYTES = 1 << 20
 STRUCTURES = {"leaf": layout.LEAF, "tuple": layout.TUPLE, "list": layout.LIST}
 
 
@@ -35,21 +38,92 @@ def can_be_native(program: Program) -> bool:
         program.buffers[one.buffer].place for one in program.results if one.buffer is not None
     }
     on_cpu = all(note.type.device.type == "cpu" for note in program.buffers)
-    return on_cpu and places <= {"input", "result"}
+    return on_cpu and places <= {"input", "result"} and all(map(fits, program.sizes))
 
 
-def add_plan(words: Words, program: Program, order: Sequence[int], structure: str) -> Place:
+class _Table:
+    """The table of sizes of a plan under construction."""
+
+    def __init__(self, program: Program) -> None:
+        self.template: list[int] = [0] * len(program.sizes)
+        self.arithmetic = Arithmetic(self._allocate)
+        kernels = {size: 8 * index for index, size in reversed([*enumerate(program.sizes)])}
+        self.symbols = [self._symbol(symbol, kernels) for symbol in program.symbols]
+        for index, size in enumerate(program.sizes):
+            if isinstance(size, int):
+                self.template[index] = size
+            else:
+                self.arithmetic.place(size, 8 * index)
+
+    def _allocate(self, value: int) -> int:
+        self.template.append(value)
+        return 8 * (len(self.template) - 1)
+
+    def _symbol(self, symbol: Expression, kernels: dict[Size, int]) -> int:
+        place = kernels.get(symbol)
+        if place is None:
+            place = self._allocate(0)
+        self.arithmetic.bind(symbol, place)
+        return place
+
+    def quantity(self, size: Size) -> tuple[Word, Word]:
+        """The two words of a number that may vary."""
+        return (size, 0) if isinstance(size, int) else (self.arithmetic.place(size), 1)
+
+    def row(self, sizes: Sequence[Size]) -> int:
+        """Where these stand, one after the other."""
+        places = [self._allocate(size if isinstance(size, int) else 0) for size in (*sizes, 0)]
+        for size, place in zip(sizes, places, strict=False):
+            if isinstance(size, Expression):
+                self.arithmetic.place(size, place)
+        return places[0]
+
+    def fields(self, words: Words) -> dict[int, Word]:
+        """The fields of the plan that say how the table is filled."""
+        rows = words.rows(self.arithmetic.instructions)
+        return {
+            layout.TABLE_WORDS: len(self.template),
+            layout.TABLE: words.add(*self.template, 0),
+            layout.SYMBOLS: len(self.symbols),
+            layout.SYMBOL_PLACES: words.add(*self.symbols, 0),
+            layout.INSTRUCTIONS: rows[0],
+            layout.INSTRUCTION_ROWS: rows[1],
+        }
+
+
+def can_be_floats(program: Program, positions: Iterable[int]) -> bool:
+    """Whether these inputs may be Python floats, whose numbers are read where they stand."""
+    wanted = {*positions}
+    buffers = [index for index, note in enumerate(program.buffers) if note.place == "input"]
+    seen = {buffers.index(one.buffer) for one in program.results if one.buffer in buffers}
+    plain = all(
+        program.inputs[one].dtype is torch.float64 and not program.inputs[one].rank
+        for one in wanted
+    )
+    return plain and wanted.isdisjoint(seen)
+
+
+def add_plan(
+    words: Words,
+    program: Program,
+    order: Sequence[int],
+    structure: str,
+    floats: Container[int] = (),
+) -> Place:
     """Append the plan of a native program: `order` says which results are returned, in which
-    structure."""
+    structure; `floats`, which inputs are Python floats."""
     words.keep.append(program.code)
     template = words.add(*(_static_pointer(words, note) for note in program.buffers), 0)
+    table = _Table(program)
     fresh = [index for index, note in enumerate(program.buffers) if note.place == "result"]
-    objects = _Objects(words, program, fresh)
+    objects = _Objects(words, program, fresh, table)
     wanted = [objects.result(note) for note in program.results]
-    input_rows = words.rows(_input_rows(program))
-    fresh_rows = words.rows([_fresh_row(words, program, index, objects) for index in fresh])
+    input_rows = words.rows(_input_rows(program, table, floats))
+    fresh_rows = words.rows([_fresh_row(words, program, index, objects, table) for index in fresh])
     arena_rows = words.rows(
-        (index, note.offset) for index, note in enumerate(program.buffers) if note.place == "arena"
+        (index, *table.quantity(note.offset))
+        for index, note in enumerate(program.buffers)
+        if note.place == "arena"
     )
     object_rows = words.rows(objects.rows)
     order_rows = words.rows((wanted[index],) for index in order)
@@ -59,8 +133,10 @@ def add_plan(words: Words, program: Program, order: Sequence[int], structure: st
     )
     step = program.code.address(program.steps[0].function) if program.steps else 0  # type: ignore[union-attr]
     arena = program.arena_bytes if arena_rows[0] else 0
-    if arena:
+    if arena != 0:
         _count_arena_user(words)
+    arena_words = table.quantity(arena)
+    touched = table.quantity(_touched(program))
     fields: dict[int, Word] = {
         layout.BUFFERS: len(program.buffers),
         layout.TEMPLATE: template,
@@ -68,11 +144,13 @@ def add_plan(words: Words, program: Program, order: Sequence[int], structure: st
         layout.INPUT_ROWS: input_rows[1],
         layout.FRESH: fresh_rows[0],
         layout.FRESH_ROWS: fresh_rows[1],
-        layout.ARENA_BYTES: arena,
+        layout.ARENA_BYTES: arena_words[0],
+        layout.ARENA_BYTES_MOVE: arena_words[1],
         layout.ARENA_COUNT: arena_rows[0],
         layout.ARENA_ROWS: arena_rows[1],
         layout.STEP: step,
-        layout.RELEASE: int(sum(extent(one.type) for one in program.buffers) >= RELEASE_BYTES),
+        layout.TOUCHED: touched[0],
+        layout.TOUCHED_MOVES: touched[1],
         layout.OBJECTS: object_rows[0],
         layout.OBJECT_ROWS: object_rows[1],
         layout.STRUCTURE: STRUCTURES[structure],
@@ -83,8 +161,16 @@ def add_plan(words: Words, program: Program, order: Sequence[int], structure: st
         layout.OTHER_ERROR: words.object(InternalError),
         layout.OTHER_TEXT: words.text("a compiled kernel failed with an unknown code"),
         layout.AS_STRIDED: words.object(torch.Tensor.as_strided),
+        **table.fields(words),
     }
     return words.add(*(fields[index] for index in range(len(fields))))
+
+
+def _touched(program: Program) -> Size:
+    total: Size = 0
+    for note in program.buffers:
+        total = total + extent(note.type)
+    return total
 
 
 def _static_pointer(words: Words, note: BufferNote) -> int:
@@ -94,33 +180,43 @@ def _static_pointer(words: Words, note: BufferNote) -> int:
     return note.constant.data_ptr()
 
 
-def _input_rows(program: Program) -> list[tuple[Word, ...]]:
+def _input_rows(program: Program, table: _Table, floats: Container[int]) -> list[tuple[Word, ...]]:
     buffers = [index for index, note in enumerate(program.buffers) if note.place == "input"]
     return [
-        (position, buffer, type.dtype.itemsize, int(extent(type) > 0))
+        (
+            position,
+            buffer,
+            0 if position in floats else type.dtype.itemsize,
+            *table.quantity(has_elements(type)),
+        )
         for position, (buffer, type) in enumerate(zip(buffers, program.inputs, strict=True))
     ]
 
 
-def _fresh_row(words: Words, program: Program, index: int, objects: _Objects) -> tuple[Word, ...]:
+def _fresh_row(
+    words: Words, program: Program, index: int, objects: _Objects, table: _Table
+) -> tuple[Word, ...]:
     type = objects.shape_of.get(index, program.buffers[index].type)
-    sizes, strides = static(type.sizes), static(type.strides)
+    sizes, strides = type.sizes, type.strides
+    fixed = is_static(sizes) and is_static(strides)
     return (
         index,
         len(sizes),
-        words.add(*sizes, 0),
-        words.add(*strides, 0),
+        words.add(*static(sizes), 0) if fixed else table.row(sizes),
+        words.add(*static(strides), 0) if fixed else table.row(strides),
         torch_abi.scalar_type(type.dtype),
+        int(not fixed),
     )
 
 
 class _Objects:
     """The Python objects that a run makes: results, and the bases of results that are views."""
 
-    def __init__(self, words: Words, program: Program, fresh: list[int]) -> None:
+    def __init__(self, words: Words, program: Program, fresh: list[int], table: _Table) -> None:
         self.rows: list[tuple[Word, ...]] = []
         self._words = words
         self._program = program
+        self._table = table
         self._fresh = {buffer: handle for handle, buffer in enumerate(fresh)}
         inputs = [index for index, note in enumerate(program.buffers) if note.place == "input"]
         self._inputs = {buffer: position for position, buffer in enumerate(inputs)}
@@ -135,13 +231,18 @@ class _Objects:
             found = self._made[note] = self._make(note)
         return found
 
-    def _row(self, kind: int, index: int, type: TensorType | None = None, offset: int = 0) -> int:
-        sizes = strides = 0
+    def _row(self, kind: int, index: int, type: TensorType | None = None, offset: Size = 0) -> int:
+        sizes = strides = rank = 0
+        fixed = True
         if type is not None:
-            sizes = self._words.object(static(type.sizes))
-            strides = self._words.object(static(type.strides))
-        self.rows.append((kind, index, sizes, strides, offset))
+            fixed, rank = is_static(type.sizes) and is_static(type.strides), type.rank
+            sizes, strides = self._shape(type.sizes, fixed), self._shape(type.strides, fixed)
+        start = self._table.quantity(offset)
+        self.rows.append((kind, index, sizes, strides, *start, int(not fixed), rank))
         return len(self.rows) - 1
+
+    def _shape(self, sizes: Sequence[Size], fixed: bool) -> int:
+        return self._words.object(static(sizes)) if fixed else self._table.row(sizes)
 
     def _make(self, note: ResultNote) -> int:
         if note.buffer is None or note.type is None:

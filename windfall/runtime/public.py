@@ -1,7 +1,8 @@
 """A program driven from Python, through public API only: for programs with Python steps, and for
 where native code cannot be.
 
-Enters: a `Program`. Leaves: a callable from input tensors to a tuple of results.
+Enters: a `Program`. Leaves: a callable from the values of its symbols and its input tensors to a
+tuple of results.
 
 Invariant: the same results as the native way, objects and aliasing included. Any number of threads
 may call; a call inside a call takes another arena. Only buffers that a Python step names become
@@ -11,43 +12,102 @@ tensors; machine code needs no more than their addresses.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from windfall.errors import InternalError
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
-from windfall.runtime.results import is_whole, sole_shapes, static
+from windfall.ir.symint import Expression, Size
+from windfall.runtime.arithmetic import check_words, evaluator
+from windfall.runtime.results import is_static, is_whole, sole_shapes
 
 ALIGNMENT = 64
 
 
+class _Sizes:
+    """Every expression of a program in one table: first `Program.sizes`, then all others."""
+
+    def __init__(self, program: Program) -> None:
+        self.symbols = len(program.symbols)
+        self.kernels = len(program.sizes)
+        everything = dict.fromkeys((*program.sizes, *_expressions(program)))
+        # A size that kernels are given twice stands twice.
+        self._listed = (*program.sizes, *(one for one in everything if one not in program.sizes))
+        self.places = {size: index for index, size in reversed([*enumerate(self._listed)])}
+        self._evaluate = evaluator(program.symbols, self._listed)
+
+    def table(self, values: tuple[Any, ...]) -> tuple[int, ...]:
+        """The table for these values of the symbols."""
+        found = self._evaluate(*map(operator.index, values))
+        check_words(found)
+        return found
+
+
+def _expressions(program: Program) -> Iterator[Expression]:
+    for note in program.buffers:
+        yield from _within((note.type.sizes, note.type.strides, note.offset))
+    for result in program.results:
+        if result.type is not None:
+            yield from _within((result.type.sizes, result.type.strides, result.offset))
+    yield from _within(program.arena_bytes)
+    for step in program.steps:
+        if isinstance(step, PythonStep):
+            yield from _within((step.arguments, dict(step.keywords)))
+
+
 class _Run:
-    """The buffers of one call: addresses for machine code, tensors where Python needs them."""
+    """The buffers of one call: addresses for machine code, tensors where Python needs them; and
+    what the sizes of this call are."""
 
-    __slots__ = ("addresses", "arena", "tensors")
+    __slots__ = ("_places", "_table", "addresses", "arena", "sizes", "tensors")
 
-    def __init__(self, buffers: int, arena: torch.Tensor | None) -> None:
+    def __init__(self, buffers: int, sizes: _Sizes, table: tuple[int, ...]) -> None:
         self.addresses = (ctypes.c_void_p * max(buffers, 1))()
         self.tensors: list[torch.Tensor | None] = [None] * buffers
-        self.arena = arena
+        self.arena: torch.Tensor | None = None
+        self.sizes = (ctypes.c_int64 * sizes.kernels)(*table[: sizes.kernels]) if table else None
+        self._places = sizes.places
+        self._table = table
 
     def set(self, index: int, tensor: torch.Tensor) -> None:
         """Let a buffer be this tensor."""
         self.tensors[index] = tensor
         self.addresses[index] = tensor.data_ptr()
 
+    def size(self, size: Size) -> int:
+        """What a size is in this call."""
+        return size if isinstance(size, int) else self._table[self._places[size]]
+
+    def shape(self, sizes: Sequence[Size]) -> tuple[int, ...]:
+        """What several sizes are."""
+        return tuple(sizes) if is_static(sizes) else tuple(map(self.size, sizes))
+
+    def substitute(self, value: Any) -> Any:
+        """`value` with tensors in place of references, and numbers in place of expressions."""
+        if isinstance(value, Ref):
+            return self.tensors[value.index]
+        if isinstance(value, Expression):
+            return self.size(value)
+        if isinstance(value, tuple | list):
+            return type(value)(self.substitute(one) for one in value)
+        if isinstance(value, dict):
+            return {key: self.substitute(one) for key, one in value.items()}
+        return value
+
 
 Action = Callable[[_Run], None]
 
 
 class PublicProgram:
-    """A program as a Python function of its inputs."""
+    """A program as a Python function of its symbols and inputs."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._arenas: list[torch.Tensor] = []  # those not in use; list operations are atomic
+        self._sizes = _Sizes(program)
         self._shapes = sole_shapes(program)
         self._inputs = self._indices("input")
         named = {index for step in program.steps for index in _buffers_named(step)}
@@ -57,31 +117,37 @@ class PublicProgram:
     def _indices(self, place: str) -> list[int]:
         return [i for i, note in enumerate(self.program.buffers) if note.place == place]
 
-    def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+    def __call__(self, *values: Any) -> tuple[Any, ...]:
         """Run the program."""
-        program = self.program
-        if len(inputs) != len(program.inputs):
-            raise TypeError(f"a compiled graph of {len(program.inputs)} tensors got {len(inputs)}")
-        arena = self._take_arena()
+        program, sizes = self.program, self._sizes
+        if len(values) != sizes.symbols + len(program.inputs):
+            wanted = f"{sizes.symbols} sizes and {len(program.inputs)} tensors"
+            raise TypeError(f"a compiled graph of {wanted} got {len(values)} inputs")
+        table = sizes.table(values[: sizes.symbols])
+        run = _Run(len(program.buffers), sizes, table)
+        run.arena = self._take_arena(run.size(program.arena_bytes))
         try:
-            run = _Run(len(program.buffers), arena)
             # A program is what is left of ops after autograd: nothing here is recorded again.
             with torch.no_grad():
-                self._fill(run, inputs)
+                self._fill(run, values[sizes.symbols :])
                 for step in self._steps:
                     step(run)
             return self._results(run)
         finally:
-            if arena is not None:
-                self._arenas.append(arena)
+            if run.arena is not None:
+                self._arenas.append(run.arena)
 
-    def _take_arena(self) -> torch.Tensor | None:
-        if not self.program.arena_bytes:
+    def _take_arena(self, needed: int) -> torch.Tensor | None:
+        if not needed:
             return None
         try:
-            return self._arenas.pop()
+            kept = self._arenas.pop()
         except IndexError:
-            return torch.empty(self.program.arena_bytes + ALIGNMENT, dtype=torch.uint8)
+            kept = None
+        # One that has become too small makes way for a larger one.
+        if kept is None or kept.numel() < needed + ALIGNMENT:
+            kept = torch.empty(needed + ALIGNMENT, dtype=torch.uint8)
+        return kept
 
     def _fill(self, run: _Run, inputs: tuple[torch.Tensor, ...]) -> None:
         buffers = self.program.buffers
@@ -94,15 +160,18 @@ class PublicProgram:
         for index in self._indices("result"):
             type = self._shapes.get(index, buffers[index].type)
             fresh = torch.empty_strided(
-                static(type.sizes), static(type.strides), dtype=type.dtype, device=type.device
+                run.shape(type.sizes),
+                run.shape(type.strides),
+                dtype=type.dtype,
+                device=type.device,
             )
             run.set(index, fresh)
         if run.arena is not None:
             start = run.arena.data_ptr() + _first_aligned(run.arena)
             for index in self._indices("arena"):
-                run.addresses[index] = start + buffers[index].offset
+                run.addresses[index] = start + run.size(buffers[index].offset)
             for index in self._arena_tensors:
-                run.tensors[index] = _arena_tensor(run.arena, buffers[index])
+                run.tensors[index] = _arena_tensor(run, run.arena, buffers[index])
 
     def _action(self, step: NativeStep | PythonStep) -> Action:
         if isinstance(step, PythonStep):
@@ -114,15 +183,15 @@ class PublicProgram:
         return lambda run: self._call_native(function, run)
 
     def _call_native(self, function: Callable[..., int], run: _Run) -> None:
-        code = function(run.addresses, None)
+        code = function(run.addresses, run.sizes)
         if code:
             unknown = (InternalError, "a compiled kernel failed with an unknown code")
             kind, text = self.program.errors.get(code, unknown)
             raise kind(text)
 
     def _call_op(self, step: PythonStep, run: _Run) -> None:
-        arguments = [_substitute(one, run.tensors) for one in step.arguments]
-        keywords = {name: _substitute(one, run.tensors) for name, one in step.keywords.items()}
+        arguments = [run.substitute(one) for one in step.arguments]
+        keywords = {name: run.substitute(one) for name, one in step.keywords.items()}
         answer = step.target(*arguments, **keywords)
         values = answer if isinstance(answer, tuple | list) else (answer,)
         for index, value in zip(step.results, values, strict=True):
@@ -150,18 +219,18 @@ class PublicProgram:
             tensor = tensor.clone()  # the program's own constant must not leave
         if is_whole(note, held.type) or note.buffer in self._shapes:
             return tensor
-        start = int(tensor.storage_offset()) + note.offset
-        return tensor.as_strided(static(note.type.sizes), static(note.type.strides), start)
+        start = int(tensor.storage_offset()) + run.size(note.offset)
+        return tensor.as_strided(run.shape(note.type.sizes), run.shape(note.type.strides), start)
 
 
 def _first_aligned(arena: torch.Tensor) -> int:
     return -arena.data_ptr() % ALIGNMENT
 
 
-def _arena_tensor(arena: torch.Tensor, note: BufferNote) -> torch.Tensor:
-    start = (_first_aligned(arena) + note.offset) // note.type.dtype.itemsize
+def _arena_tensor(run: _Run, arena: torch.Tensor, note: BufferNote) -> torch.Tensor:
+    start = (_first_aligned(arena) + run.size(note.offset)) // note.type.dtype.itemsize
     return torch.empty(0, dtype=note.type.dtype).set_(
-        arena.untyped_storage(), start, static(note.type.sizes), static(note.type.strides)
+        arena.untyped_storage(), start, run.shape(note.type.sizes), run.shape(note.type.strides)
     )
 
 
@@ -173,21 +242,18 @@ def _buffers_named(step: NativeStep | PythonStep) -> Iterator[int]:
 
 
 def _references(value: Any) -> Iterator[int]:
-    if isinstance(value, Ref):
-        yield value.index
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _references(one)
-    elif isinstance(value, dict):
-        yield from _references(tuple(value.values()))
+    return (one.index for one in _leaves(value) if isinstance(one, Ref))
 
 
-def _substitute(value: Any, tensors: list[torch.Tensor | None]) -> Any:
-    """`value` with tensors in place of references."""
-    if isinstance(value, Ref):
-        return tensors[value.index]
+def _within(value: Any) -> Iterator[Expression]:
+    return (one for one in _leaves(value) if isinstance(one, Expression))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, tuple | list):
-        return type(value)(_substitute(one, tensors) for one in value)
-    if isinstance(value, dict):
-        return {key: _substitute(one, tensors) for key, one in value.items()}
-    return value
+        for one in value:
+            yield from _leaves(one)
+    elif isinstance(value, dict):
+        yield from _leaves(tuple(value.values()))
+    else:
+        yield value

@@ -13,7 +13,7 @@ import collections
 import math
 import struct
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,10 +23,12 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
     ABSENT,
     AmbientIs,
+    Binds,
     Check,
     Equals,
     Guard,
     HasKey,
+    Holds,
     IdentityIs,
     KeysAre,
     LengthIs,
@@ -35,9 +37,22 @@ from windfall.ir.guard import (
     TensorIs,
     TypeIs,
 )
-from windfall.ir.source import Attribute, CellContents, DictOf, Item, Known, Slot, Source, TypeOf
+from windfall.ir.relation import Relation
+from windfall.ir.source import (
+    Attribute,
+    CellContents,
+    DictOf,
+    Item,
+    Known,
+    SizeOf,
+    Slot,
+    Source,
+    StrideOf,
+    TypeOf,
+)
+from windfall.ir.symint import Atom, Expression, Size, bounds
 
-UNREADABLE = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+UNREADABLE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ZeroDivisionError)
 _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _class_dict: Callable[[type], Any] = type.__dict__["__dict__"].__get__
@@ -87,6 +102,22 @@ def cell_contents(cell: Any) -> Any:
     return cell.cell_contents
 
 
+def size(value: Any, dimension: int) -> int:
+    """The size of one dimension of a tensor."""
+    return int(_facts(value).sizes[dimension])
+
+
+def stride(value: Any, dimension: int) -> int:
+    """The stride of one dimension of a tensor."""
+    return int(_facts(value).strides[dimension])
+
+
+def _facts(value: Any) -> torch_abi.TensorFacts:
+    if not issubclass(type(value), torch.Tensor):
+        raise TypeError(f"{type(value).__name__} is not a tensor")
+    return torch_abi.tensor_facts(value)
+
+
 # How each kind of source reads from the value of its base; the name is what generated text says.
 READERS: dict[type[Source], Callable[..., Any]] = {
     DictOf: dict_of,
@@ -94,11 +125,15 @@ READERS: dict[type[Source], Callable[..., Any]] = {
     Attribute: attribute,
     CellContents: cell_contents,
     TypeOf: type,
+    SizeOf: size,
+    StrideOf: stride,
 }
 # Further arguments of a reader.
 READER_ARGUMENTS: dict[type[Source], Callable[[Any], tuple[Any, ...]]] = {
     Item: lambda source: (source.key,),
     Attribute: lambda source: (source.name,),
+    SizeOf: lambda source: (source.dimension,),
+    StrideOf: lambda source: (source.dimension,),
 }
 
 
@@ -144,13 +179,51 @@ def read(source: Source, slots: Sequence[Any]) -> Any:
 
 
 def tensor_is(value: Any, check: TensorIs) -> bool:
-    """Class, dispatch keys, type; and no forward-mode tangent, which no type speaks of."""
+    """Class, dispatch keys, type; and no forward-mode tangent, which no type speaks of. Sizes and
+    strides that vary are not looked at."""
     if type(value) is not check.exact_class:
         return False
     tensor: torch.Tensor = value  # type: ignore[assignment]  # a class of tensors
     if torch_abi.dispatch_keys(tensor) != check.dispatch_keys or torch_abi.has_tangent(tensor):
         return False
-    return TensorType(*torch_abi.tensor_facts(tensor)) == check.type
+    facts, wanted = torch_abi.tensor_facts(tensor), check.type
+    return (
+        (facts.dtype, facts.device, facts.requires_grad)
+        == (wanted.dtype, wanted.device, wanted.requires_grad)
+        and _same_where_fixed(facts.sizes, wanted.sizes)
+        and _same_where_fixed(facts.strides, wanted.strides)
+    )
+
+
+def _same_where_fixed(found: tuple[int, ...], wanted: tuple[Size, ...]) -> bool:
+    return len(found) == len(wanted) and all(
+        isinstance(size, Expression) or one == size for one, size in zip(found, wanted, strict=True)
+    )
+
+
+def varying(type: TensorType) -> Iterator[tuple[Callable[[Any, int], int], int, Expression]]:
+    """The sizes and strides that vary: how each is read, of which dimension, what it is."""
+    for reader, numbers in ((size, type.sizes), (stride, type.strides)):
+        for dimension, number in enumerate(numbers):
+            if isinstance(number, Expression):
+                yield reader, dimension, number
+
+
+def symbol_of(size: Size) -> Atom | None:
+    """The symbol that a size is, if it is nothing more."""
+    atom = size.atom if isinstance(size, Expression) else None
+    return atom if atom is not None and not atom.operation else None
+
+
+def binds(value: Any, check: Binds) -> bool:
+    """An exact int of 64 bits within the range of the symbol."""
+    return type(value) is int and -(1 << 63) <= value < 1 << 63 and in_range(value, check.symbol)
+
+
+def in_range(value: int, symbol: Size) -> bool:
+    """Whether a symbol may have this value."""
+    low, high = bounds(symbol)
+    return (low is None or low <= value) and (high is None or value <= high)
 
 
 def type_is(value: Any, check: TypeIs) -> bool:
@@ -269,6 +342,7 @@ def resolves(value: Any, check: Resolves) -> bool:
 
 PREDICATES: dict[type[Check], Callable[..., bool]] = {
     TensorIs: tensor_is,
+    Binds: binds,
     TypeIs: type_is,
     IdentityIs: identity_is,
     Equals: equals,
@@ -282,15 +356,60 @@ PREDICATES: dict[type[Check], Callable[..., bool]] = {
 
 
 def holds(guard: Guard, slots: Sequence[Any]) -> bool:
-    """Whether one guard holds of these slots now."""
-    predicate = PREDICATES[type(guard.check)]
-    try:
-        value = None if isinstance(guard.check, AmbientIs) else read(guard.source, slots)
-        if isinstance(guard.check, SameObjects):
-            return predicate(value, guard.check, [read(one, slots) for one in guard.check.others])
-        return predicate(value, guard.check)
-    except UNREADABLE:
+    """Whether one guard holds of these slots now, by itself."""
+    return first_failure((guard,), slots) is None
+
+
+def first_failure(guards: Iterable[Guard], slots: Sequence[Any]) -> Guard | None:
+    """The first guard that does not hold of these slots now. What is symbolic is compared once all
+    symbols are bound; a symbol that none of the guards binds has no value."""
+    symbols: dict[str, int] = {}
+    waiting: list[tuple[Guard, Relation]] = []
+    for guard in guards:
+        try:
+            if not _holds(guard, slots, symbols, waiting):
+                return guard
+        except UNREADABLE:
+            return guard
+    for guard, relation in waiting:
+        try:
+            if not relation.holds(symbols):
+                return guard
+        except UNREADABLE:
+            return guard
+    return None
+
+
+def _holds(
+    guard: Guard,
+    slots: Sequence[Any],
+    symbols: dict[str, int],
+    waiting: list[tuple[Guard, Relation]],
+) -> bool:
+    """Whether a guard holds as far as can be told now: it binds symbols, and adds to `waiting`."""
+    check = guard.check
+    if isinstance(check, Holds):
+        waiting.append((guard, check.relation))
+        return True
+    value: Any = None if isinstance(check, AmbientIs) else read(guard.source, slots)
+    if isinstance(check, SameObjects):
+        return same_objects(value, check, [read(one, slots) for one in check.others])
+    if not PREDICATES[type(check)](value, check):
         return False
+    found: list[tuple[int, Size]] = []
+    if isinstance(check, Binds):
+        found = [(value, check.symbol)]
+    elif isinstance(check, TensorIs):
+        found = [(reader(value, place), wanted) for reader, place, wanted in varying(check.type)]
+    for number, wanted in found:
+        symbol = symbol_of(wanted)
+        if symbol is None or symbol.key in symbols:
+            waiting.append((guard, Relation("==", number, wanted)))
+        elif not in_range(number, wanted):
+            return False
+        else:
+            symbols[symbol.key] = number
+    return True
 
 
 def describe(guard: Guard, slots: Sequence[Any]) -> str:
@@ -299,6 +418,8 @@ def describe(guard: Guard, slots: Sequence[Any]) -> str:
         state = torch_abi.ambient()._asdict()
         changed = {k: v for k, v in state.items() if v != getattr(guard.check, k)}
         return f"thread has {changed}"
+    if isinstance(guard.check, Holds):
+        return "sizes that do not satisfy it"
     try:
         value = read(guard.source, slots)
     except UNREADABLE as error:

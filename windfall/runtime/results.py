@@ -8,11 +8,12 @@ sees, and sees whole, is allocated in that result's shape.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeGuard
 
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Program, ResultNote
+from windfall.ir.symint import Size, hint_of, known_at_least, symbol_atom
 
 
 def check_program(program: Program) -> None:
@@ -23,27 +24,48 @@ def check_program(program: Program) -> None:
     for note in program.buffers:
         if note.place == "constant" and note.constant is None:
             raise InternalError(f"constant buffer {note.name} has no tensor")
-        if note.place == "arena" and note.offset + extent(note.type) > program.arena_bytes:
+        if note.place == "arena" and not _lies_in_arena(note.offset + extent(note.type), program):
             raise InternalError(f"buffer {note.name} ends behind its arena")
     for result in program.results:
         if result.buffer is not None and program.buffers[result.buffer].place == "arena":
             raise InternalError(f"result {result} lies in the arena")
+    for symbol in program.symbols:
+        symbol_atom(symbol)
 
 
-def extent(type: TensorType) -> int:
+def _lies_in_arena(end: Size, program: Program) -> bool:
+    """Whether it does; where ranges do not tell, whether it does in the call being compiled."""
+    room = program.arena_bytes - end
+    return known_at_least(room, 0) or (not isinstance(room, int) and hint_of(room) >= 0)
+
+
+def extent(type: TensorType) -> Size:
     """How many bytes a tensor of this type spans, from its first element to its last."""
-    sizes, strides = static(type.sizes), static(type.strides)
-    if 0 in sizes:
+    if any(isinstance(size, int) and size == 0 for size in type.sizes):
         return 0
-    last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    last: Size = 0
+    for size, stride in zip(type.sizes, type.strides, strict=True):
+        last = last + (size - 1) * stride
     return (last + 1) * type.dtype.itemsize
 
 
-def static(sizes: Sequence[Any]) -> tuple[int, ...]:
+def is_static(sizes: Sequence[Size]) -> TypeGuard[Sequence[int]]:
+    """Whether none of them varies."""
+    return all(type(one) is int for one in sizes)
+
+
+def static(sizes: Sequence[Size]) -> tuple[int, ...]:
     """Sizes that are plain integers."""
-    if not all(type(one) is int for one in sizes):
+    if not is_static(sizes):
         raise InternalError(f"sizes {tuple(map(str, sizes))} are not static")
     return tuple(sizes)
+
+
+def has_elements(type: TensorType) -> Size:
+    """1 where it has some, 0 where it has none; else how many."""
+    if all(known_at_least(size, 1) for size in type.sizes):
+        return 1
+    return type.elements
 
 
 def is_whole(note: ResultNote, type: TensorType) -> bool:
@@ -68,8 +90,12 @@ def sole_shapes(program: Program) -> dict[int, TensorType]:
     for buffer, notes in seen.items():
         (note, *more) = notes
         held = program.buffers[buffer].type
-        if more or note.type is None or note.offset or note.type.dtype != held.dtype:
+        if more or note.type is None or note.offset != 0 or note.type.dtype != held.dtype:
             continue
-        if extent(note.type) == extent(held):
+        # Where a size may be zero, a span alone does not tell whether there are elements.
+        positive = all(known_at_least(size, 1) for size in (*held.sizes, *note.type.sizes))
+        fixed = is_static(held.sizes) and is_static(note.type.sizes)
+        alike = positive or fixed or note.type.elements == held.elements
+        if alike and extent(note.type) == extent(held):
             shapes[buffer] = note.type
     return shapes

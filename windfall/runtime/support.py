@@ -22,6 +22,7 @@ import functools
 from windfall import jit, torch_abi
 from windfall.runtime.machine import (
     arena,
+    arithmetic,
     basics,
     builtins,
     execute,
@@ -48,7 +49,8 @@ def text() -> str | None:
             tensor_step.text(objects, tensors),
             thread_step.text(thread),
             arena.text(),
-            execute.text(tensors),
+            arithmetic.text(objects),
+            execute.text(objects, tensors),
             builtins.text(objects),
         )
     )

@@ -104,7 +104,8 @@ def self_containing():
     return Program(f, [Call(ramp(3), after=look), Call(ramp(3), after=look)])
 
 
-@hard(28, "sorted and max with a key over tensors, sum with a start", torch="1", graphs=(1, 3))
+# Three keys that read data, each of another item of a list: a graph each, and one before them.
+@hard(28, "sorted and max with a key over tensors, sum with a start", torch="1", graphs=(1, 4))
 def keyed():
     def f(xs):
         order = sorted(xs, key=lambda one: one.shape[0], reverse=True)

@@ -9,9 +9,10 @@ from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import Value
+from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Object
+from windfall.frontend.values.objects import Object, find
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.sets import Set
 
@@ -76,6 +77,10 @@ def _joined(*parts: str) -> str:
 @opcode("FORMAT_VALUE", until=(3, 13))
 def format_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     flags = instruction.argument
+    value = frame.stack[-2 if flags & 4 else -1]
+    if isinstance(value, Object) and not value.is_constant() and not flags & 4:
+        _format_object(machine, frame, value, flags & 3)
+        return
     items = take(frame, 2 if flags & 4 else 1)
     converted = {0: None, 1: str, 2: repr, 3: ascii}[flags & 3]
 
@@ -83,6 +88,16 @@ def format_value(machine: Machine, frame: Frame, instruction: Instruction) -> No
         return format(converted(value) if converted else value, specification)
 
     frame.stack.append(fold(machine, formatted, items, {}))
+
+
+def _format_object(machine: Machine, frame: Frame, value: Object, conversion: int) -> None:
+    """Through the methods of its class, as `str` and `repr` go."""
+    if conversion == 3:
+        stop(UNKNOWN_OPERATION, f"ascii of {value.describe()}")
+    if conversion == 0 and value.cls.find(machine, "__format__") is not find(object, "__format__"):
+        stop(UNKNOWN_OPERATION, f"format of {value.describe()}")
+    frame.stack.pop()
+    push(frame, CALLS[repr if conversion == 2 else str](machine, [value], {}))
 
 
 # ------------------------------------------------------------------------------------ into displays

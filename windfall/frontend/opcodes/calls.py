@@ -10,7 +10,10 @@ from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, Keywords, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell, Function
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.objects import Class, Object, Super
 from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.tensor import Tensor
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -19,7 +22,17 @@ if TYPE_CHECKING:
 
 @opcode("LOAD_ATTR")
 def load_attr(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    push(frame, frame.stack.pop().get_attribute(machine, instruction.value))
+    owner, name = frame.stack.pop(), instruction.value
+    if name == "__class__" and not isinstance(owner, Object | Tensor | Class | Super):
+        kind = owner.python_type()
+        if not kind.__flags__ & _HEAP:  # no class of the user, which may have such a property
+            owner.guard_type(machine)
+            frame.stack.append(machine.known(kind, kind.__qualname__))
+            return
+    push(frame, owner.get_attribute(machine, name))
+
+
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 @opcode("LOAD_METHOD")
@@ -68,11 +81,15 @@ def call(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     stack = frame.stack
-    keywords: Keywords = machine.string_keyed(stack.pop()) if instruction.argument & 1 else {}
-    arguments = stack.pop().unpack(machine)
-    function = stack.pop()
+    named = stack.pop() if instruction.argument & 1 else None
+    starred, function = stack.pop(), stack.pop()
     assert stack.pop() is NULL
-    push(frame, function.call(machine, arguments, keywords))
+    if isinstance(starred, Object) or machine.is_generator(starred):  # interpreted code gives them
+        given = [function, starred, named or machine.created_dict({})]
+        push(frame, machine.polyfill("call_starred", given))
+        return
+    keywords: Keywords = machine.string_keyed(named) if named is not None else {}
+    push(frame, function.call(machine, starred.unpack(machine), keywords))
 
 
 _DEFAULTS, _KEYWORD_DEFAULTS, _ANNOTATIONS, _CLOSURE = 1, 2, 4, 8

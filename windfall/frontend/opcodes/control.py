@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.frontend.breaks import BUDGET, GENERATOR, stop
+from windfall.frontend.breaks import BUDGET, GENERATOR, IDLE_LOOP, stop
 from windfall.frontend.bytecode import Instruction
+from windfall.frontend.idle import idle_loop
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
+from windfall.frontend.polyfills.iterators import MAKES
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END, Iterator
@@ -20,12 +22,24 @@ if TYPE_CHECKING:
 
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 def jump(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    """A loop that does nothing with tensors is better run by CPython."""
+    """A loop that does nothing with tensors is better run by CPython. Many short ones, as of a
+    library that looks through its configuration, are let pass for longer."""
     if "BACKWARD" in instruction.name:
-        machine.idle += 1
-        if machine.idle > machine.facts.idle:
-            stop(BUDGET, f"{machine.idle} rounds without a tensor")
+        _count_round(machine, frame, instruction)
     frame.ip = instruction.target
+
+
+def _count_round(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    count, size = frame.rounds
+    count = count + 1 if size == machine.graph.mark() else 1
+    frame.rounds = count, machine.graph.mark()
+    machine.idle += 1
+    if count > machine.facts.idle or machine.idle > _MANY * machine.facts.idle:
+        row = IDLE_LOOP if idle_loop(machine, frame, instruction.index) is not None else BUDGET
+        stop(row, f"{machine.idle} rounds without a tensor")
+
+
+_MANY = 20  # how much longer loops may be in sum than one alone
 
 
 @opcode(
@@ -44,6 +58,8 @@ def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> Non
         frame.retry()
         return
     if found == instruction.name.endswith("TRUE"):
+        if "BACKWARD" in instruction.name:
+            _count_round(machine, frame, instruction)
         frame.ip = instruction.target
 
 
@@ -122,7 +138,7 @@ def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> No
 @opcode("RETURN_GENERATOR")
 def return_generator(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """The call of a generator function ends here; its frame waits to be resumed."""
-    frame.generator = Generator(frame)
+    frame.generator = Generator(frame, MAKES.get(frame.code) if frame.is_ours else None)
     machine.frames.pop()
     if not machine.frames:
         machine.result = frame.generator

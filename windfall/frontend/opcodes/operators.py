@@ -13,6 +13,8 @@ from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, find
 from windfall.frontend.values.sequence import SequenceValue
+from windfall.frontend.values.subclassed import Subclassed
+from windfall.frontend.values.tensor import Tensor
 from windfall.ir.guard import SameObjects
 
 if TYPE_CHECKING:
@@ -43,8 +45,13 @@ def push(frame: Frame, value: Value) -> None:
 
 def binary(machine: Machine, operation: str, left: Value, right: Value) -> Value:
     """`left operation right`."""
+    if isinstance(right, Object) and isinstance(left, Tensor | Constant):
+        reflected = f"__r{_DUNDERS[operation]}__"  # what is of C declines a class of the user
+        if not isinstance(right, Subclassed) and right.dunder(machine, reflected) is not None:
+            name = f"__{_DUNDERS[operation]}__"
+            return by_dunder(machine, name, reflected, operation, left, right)
     found = left.binary(machine, operation, right)
-    if found is None:
+    if found is None and not isinstance(left, Object):
         found = right.reflected(machine, operation, left)
     if found is None:
         name = _DUNDERS[operation]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import TYPE_CHECKING, NoReturn
 
-from windfall.frontend.breaks import IMPORT, UNKNOWN_OPCODE, stop
+from windfall.frontend.breaks import IMPORT, UNKNOWN_OPCODE, WATCHED_DEATH, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, PENDING, Value
 from windfall.frontend.values.function import Cell
-from windfall.ir.source import Item, Known
+from windfall.frontend.values.mapping import Dict
+from windfall.ir.source import Item, Known, Slot
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -72,9 +74,19 @@ def store_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None
 
 @opcode("DELETE_FAST")
 def delete_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    if frame.variables[instruction.argument] is None:
+    value = frame.variables[instruction.argument]
+    if value is None:
         _unbound(machine, instruction)
+    if isinstance(value.source, Slot) and _is_missed(getattr(value, "real", None)):
+        stop(WATCHED_DEATH, instruction.value)
     frame.variables[instruction.argument] = None
+
+
+def _is_missed(real: object) -> bool:
+    """Whether someone is told when the object dies: then that must happen in its place."""
+    kind = type(real)
+    heap = kind.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
+    return bool(heap) and (hasattr(kind, "__del__") or weakref.getweakrefcount(real) > 0)
 
 
 @opcode("MAKE_CELL")
@@ -156,18 +168,65 @@ def delete_global(machine: Machine, frame: Frame, instruction: Instruction) -> N
     space.store(machine, instruction.value, None)
 
 
-@opcode(
-    "LOAD_NAME",
-    "STORE_NAME",
-    "DELETE_NAME",
-    "LOAD_CLASSDEREF",
-    "LOAD_BUILD_CLASS",
-    "SETUP_ANNOTATIONS",
-    "PRINT_EXPR",
-    "IMPORT_STAR",
-)
+# ---------------------------------------------------------------------------------- class bodies
+
+
+@opcode("LOAD_BUILD_CLASS")
+def load_build_class(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    builtins = frame.builtins
+    assert isinstance(builtins, dict)
+    found = machine.globals_dict(builtins, "builtins").lookup(machine, "__build_class__")
+    if found is None:
+        stop(UNKNOWN_OPCODE, instruction.name)
+    frame.stack.append(found)
+
+
+def _names(frame: Frame, instruction: Instruction) -> Dict:
+    if frame.names is None:
+        stop(UNKNOWN_OPCODE, instruction.name)
+    return frame.names
+
+
+@opcode("LOAD_NAME")
+def load_name(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    found = _names(frame, instruction).lookup(machine, instruction.value)
+    if found is None:
+        found = global_value(machine, frame, instruction.value)
+    frame.stack.append(found)
+
+
+@opcode("STORE_NAME")
+def store_name(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    _names(frame, instruction).store(machine, instruction.value, frame.stack.pop())
+
+
+@opcode("DELETE_NAME")
+def delete_name(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    names = _names(frame, instruction)
+    if names.lookup(machine, instruction.value) is None:
+        raise machine.raised(NameError(f"name '{instruction.value}' is not defined"))
+    names.store(machine, instruction.value, None)
+
+
+@opcode("LOAD_CLASSDEREF")
+def load_classderef(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    found = _names(frame, instruction).lookup(machine, instruction.value)
+    if found is None:
+        load_deref(machine, frame, instruction)
+    else:
+        frame.stack.append(found)
+
+
+@opcode("SETUP_ANNOTATIONS")
+def setup_annotations(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    names = _names(frame, instruction)
+    if names.lookup(machine, "__annotations__") is None:
+        names.store(machine, "__annotations__", machine.created_dict({}))
+
+
+@opcode("PRINT_EXPR", "IMPORT_STAR")
 def only_outside_functions(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    """Class bodies and modules are run natively."""
+    """Modules are run natively."""
     stop(UNKNOWN_OPCODE, instruction.name)
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windfall.frontend.polyfills import core
+from windfall.frontend.polyfills import core, iterators, ordering
 
 TABLE: dict[str, Callable[..., Any]] = {
     name.removesuffix("_"): function
-    for name, function in vars(core).items()
-    if callable(function) and getattr(function, "__module__", "") == core.__name__
+    for module in (core, iterators, ordering)
+    for name, function in vars(module).items()
+    if callable(function) and getattr(function, "__module__", "") == module.__name__
 }

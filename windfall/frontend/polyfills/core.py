@@ -13,6 +13,14 @@ def instantiate(new: Any, init: Any, cls: Any, arguments: Any, keywords: Any) ->
     return made
 
 
+def call_starred(function: Any, iterable: Any, keywords: Any) -> Any:
+    """`function(*iterable, **keywords)` where items are given by interpreted code."""
+    arguments = []
+    for item in iterable:
+        arguments.append(item)
+    return function(*arguments, **keywords)
+
+
 def fill_mapping(mapping: Any, other: Any, keywords: Any) -> None:
     """`OrderedDict.update(mapping, other, **keywords)`."""
     if isinstance(other, dict):
@@ -33,6 +41,14 @@ def filled_mapping(mapping: Any, arguments: Any, keywords: Any) -> Any:
     """A new `OrderedDict` of the user's class, filled as its `__init__` does."""
     fill_mapping(mapping, arguments[0] if arguments else (), keywords)
     return mapping
+
+
+def dict_fromkeys(keys: Any, value: Any) -> Any:
+    """`dict.fromkeys(keys, value)`."""
+    made = {}
+    for key in keys:
+        made[key] = value
+    return made
 
 
 def first_implemented(candidates: Any, operation: str, left: Any, right: Any) -> Any:
@@ -216,48 +232,141 @@ def close_generator(generator: Any) -> None:
     raise RuntimeError("generator ignored GeneratorExit")
 
 
-def map_(function: Any, /, *iterables: Any) -> Any:
-    """`map(function, *iterables)`."""
-    for items in zip(*iterables):  # noqa: B905
-        yield function(*items)
+def extend(target: Any, items: Any) -> None:
+    """`target.extend(items)` of items that interpreted code gives."""
+    for item in items:
+        target.append(item)
 
 
-def filter_(function: Any, iterable: Any, /) -> Any:
-    """`filter(function, iterable)`."""
+def extended(target: Any, items: Any) -> Any:
+    """`target += items` of items that interpreted code gives."""
+    for item in items:
+        target.append(item)
+    return target
+
+
+def join(method: Any, items: Any) -> Any:
+    """`method(items)`, a method of a string that asks for all items."""
+    return method([*items])
+
+
+def index_of(items: Any, item: Any, start: int, stop: int, text: str) -> int:
+    """`items.index(item, start, stop)`."""
+    for index in range(start, stop):
+        one = items[index]
+        if one is item or one == item:
+            return index
+    raise ValueError(text)
+
+
+def count_of(items: Any, item: Any) -> int:
+    """`items.count(item)`."""
+    count = 0
+    for one in items:
+        if one is item or one == item:
+            count += 1
+    return count
+
+
+def remove_from(items: Any, item: Any, text: str) -> None:
+    """`items.remove(item)`."""
+    del items[index_of(items, item, 0, len(items), text)]
+
+
+def made_item(mapping: Any, key: Any, factory: Any) -> Any:
+    """`mapping[key]` of a defaultdict without that key."""
+    value = factory()
+    mapping[key] = value
+    return value
+
+
+def count_elements(mapping: Any, iterable: Any) -> None:
+    """What a `Counter` counts with."""
     for item in iterable:
-        if item if function is None else function(item):
-            yield item
+        mapping[item] = mapping.get(item, 0) + 1
 
 
-def enumerate_(iterable: Any, start: int) -> Any:
-    """`enumerate(iterable, start)`."""
-    for item in iterable:
-        yield start, item
-        start += 1
+def item_getter(owner: Any, keys: Any) -> Any:
+    """`operator.itemgetter(*keys)(owner)`."""
+    if len(keys) == 1:
+        return owner[keys[0]]
+    found = []
+    for key in keys:
+        found.append(owner[key])
+    return (*found,)
 
 
-def zip_(*iterables: Any) -> Any:
-    """`zip(*iterables)`."""
-    iterators = []
-    for iterable in iterables:
-        iterators.append(iter(iterable))
-    while iterators:
-        items = []
-        for iterator in iterators:
-            try:
-                items.append(next(iterator))
-            except StopIteration:
-                return
-        yield (*items,)
+def attribute_getter(owner: Any, names: Any) -> Any:
+    """`operator.attrgetter(*names)(owner)`."""
+    found = []
+    for name in names:
+        value = owner
+        for part in name.split("."):
+            value = getattr(value, part)
+        found.append(value)
+    return found[0] if len(found) == 1 else (*found,)
 
 
-def zip_strict(iterables: Any) -> Any:
-    """`zip(*iterables, strict=True)`, all at once."""
-    lists = []
-    for iterable in iterables:
-        lists.append([*iterable])
-    for index, one in enumerate(lists):
-        if len(one) != len(lists[0]):
-            word = "shorter" if len(one) < len(lists[0]) else "longer"
-            raise ValueError(f"zip() argument {index + 1} is {word} than argument 1")
-    return zip(*lists)  # noqa: B905
+def method_caller(owner: Any, name: str, arguments: Any, keywords: Any) -> Any:
+    """`operator.methodcaller(name, *arguments, **keywords)(owner)`."""
+    return getattr(owner, name)(*arguments, **keywords)
+
+
+def set_item(owner: Any, key: Any, value: Any) -> None:
+    """`operator.setitem(owner, key, value)`."""
+    owner[key] = value
+
+
+def delete_item(owner: Any, key: Any) -> None:
+    """`operator.delitem(owner, key)`."""
+    del owner[key]
+
+
+def get_item(owner: Any, key: Any) -> Any:
+    """`operator.getitem(owner, key)`."""
+    return owner[key]
+
+
+def build_class(body: Any, name: str, bases: Any) -> Any:
+    """A class statement. What stands in the body goes into a dict."""
+    namespace: dict[str, Any] = {}
+    cell = run_body(body, namespace)
+    return finish_class(name, bases, namespace, cell)
+
+
+def run_body(body: Any, namespace: Any) -> Any:
+    """Has a rule: the body is interpreted with this dict for its variables."""
+
+
+def finish_class(name: str, bases: Any, namespace: Any, cell: Any) -> Any:
+    """Has a rule: the class."""
+
+
+def apply_function(cls: Any, arguments: Any, apart: bool) -> Any:
+    """`torch.autograd.Function.apply`: forward, and backward at once, on gradients to come."""
+    context = begin_forward(cls, arguments)
+    if apart:
+        result = cls.forward(*arguments)
+        cls.setup_context(context, arguments, result)
+    else:
+        result = cls.forward(context, *arguments)
+    if not wants_backward(context, result):
+        return result
+    found = cls.backward(context, *begin_backward(context))
+    return finish_function(context, result, found)
+
+
+def begin_forward(cls: Any, arguments: Any) -> Any:
+    """Has a rule: the `ctx` of a function."""
+
+
+def wants_backward(context: Any, result: Any) -> Any:
+    """Has a rule."""
+
+
+def begin_backward(context: Any) -> Any:
+    """Has a rule: the gradients of the results."""
+
+
+def finish_function(context: Any, result: Any, found: Any) -> Any:
+    """Has a rule: the results, with their gradients."""

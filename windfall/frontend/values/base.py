@@ -92,6 +92,10 @@ class Value:
             return constant, constant
         stop(NOT_A_GRAPH_ARGUMENT, self.describe())
 
+    def operand(self, machine: Machine, beside: Any) -> Value:
+        """What stands in the graph where this is an operand beside a tensor."""
+        return self
+
     # ------------------------------------------------------------------------------- operations
 
     def get_attribute(self, machine: Machine, name: str) -> Value:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.values import symbolic
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
@@ -294,7 +295,9 @@ def _len(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 
 @calls(iter)
 def _iter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 1, 1, "iter")
+    exactly(arguments, keywords, 1, 2, "iter")
+    if len(arguments) == 2:
+        return machine.polyfill("iter_until", arguments)
     return arguments[0].iterate(machine)
 
 
@@ -359,6 +362,13 @@ def _dict(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     for name, value in keywords.items():
         made.store(machine, name, value)
     return made
+
+
+@calls(dict.fromkeys)
+def _fromkeys(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    exactly(arguments, keywords, 1, 2, "dict.fromkeys")
+    value = arguments[1] if len(arguments) > 1 else machine.literal(None)
+    return machine.polyfill("dict_fromkeys", [arguments[0], value])
 
 
 @calls(range)
@@ -457,12 +467,16 @@ def _folded(function: Any) -> None:
     """A row for a function that is pure of constants."""
 
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        if machine.symbols.by_name and not keywords:
+            varies = symbolic.builtin(machine, function, arguments)
+            if varies is not None:
+                return varies
         return fold(machine, function, arguments, keywords)
 
     calls(function)(rule)
 
 
-for _function in (int, float, min, max, sorted, hash, abs, round, divmod, pow, chr, ord):
+for _function in (int, float, hash, round, divmod, pow, chr, ord):
     _folded(_function)
 
 

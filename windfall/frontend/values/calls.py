@@ -31,3 +31,20 @@ def calls(*callables: Any) -> Callable[[Rule], Rule]:
         return rule
 
     return register
+
+
+CodeRule = Callable[["Machine", Any, Arguments, Keywords], Value]
+
+# By the address of the code: closures of the standard library, which are many functions.
+BY_CODE: dict[int, CodeRule] = {}
+
+
+def calls_of(function: Any) -> Callable[[CodeRule], CodeRule]:
+    """A row: how a call of any function with the code of this one is captured. The rule gets the
+    function's value too."""
+
+    def register(rule: CodeRule) -> CodeRule:
+        BY_CODE[id(function.__code__)] = rule
+        return rule
+
+    return register

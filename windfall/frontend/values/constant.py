@@ -127,8 +127,8 @@ class Constant(Value):
         return fold(machine, getattr(self.as_constant(machine), name), arguments, keywords)
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Folded, with another constant."""
-        if not other.is_constant():
+        """Folded, with another constant; a number that varies has the rule itself."""
+        if not other.is_constant() or _is_number(other):
             return None
         return fold(machine, BINARY[operation], [self, other], {})
 
@@ -176,6 +176,10 @@ class Constant(Value):
         if isinstance(self.value, _LITERALS) and _prints_exactly(self.value):
             return repr(self.value)
         return recipe.known(self.value, type(self.value).__name__)
+
+
+def _is_number(value: Value) -> bool:
+    return not isinstance(value, Constant) and value.python_type() in (int, float)
 
 
 def _prints_exactly(value: Any) -> bool:
@@ -232,6 +236,8 @@ def fold(
 
 @wraps(*CONSTANT_TYPES)
 def _wrap_constant(machine: Machine, value: Any, source: Source | None) -> Value:
+    if source is not None and type(value) in (int, float) and machine.symbols.varies(source, value):
+        return machine.varying(value, source)
     return Constant(value, source)
 
 

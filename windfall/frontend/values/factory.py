@@ -16,14 +16,25 @@ from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.frame import Frame
 from windfall.frontend.policy import Treatment
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
+    classes,
+    compiled,
     copies,
+    defaultdict,
+    deque,
+    getters,
+    gradients,
+    hints,
     logs,
     modes,
     module,
     partial,
+    references,
     sets,
+    standard,
     subclassed,
+    symbolic,
     torchapi,
+    torchobjects,
 )
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
@@ -79,6 +90,10 @@ class ValueFactory:
         """A constant, or an object that is known for good."""
         return self.wrap(value, None if isinstance(value, str | int) else Known(value, name))
 
+    def varying(self, value: Any, source: Source) -> Value:
+        """A number from outside that varies."""
+        return symbolic.varying(self._machine, value, source)
+
     def tuple(self, items: Sequence[Value]) -> Tuple:
         """A tuple."""
         return Tuple(list(items))
@@ -100,6 +115,10 @@ class ValueFactory:
     def is_generator(self, value: Value) -> bool:
         """Whether asking it for an item runs interpreted code."""
         return isinstance(value, Generator)
+
+    def runs_frames(self, value: Value) -> bool:
+        """Whether iterating over it runs interpreted code."""
+        return isinstance(value, Generator | Object)
 
     # -------------------------------------------------------------------------------- exceptions
 

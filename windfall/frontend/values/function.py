@@ -11,11 +11,13 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from windfall.directives import directive_of
 from windfall.frontend.breaks import ARGUMENTS, GENERATOR, UNKNOWN_ATTRIBUTE, stop
 from windfall.frontend.bytecode import decode
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
-from windfall.frontend.values.calls import CALLS
+from windfall.frontend.values.calls import BY_CODE, CALLS
+from windfall.frontend.values.directed import follow
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
@@ -152,6 +154,11 @@ class Function(Value):
         """Hashed by identity."""
         return self
 
+    def truth(self, machine: Machine) -> bool | Value:
+        """A function is true."""
+        self.guard_type(machine)
+        return True
+
     def attributes(self, machine: Machine) -> Dict:
         """The function's own dictionary."""
         if self._attributes is None:
@@ -210,10 +217,17 @@ class Function(Value):
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A special rule, the graph, or inlined."""
         if self.real is not None:
+            said = directive_of(self.real)
+            if said is not None:
+                self.guard(machine, "identity", IdentityIs(self.real))
+                return follow(machine, said, self.real, arguments, keywords)
             rule = CALLS.get(self.real)
             if rule is not None:
                 self.guard(machine, "identity", IdentityIs(self.real))
                 return rule(machine, arguments, keywords)
+            by_code = BY_CODE.get(id(self.code))
+            if by_code is not None:
+                return by_code(machine, self, arguments, keywords)
             how = treatment(self.real)
             if how is not Treatment.INLINE:
                 self.guard(machine, "identity", IdentityIs(self.real))

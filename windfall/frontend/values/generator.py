@@ -8,11 +8,13 @@ that is running when a break comes is taken back to before it was resumed, and r
 
 from __future__ import annotations
 
+import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.assembler import fragment
 from windfall.frontend.breaks import GENERATOR, UNKNOWN_ATTRIBUTE, stop
+from windfall.frontend.polyfills.iterators import AGAIN, CONSTRUCTORS
 from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.iterator import Iterator
@@ -27,27 +29,29 @@ _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 
 
 class Generator(Iterator):
-    """A generator that the program made. `frame` is None when it has finished."""
+    """A generator that the program made, or one of our own that stands for an iterator of C
+    (`made_of`, see `polyfills/iterators.py`). `frame` is None when it has finished."""
 
-    __slots__ = ("frame", "handled", "outer", "running", "started")
+    __slots__ = ("frame", "handled", "made_of", "outer", "running", "started")
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, made_of: type | None = None) -> None:
         super().__init__()
         self.frame: Frame | None = frame
+        self.made_of = made_of or types.GeneratorType
         self.running = False
         self.started = False
         self.handled: Value | None = None  # the exception that its frame is handling
         self.outer: Value | None = None  # the one that whoever resumed it is handling
 
     def python_type(self) -> type:
-        """A generator."""
-        return types.GeneratorType
+        """A generator, or what this one stands for."""
+        return self.made_of
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Its methods."""
-        if name in _METHODS:
+        if name in _METHODS and hasattr(self.made_of, name):
             return machine.method(self, name)
-        stop(UNKNOWN_ATTRIBUTE, f"generator.{name}")
+        stop(UNKNOWN_ATTRIBUTE, f"{self.made_of.__name__}.{name}")
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -91,7 +95,32 @@ class Generator(Iterator):
         raise Raised(value)
 
     def rebuild(self, recipe: Recipe) -> str:
-        """A real generator at the same place."""
+        """A real generator at the same place, or an iterator of the class it stands for."""
+        made = CONSTRUCTORS.get(self.frame.code) if self.frame is not None else None
+        if made is not None and not self.started and self.made_of is not types.GeneratorType:
+            return self._constructed(recipe, made)
+        again = AGAIN.get(self.made_of)
+        text = self._resumed(recipe)
+        return f"{recipe.known(again, self.made_of.__name__)}({text})" if again else text
+
+    def _constructed(self, recipe: Recipe, make: Any) -> str:
+        """Not started: the real class, called with the parameters."""
+        frame = self.frame
+        assert frame is not None
+        code = frame.code
+        total = code.co_argcount + code.co_kwonlyargcount
+        values = [one for one in frame.variables[:total] if one is not None]
+        parts = [recipe.name(one) for one in values[: code.co_argcount]]
+        if code.co_flags & inspect.CO_VARARGS:
+            rest = frame.variables[total]
+            assert rest is not None
+            parts.append(f"*{recipe.name(rest)}")
+        names = code.co_varnames[code.co_argcount : total]
+        named = zip(names, values[code.co_argcount :], strict=True)
+        parts += [f"{name}={recipe.name(value)}" for name, value in named]
+        return f"{recipe.known(make, self.made_of.__name__)}({', '.join(parts)})"
+
+    def _resumed(self, recipe: Recipe) -> str:
         frame = self.frame
         if frame is None:
             return f"{recipe.known(_finished, 'finished_generator')}()"

@@ -11,11 +11,13 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import FOREIGN_ITERATOR, stop
+from windfall.frontend.state import Start
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.sequence import Range, SequenceValue
+from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
 from windfall.frontend.values.wrap import wraps
-from windfall.ir.source import Source
+from windfall.ir.guard import Equals, LengthIs
+from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -73,9 +75,9 @@ class ItemsIterator(Iterator):
 
     __slots__ = ("done", "index", "owner")
 
-    def __init__(self, owner: SequenceValue | Range, index: int = 0) -> None:
+    def __init__(self, owner: SequenceValue | Range | None, index: int = 0) -> None:
         super().__init__()
-        self.owner = owner
+        self.owner: Any = owner
         self.index = index
         self.done = False
 
@@ -117,6 +119,42 @@ class ItemsIterator(Iterator):
         if self.index:
             recipe.line(f"{name}.__setstate__({self.index})")
         return name
+
+
+class GivenIterator(ItemsIterator):
+    """One over a list or tuple that the program is called with: how far it is, is relied upon, and
+    what is taken from it is taken after the graph. (One that lives at a break is advanced natively
+    instead, so that the rounds of a loop share what was compiled.)"""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(None)
+        self.source = source
+        self.real = real
+
+    def python_type(self) -> type:
+        """The iterator's class."""
+        return type(self.real)
+
+    def advance(self, machine: Machine) -> Value | None:
+        """The next item."""
+        assert self.source is not None
+        if self.owner is None:
+            self.guard_type(machine)
+            state = self.real.__reduce__()
+            parts = ByMethod(self.source, type(self.real), "__reduce__")
+            machine.add_guard(parts, LengthIs(len(state)), "how far an iterator is")
+            if len(state) == 3:
+                machine.add_guard(Item(parts, 2), Equals(state[2]), "how far an iterator is")
+                owner = machine.wrap(state[1][0], Item(Item(parts, 1), 0))
+                assert isinstance(owner, SequenceValue)
+                self.owner, self.index = owner, state[2]
+            else:
+                self.owner, self.done = Tuple([]), True
+        if not self.done:
+            machine.effects.add("next({}, None)", self)
+        return super().advance(machine)
 
 
 class Enumerate(Iterator):
@@ -220,4 +258,9 @@ ITERATOR_TYPES: tuple[type, ...] = (
 @wraps(*ITERATOR_TYPES)
 def _wrap_iterator(machine: Machine, value: Any, source: Source | None) -> Value:
     assert source is not None
+    if type(value) in _KNOWN_STATE and isinstance(machine.state.point, Start):
+        return machine.remember(value, GivenIterator(value, source))
     return machine.remember(value, ForeignIterator(value, source))
+
+
+_KNOWN_STATE = (type(iter([])), type(iter(())))

@@ -13,8 +13,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
+from windfall.frontend.policy import is_query
+from windfall.frontend.purity import is_pure
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.constant import fold
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import IdentityIs
@@ -81,8 +84,29 @@ class Cached(Value):
         """Functions are true."""
         return True
 
+    def _pure(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """What the function behind the cache gives; the segment calls this one too, for what that
+        does to the cache."""
+        if not isinstance(self.source, Known):
+            self.guard(machine, "identity", IdentityIs(self.real))
+        wrapped = machine.known(self.real.__wrapped__, "wrapped")
+        known = machine.effects.cached
+        if not any(id(frame.code) in known for frame in machine.frames):
+            known.add(id(self.real.__wrapped__.__code__))
+            places = ["{}"] * len(arguments) + [f"{name}={{}}" for name in keywords]
+            template = f"{{}}({', '.join(places)})"
+            machine.effects.add(template, self, *arguments, *keywords.values())
+        return wrapped.call(machine, arguments, keywords)
+
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        """A message, or natively."""
+        """A message, a question about what is installed, or natively."""
+        if is_query(self.real):
+            if not isinstance(self.source, Known):
+                self.guard(machine, "identity", IdentityIs(self.real))
+            return fold(machine, self.real, arguments, keywords)
+        given = [*arguments, *keywords.values()]
+        if all(one.is_constant() for one in given) and is_pure(self.real):
+            return self._pure(machine, arguments, keywords)
         if not arguments or not isinstance(arguments[0], Object):
             stop(UNKNOWN_CALL, self.describe())
         if not isinstance(self.source, Known):

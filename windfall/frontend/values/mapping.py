@@ -7,8 +7,12 @@ a dict from outside is looked into key by key; only iterating or counting relies
 from __future__ import annotations
 
 import collections
+import types
+import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
@@ -20,7 +24,24 @@ if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
 
-_PLAIN = (str, int, bool, float, bytes, type(None), complex)
+_PLAIN = (str, int, bool, float, bytes, type(None), complex, torch.dtype)
+# How classes, functions and special forms (`typing.Union`) are hashed and compared: by identity.
+_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__)
+_SAME: tuple[Any, ...] = (object.__eq__, type.__eq__)
+_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union))
+
+
+def is_identity_key(key: Any) -> bool:
+    """Whether a key from outside stands for itself."""
+    kind = type(key)
+    return isinstance(key, _IDENTITY_KINDS) and (
+        kind.__hash__ in _BY_IDENTITY and kind.__eq__ in _SAME
+    )
+
+
+def is_class_key(key: Any) -> bool:
+    """Whether a key, as `Value.key` gives it, stands for such an object."""
+    return isinstance(key, Value) and is_identity_key(getattr(key, "real", None))
 
 
 def is_plain_key(key: Any) -> bool:
@@ -61,14 +82,15 @@ class Dict(Value):
         if self.whole or key in self.entries:
             return self.entries.get(key)
         assert self.real is not None and self.source is not None
-        if not is_plain_key(key):
+        if not is_plain_key(key) and not is_class_key(key):
             return self.load(machine).get(key)
         self.guard_type(machine)
-        if key in self.real:
-            found = self.entries[key] = machine.wrap(self.real[key], Item(self.source, key))
-            machine.found.append((self.source, key))
+        real = getattr(key, "real", None) if isinstance(key, Value) else key
+        if real in self.real:
+            found = self.entries[key] = machine.wrap(self.real[real], Item(self.source, real))
+            machine.found.append((self.source, real))
             return found
-        self.guard(machine, ("absent", key), HasKey(key, False))
+        self.guard(machine, ("absent", key), HasKey(real, False))
         self.entries[key] = None
         return None
 
@@ -76,18 +98,19 @@ class Dict(Value):
         """All items, in order."""
         if not self.whole:
             assert self.real is not None and self.source is not None
-            if not all(is_plain_key(key) for key in self.real):
+            if not all(is_plain_key(key) or is_identity_key(key) for key in self.real):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
             self.rely_on_keys(machine)
             source, known = self.source, self.entries
             written = {key for key, _ in self.writes}
             whole: dict[Any, Value | None] = {}
-            for key, value in self.real.items():
+            for given, value in self.real.items():
+                key = given if is_plain_key(given) else machine.known(given, "key").key(machine)
                 if key in known and key not in written:
                     whole[key] = known[key]
                 else:
-                    whole[key] = machine.wrap(value, Item(source, key))
+                    whole[key] = machine.wrap(value, Item(source, given))
             for key, written_value in self.writes:
                 if written_value is None:
                     whole.pop(key, None)
@@ -204,7 +227,8 @@ class Dict(Value):
         plain = item.key(machine)
         found = self.lookup(machine, plain)
         if found is not None and not self.whole and found.source is not None:
-            self.guard(machine, ("present", plain), HasKey(plain, True))
+            real = plain.real if is_class_key(plain) else plain
+            self.guard(machine, ("present", plain), HasKey(real, True))
         return machine.literal(found is not None)
 
     def truth(self, machine: Machine) -> bool | Value:
@@ -404,16 +428,51 @@ class Ordered(Dict):
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
-        """A dict's methods; those that depend on the order in ways of their own are native."""
-        if name == "popitem" and (arguments or keywords):
-            stop(UNKNOWN_OPERATION, "OrderedDict.popitem(last)")
+        """A dict's methods, and those that depend on the order."""
+        if name == "popitem":
+            return self.take_end(machine, *arguments, **keywords)
+        if name == "move_to_end":
+            return self.move_to_end(machine, *arguments, **keywords)
         return super().call_method(machine, name, arguments, keywords)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
-        """A dict's methods; `move_to_end` is native."""
+        """A dict's methods, and `move_to_end`."""
         if name == "move_to_end":
-            stop(UNKNOWN_OPERATION, f"OrderedDict.{name}")
+            return machine.method(self, name)
         return super().get_attribute(machine, name)
+
+    def move_to_end(self, machine: Machine, key: Value, last: Value | None = None) -> Value:
+        """`move_to_end`."""
+        at_end = last is None or bool(last.as_constant(machine))
+        plain, entries = key.key(machine), self.load(machine)
+        if plain not in entries:
+            raise machine.raised(KeyError(plain))
+        before = dict(entries)
+
+        def restore() -> None:
+            entries.clear()
+            entries.update(before)
+
+        machine.undo(restore)
+        moved = entries.pop(plain)
+        others = dict(entries)
+        entries.clear()
+        entries.update({**others, plain: moved} if at_end else {plain: moved, **others})
+        if self.source is not None:
+            shown = self.key_value(machine, plain)
+            machine.effects.add("{}.move_to_end({}, {})", self, shown, machine.literal(at_end))
+        return machine.literal(None)
+
+    def take_end(self, machine: Machine, last: Value | None = None) -> Value:
+        """`popitem`, from either end."""
+        entries = self.load(machine)
+        if not entries:
+            raise machine.raised(KeyError("dictionary is empty"))
+        keys = list(entries)
+        key = keys[-1] if last is None or last.as_constant(machine) else keys[0]
+        shown, value = self.key_value(machine, key), _there(entries[key])
+        self.store(machine, key, None)
+        return machine.tuple([shown, value])
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made empty, then filled."""

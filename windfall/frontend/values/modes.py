@@ -1,38 +1,269 @@
-"""Modes of the thread that a program switches: gradients on and off.
+"""Modes of the thread that a program switches: gradients, autocast, inference mode, attention.
 
-Enters: `torch.no_grad()`, `enable_grad`, `set_grad_enabled`: their Python code is interpreted, and
-in the end calls one C function, which has a rule here. Leaves: a node in the graph, so that
-operations after it are recorded in that mode; while tracing, the thread's own mode is switched too,
-so that operations on fakes see it. Invariant: `capture` gives the mode back; a segment that leaves
-another mode than it found switches it in its source.
+Enters: `torch.no_grad()`, `torch.autocast()`, `inference_mode`, `sdpa_kernel` and their like: their
+Python code is interpreted, and in the end calls C functions, which have rules here. Leaves: nodes in
+the graph, so that operations after them are recorded in that mode; while tracing, the thread's own
+mode is switched too, so that operations on fakes see it. Invariant: `capture` gives the modes back
+(`torch_abi.set_modes`); a segment that leaves other modes than it found switches them in its source
+(`lines`).
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):     set_mode("autocast_enabled_cpu", True)
+        y = x @ w                                         set_mode("autocast_dtype_cpu", bfloat16)
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.frontend.breaks import ARGUMENTS, TORCH_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
-from windfall.frontend.values.calls import calls
+from windfall.frontend.values.calls import CALLS, calls
+from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.guard import Equals
+from windfall.ir.source import ByMethod, Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+
+def switch(machine: Machine, name: str, value: Any) -> None:
+    """Switch a mode, in the graph and here."""
+    before = torch_abi.SWITCHES[name].read()
+    if before == value:
+        return
+    machine.undo(lambda: torch_abi.set_mode(name, before))
+    torch_abi.set_mode(name, value)
+    machine.effects.switched.add(name)
+    if name == "grad":
+        machine.graph.call("call_function", torch_abi.set_grad_mode, (value,), {}, None)
+    else:
+        machine.graph.call("call_function", torch_abi.set_mode, (name, value), {}, None)
+
+
+def present(machine: Machine, name: str) -> Any:
+    """How a mode stands, relied upon where that is how the segment found it."""
+    value = torch_abi.SWITCHES[name].read()
+    if name not in machine.effects.switched and name not in _AMBIENT:
+        reader = Known(torch_abi.SWITCHES[name].read, name)
+        asked = ByMethod(reader, torch_abi.Asked, "answer")
+        if (asked, "mode") not in machine.effects.relied:
+            machine.effects.relied.add((asked, "mode"))
+            machine.add_guard(asked, Equals(value), "a mode is read")
+    return value
+
+
+# What the guard on ambient state says already.
+_AMBIENT = ("grad", "inference", "autocast_enabled_cpu", "autocast_enabled_cuda")
+
+
+def lines(machine: Machine, recipe: Recipe, found: Mapping[str, Any]) -> list[str]:
+    """Statements that leave the modes as the program did; `found` is how they were."""
+    written = []
+    for name, value in torch_abi.modes().items():
+        if value == found[name]:
+            continue
+        if name == "grad":
+            written.append(f"{recipe.known(torch_abi.set_grad_mode, 'set_grad_mode')}({value})")
+        else:
+            shown = recipe.known(value, name) if not isinstance(value, bool) else repr(value)
+            written.append(f"{recipe.known(torch_abi.set_mode, 'set_mode')}({name!r}, {shown})")
+    depth = machine.effects.autocast_depth
+    deeper, back = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
+    call = recipe.known(deeper, "enter_autocast") if depth > 0 else ""
+    call = recipe.known(back, "leave_autocast") if depth < 0 else call
+    return written + [f"{call}()"] * abs(depth)
 
 
 @calls(torch_abi.set_grad_mode)
 def _set_grad_mode(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (mode,) = arguments
-    wanted = bool(mode.as_constant(machine))
-    before = torch.is_grad_enabled()
-    if wanted != before:
-        machine.undo(lambda: torch_abi.set_grad_mode(before))
-        torch_abi.set_grad_mode(wanted)
-        machine.graph.call("call_function", torch_abi.set_grad_mode, (wanted,), {}, None)
+    switch(machine, "grad", bool(mode.as_constant(machine)))
     return machine.literal(None)
 
 
 @calls(torch_abi.tracing_state)
 def _tracing_state(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     return machine.literal(None)
+
+
+# ------------------------------------------------------------------------------------- autocast
+
+
+def _device(machine: Machine, arguments: Arguments, count: int) -> tuple[str, list[Any]]:
+    """The device type goes first; older forms without it mean CUDA."""
+    plain = [one.as_constant(machine) for one in arguments]
+    if len(plain) == count - 1:
+        plain.insert(0, "cuda")
+    if len(plain) != count or not isinstance(plain[0], str):
+        stop(ARGUMENTS, "autocast")
+    if f"autocast_enabled_{plain[0]}" not in torch_abi.SWITCHES:
+        stop(TORCH_CALL, f"autocast on {plain[0]}")
+    return plain[0], plain[1:]
+
+
+@calls(torch.is_autocast_enabled)
+def _is_autocast_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if not arguments:  # of any device
+        return machine.literal(torch.is_autocast_enabled())
+    device, _ = _device(machine, arguments, 1)
+    return machine.literal(present(machine, f"autocast_enabled_{device}"))
+
+
+@calls(torch.get_autocast_dtype)
+def _get_autocast_dtype(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    device, _ = _device(machine, arguments, 1)
+    return machine.literal(present(machine, f"autocast_dtype_{device}"))
+
+
+@calls(torch.is_autocast_cache_enabled)
+def _is_cache_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.literal(present(machine, "autocast_cache"))
+
+
+@calls(torch.set_autocast_enabled)
+def _set_autocast_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    device, (mode,) = _device(machine, arguments, 2)
+    switch(machine, f"autocast_enabled_{device}", bool(mode))
+    return machine.literal(None)
+
+
+@calls(torch.set_autocast_dtype)
+def _set_autocast_dtype(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    device, (dtype,) = _device(machine, arguments, 2)
+    switch(machine, f"autocast_dtype_{device}", dtype)
+    return machine.literal(None)
+
+
+@calls(torch.set_autocast_cache_enabled)
+def _set_cache_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    switch(machine, "autocast_cache", bool(arguments[0].as_constant(machine)))
+    return machine.literal(None)
+
+
+@calls(torch.autocast_increment_nesting)
+def _increment_nesting(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.literal(machine.effects.nest_autocast(machine, 1))
+
+
+@calls(torch.autocast_decrement_nesting)
+def _decrement_nesting(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """How deep it is nested outside is not known, so what was cast is forgotten at each level:
+    that costs a cast, a weight that was kept too long would be a wrong one."""
+    machine.effects.nest_autocast(machine, -1)
+    machine.graph.call("call_function", torch.clear_autocast_cache, (), {}, None)
+    return machine.literal(1)
+
+
+@calls(torch.clear_autocast_cache)
+def _clear_cache(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    machine.graph.call("call_function", torch.clear_autocast_cache, (), {}, None)
+    return machine.literal(None)
+
+
+def _folded(*functions: Any) -> None:
+    def rule_of(function: Any) -> Any:
+        return lambda machine, arguments, keywords: fold(machine, function, arguments, keywords)
+
+    for one in functions:
+        if one not in CALLS:
+            calls(one)(rule_of(one))
+
+
+_folded(
+    torch.amp.autocast_mode.is_autocast_available,
+    torch_abi.private_backend_name,
+)
+
+
+@calls(torch_abi.function_mode_enabled)
+def _function_mode_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.literal(False)  # ambient, and refused before the capture
+
+
+# ---------------------------------------------------------------------------------- inference mode
+
+
+class Inference(Value):
+    """The guard that `torch.inference_mode` holds."""
+
+    __slots__ = ("before", "mode")
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = mode
+        self.before = mode
+
+    def python_type(self) -> type:
+        """torch's own class."""
+        made: type = torch_abi.inference_guard
+        return made
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Its two methods."""
+        if name in ("__enter__", "__exit__"):
+            return machine.method(self, name)
+        return super().get_attribute(machine, name)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """Enter or leave."""
+        if name == "__enter__":
+            before = self.before
+            machine.undo(lambda: setattr(self, "before", before))
+            self.before = torch.is_inference_mode_enabled()
+            switch(machine, "inference", self.mode)
+        else:
+            switch(machine, "inference", self.before)
+        return machine.literal(None)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Something that leaves the mode as this one would."""
+        make = recipe.known(torch_abi.InferenceContext, "InferenceContext")
+        return f"{make}({self.mode}, {self.before})"
+
+
+@calls(torch_abi.inference_guard)
+def _inference_guard(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    (mode,) = arguments
+    return Inference(bool(mode.as_constant(machine)))
+
+
+@calls(torch.is_inference_mode_enabled)
+def _is_inference(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.literal(torch.is_inference_mode_enabled())
+
+
+# ------------------------------------------------------------------------------------- attention
+
+
+@wraps(torch_abi.attention_backend)
+def _wrap_backend(machine: Machine, value: Any, source: Source | None) -> Value:
+    return Constant(value, source)
+
+
+def _reader(function: Any, name: str) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        return machine.literal(present(machine, name))
+
+    calls(function)(rule)
+
+
+def _writer(function: Any, name: str) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        switch(machine, name, arguments[0].as_constant(machine))
+        return machine.literal(None)
+
+    calls(function)(rule)
+
+
+for _function, _name in torch_abi.attention_readers.items():
+    _reader(_function, _name)
+for _function, _name in torch_abi.attention_writers.items():
+    _writer(_function, _name)

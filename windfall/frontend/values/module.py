@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from windfall import torch_abi
+from windfall.directives import StandIn
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
@@ -95,7 +96,7 @@ class Module(Object):
         """`forward`, where no hook is in the way; else torch's own `__call__`, interpreted."""
         self.guard_type(machine)
         call = self.cls.find(machine, "__call__")
-        if call is not _CALL or self._has_hooks(machine):
+        if not (call is _CALL or _is_twin(call)) or self._has_hooks(machine):
             return super().call(machine, arguments, keywords)
         forward = self.get_attribute(machine, "forward")
         if isinstance(forward, Method) and isinstance(forward.function, Function):
@@ -120,6 +121,12 @@ class Module(Object):
             if hooks is None or machine.length_of(hooks):
                 return True
         return False
+
+
+def _is_twin(call: Any) -> bool:
+    """Whether `__call__` is that of a compiled module (`twin.py`) of an ordinary one."""
+    made = call.__func__ if isinstance(call, staticmethod) else None
+    return isinstance(made, StandIn) and find(type(made.target), "__call__") is _CALL
 
 
 def created(cls: Class) -> Module | None:

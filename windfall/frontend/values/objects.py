@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windfall.directives import StandIn
 from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
     UNKNOWN_ATTRIBUTE,
@@ -52,12 +53,21 @@ def is_data_descriptor(raw: Any) -> bool:
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
 
 
+class Placeholder:
+    """Stands in a class's dictionary for a value that exists only symbolically."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
 class Class(Value):
-    """A class from outside."""
+    """A class, mostly one from outside."""
 
     __slots__ = ("_found", "real")
 
-    def __init__(self, real: type, source: Source) -> None:
+    def __init__(self, real: type, source: Source | None) -> None:
         super().__init__(source)
         self.real = real
         self._found: dict[str, Any] = {}
@@ -82,15 +92,19 @@ class Class(Value):
 
     def find(self, machine: Machine, name: str) -> Any:
         """As `find`, relied upon."""
+        if machine.effects.classes and self.written(machine, name) is not None:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, which was written")
         if name not in self._found:
             found = self._found[name] = find(self.real, name)
-            if not self.real.__flags__ & _IMMUTABLE:
+            if not self.real.__flags__ & _IMMUTABLE and self.source is not None:
                 known = Known(self.real, self.real.__qualname__)
                 machine.add_guard(known, Resolves(name, found), "class attribute")
         return self._found[name]
 
     def value_of(self, machine: Machine, name: str, raw: Any) -> Value:
         """What was found, as a value: `find` has relied on its identity."""
+        if type(raw) is Placeholder:
+            return raw.value
         return machine.wrap(raw, _pinned(raw, f"{self.real.__qualname__}.{name}"))
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
@@ -100,6 +114,9 @@ class Class(Value):
             return machine.literal_or_known(getattr(self.real, name), f"{self.describe()}.{name}")
         if name == "__dict__":
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.__dict__")
+        written = self.written(machine, name)
+        if written is not None:
+            return written
         meta = find(type(self.real), name)
         raw = self.find(machine, name)
         if raw is ABSENT or (meta is not ABSENT and is_data_descriptor(meta)):
@@ -126,6 +143,43 @@ class Class(Value):
         if isinstance(meta, types.FunctionType):
             return Method(machine.known(meta, name), self)
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+
+    def get_item(self, machine: Machine, key: Value) -> Value:
+        """`list[int]`: of builtin classes, an object without further meaning."""
+        self.rely(machine)
+        raw = find(self.real, "__class_getitem__")
+        keys = key.unpack(machine) if key.python_type() is tuple else [key]
+        if isinstance(raw, types.ClassMethodDescriptorType) and all(
+            isinstance(one, Class) for one in keys
+        ):
+            reals = [one.real for one in keys if isinstance(one, Class)]
+            for one in keys:
+                one.key(machine)
+            made: Any = raw.__get__(None, self.real)
+            return machine.known(made(tuple(reals) if len(reals) != 1 else reals[0]), "alias")
+        return super().get_item(machine, key)
+
+    def written(self, machine: Machine, name: str) -> Value | None:
+        """What the program wrote to this class or one that it derives from, if that is found."""
+        classes = machine.effects.classes
+        if classes:
+            for base in self.real.__mro__:
+                here = classes.get(base)
+                if here is not None and name in here:
+                    return here[name]
+                if name in base.__dict__:
+                    break
+        return None
+
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        """A plain attribute of a plain class."""
+        self.rely(machine)
+        real = self.real
+        plain = type(real).__setattr__ is type.__setattr__ and not real.__flags__ & _IMMUTABLE
+        special = name.startswith("__") or find(type(real), name) is not ABSENT
+        if not plain or special or find(value.python_type(), "__get__") is not ABSENT:
+            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
+        machine.effects.write_class(machine, self, name, value)
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A special rule, or an instance made by following `__new__` and `__init__`."""
@@ -231,17 +285,23 @@ class Object(Value):
         if name == "__dict__":
             found = self.attributes(machine)
             return found if found is not None else self.missing(machine, name)
+        written = cls.written(machine, name)
+        if written is not None:
+            return self._own(machine, name) or written
         raw = cls.find(machine, name)
         if raw is not ABSENT and is_data_descriptor(raw):
             return self.described(machine, name, raw)
-        attributes = self.attributes(machine)
-        if attributes is not None:
-            found_here = attributes.lookup(machine, name)
-            if found_here is not None:
-                return found_here
+        found_here = self._own(machine, name)
+        if found_here is not None:
+            return found_here
         if raw is not ABSENT:
             return self.described(machine, name, raw)
         return missing(machine, name)
+
+    def _own(self, machine: Machine, name: str) -> Value | None:
+        """What the instance's own dictionary has."""
+        attributes = self.attributes(machine)
+        return attributes.lookup(machine, name) if attributes is not None else None
 
     def fallback(self, machine: Machine, name: str) -> Value:
         """Through `__getattr__`."""
@@ -261,6 +321,8 @@ class Object(Value):
         if bind is not None:
             bound: Value = bind(self, machine, name, raw)
             return bound
+        if isinstance(raw, StandIn):  # a compiled function binds like one
+            return self._bind_function(machine, name, raw)
         getter = find(type(raw), "__get__")
         if getter is ABSENT:
             return self.cls.value_of(machine, name, raw)
@@ -323,7 +385,10 @@ class Object(Value):
 
     def store_attribute(self, machine: Machine, name: str, value: Value | None) -> None:
         """`object.__setattr__` (None: `object.__delattr__`)."""
-        raw = self.cls.find(machine, name)
+        if self.cls.written(machine, name) is not None:
+            raw = ABSENT  # no descriptor: such are not written
+        else:
+            raw = self.cls.find(machine, name)
         if isinstance(raw, property):
             function = raw.fset if value is not None else raw.fdel
             if function is None:

@@ -143,6 +143,8 @@ class SequenceValue(Value):
         if not isinstance(other, SequenceValue):
             return None
         mine, others = self.items(machine), other.items(machine)
+        if not self._joins(other) and operation in ("==", "!="):
+            return machine.literal(operation == "!=")
         if self.is_constant() and other.is_constant():
             return fold(machine, COMPARE[operation], [self, other], {})
         if operation not in ("==", "!="):
@@ -179,6 +181,32 @@ def _renamed(error: Exception, kind: type) -> Exception:
     return type(error)(text)
 
 
+def index_in(
+    machine: Machine, owner: SequenceValue, item: Value, limits: Sequence[Value]
+) -> Value:
+    """`owner.index(item, *limits)`."""
+    owner.items(machine)
+    if owner.is_constant() and item.is_constant():
+        return fold(machine, owner.made_of.index, [owner, item, *limits], {})  # type: ignore[attr-defined]
+    count = len(owner.items(machine))
+    bounds = slice(*(one.as_constant(machine) for one in limits)) if limits else slice(None)
+    if len(limits) == 1:
+        bounds = slice(bounds.stop, None)
+    first, last, _ = bounds.indices(count)
+    name = owner.made_of.__name__
+    text = "tuple.index(x): x not in tuple" if name == "tuple" else f"x not in {name}"
+    where = [machine.literal(first), machine.literal(last), machine.literal(text)]
+    return machine.polyfill("index_of", [owner, item, *where])
+
+
+def count_in(machine: Machine, owner: SequenceValue, item: Value) -> Value:
+    """`owner.count(item)`."""
+    owner.items(machine)
+    if owner.is_constant() and item.is_constant():
+        return fold(machine, owner.made_of.count, [owner, item], {})  # type: ignore[attr-defined]
+    return machine.polyfill("count_of", [owner, item])
+
+
 class Tuple(SequenceValue):
     """A tuple."""
 
@@ -197,9 +225,12 @@ class Tuple(SequenceValue):
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
-        """`index` and `count`, of constants."""
-        items = [self, *arguments]
-        return fold(machine, getattr(tuple, name), items, keywords)
+        """`index` and `count`."""
+        if name not in ("index", "count") or keywords or not arguments:
+            stop(UNKNOWN_OPERATION, f"tuple.{name}")
+        if name == "index":
+            return index_in(machine, self, arguments[0], arguments[1:])
+        return count_in(machine, self, *arguments)
 
     def rebuild(self, recipe: Recipe) -> str:
         """A display."""
@@ -223,7 +254,9 @@ class Size(Tuple):
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
-        """Of constants."""
+        """`numel` of constants."""
+        if name != "numel":
+            return super().call_method(machine, name, arguments, keywords)
         return fold(machine, getattr(torch.Size, name), [self, *arguments], keywords)
 
     def rebuild(self, recipe: Recipe) -> str:
@@ -265,6 +298,8 @@ class List(SequenceValue):
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
         """A row of LIST_METHODS."""
+        if name == "sort" and not arguments:
+            return machine.polyfill("sort_list", [self], keywords)
         method = LIST_METHODS.get(name)
         if method is None or keywords:
             stop(UNKNOWN_OPERATION, f"list.{name}")
@@ -298,7 +333,9 @@ class List(SequenceValue):
         return machine.literal(None)
 
     def extend(self, machine: Machine, other: Value) -> Value:
-        """By items that are known."""
+        """By items that are known, or by those that interpreted code gives."""
+        if machine.runs_frames(other):
+            return machine.polyfill("extend", [self, other])
         for item in other.unpack(machine):
             self.append(machine, item)
         return machine.literal(None)
@@ -336,13 +373,18 @@ class List(SequenceValue):
         """A new list."""
         return List(self.unpack(machine))
 
-    def find(self, machine: Machine, item: Value) -> Value:
-        """`index`, of constants."""
-        return fold(machine, list.index, [self, item], {})
+    def find(self, machine: Machine, item: Value, *limits: Value) -> Value:
+        """`index`: of constants by Python, else one by one in interpreted code."""
+        return index_in(machine, self, item, limits)
 
     def count(self, machine: Machine, item: Value) -> Value:
-        """`count`, of constants."""
-        return fold(machine, list.count, [self, item], {})
+        """`count`, likewise."""
+        return count_in(machine, self, item)
+
+    def remove(self, machine: Machine, item: Value) -> Value:
+        """The first one that is equal."""
+        text = machine.literal("list.remove(x): x not in list")
+        return machine.polyfill("remove_from", [self, item, text])
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """At an index, or for a slice."""
@@ -368,6 +410,8 @@ class List(SequenceValue):
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`+=` extends this very list."""
         if operation == "+":
+            if machine.runs_frames(other):
+                return machine.polyfill("extended", [self, other])
             self.extend(machine, other)
             return self
         if operation == "*" and isinstance(other, Constant):
@@ -397,6 +441,8 @@ LIST_METHODS: dict[str, Callable[..., Value]] = {
     "copy": List.copy,
     "index": List.find,
     "count": List.count,
+    "remove": List.remove,
+    "sort": List.call_method,  # with keywords: not by this table
 }
 
 

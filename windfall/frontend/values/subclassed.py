@@ -112,10 +112,30 @@ class HeldDict(Dict):
         known = machine.known(self.kind, name)
         if value is None:
             entries.pop(key, None)
-            machine.effects.add("{}.__delitem__({}, {})", known, self, shown)
+            machine.effects.add("{1}.__delitem__({0}, {2})", self, known, shown)
         else:
             entries[key] = value
-            machine.effects.add("{}.__setitem__({}, {}, {})", known, self, shown, value)
+            machine.effects.add("{1}.__setitem__({0}, {2}, {3})", self, known, shown, value)
+
+
+class HeldList(List):
+    """The same, of a list: written past the methods of its class."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Subclassed, items: list[Value]) -> None:
+        super().__init__(items)
+        self.owner = owner
+
+    def write(self, machine: Machine, template: str, *operands: Value) -> None:
+        """As a call of the builtin's own method."""
+        method = _ITEM_METHODS.get(template) or template.partition(".")[2].partition("(")[0]
+        places = "".join(f", {{{2 + index}}}" for index in range(len(operands)))
+        known = machine.known(list, "list_")
+        machine.effects.add(f"{{1}}.{method}({{0}}{places})", self.owner, known, *operands)
+
+
+_ITEM_METHODS = {"{}[{}] = {}": "__setitem__", "del {}[{}]": "__delitem__"}
 
 
 def _held_items(machine: Machine, real: Any, source: Source, kind: Any) -> list[Value]:
@@ -169,7 +189,7 @@ class Subclassed(Object):
         if issubclass(self.kind, dict):
             return HeldDict(self.real, self.source, self.kind)
         items = _held_items(machine, self.real, self.source, self.kind)
-        return List(items) if self.kind is list else Tuple(items)
+        return HeldList(self, items) if self.kind is list else Tuple(items)
 
     def overrides(self, machine: Machine, *names: str) -> bool:
         """Whether the class has a method of its own for any of these."""
@@ -200,8 +220,8 @@ class Subclassed(Object):
         return result
 
     def writable(self, machine: Machine, name: str) -> None:
-        """Refuse writes to the list part of an instance from outside."""
-        if self.source is not None and not issubclass(self.kind, dict):
+        """Refuse what is no write of single items to the list part of one from outside."""
+        if self.source is not None and self.kind is list and name == "__init__":
             stop(UNKNOWN_OPERATION, f"{self.kind.__name__}.{name} of {self.describe()}")
         self.guard_type(machine)
 

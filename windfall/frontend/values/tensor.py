@@ -8,6 +8,7 @@ operation that answers the very tensor it was given (in place) answers the same 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,17 +65,22 @@ NATIVE_METHODS = {
     backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_
     storage untyped_storage share_memory_ pin_memory is_pinned set_ resize_ resize_as_
     rename_ __deepcopy__ __reduce_ex__ __setstate__ apply_ map_ map2_ as_subclass
-    __dlpack__ __dlpack_device__ detach_ module_load type
+    __dlpack__ __dlpack_device__ detach_ module_load
 """),
         UNKNOWN_ATTRIBUTE,
     ),
 }
 
 
+# Methods and attribute writes with rules of their own, in other files of this folder.
+METHOD_RULES: dict[str, Callable[[Tensor, Machine, Arguments, Keywords], Value]] = {}
+WRITE_RULES: dict[str, Callable[[Tensor, Machine, Value], None]] = {}
+
+
 class Tensor(Value):
     """A tensor. `real` is the user's, looked at for its metadata only."""
 
-    __slots__ = ("_fake", "_node", "children", "exact_class", "real")
+    __slots__ = ("_fake", "_node", "_type", "children", "exact_class", "real")
 
     def __init__(
         self,
@@ -87,6 +93,7 @@ class Tensor(Value):
         self.real = real
         self.exact_class = type(real) if real is not None else torch.Tensor
         self._node = node
+        self._type: TensorType | None = None  # of one from outside, once it is relied upon
         self._fake = fake
         self.children: dict[str, Value] = {}
 
@@ -106,7 +113,7 @@ class Tensor(Value):
         """The tensor without data; relies on the type of one from outside."""
         if self._fake is None:
             assert self.real is not None and self.source is not None
-            type = TensorType.of(self.real)
+            type = self._type = machine.symbols.tensor_type(self.real, self.source)
             check = TensorIs(type, self.exact_class, torch_abi.dispatch_keys(self.real))
             self.guard(machine, "tensor", check)
             self._fake = _stand_in(self.real, type)
@@ -118,7 +125,8 @@ class Tensor(Value):
         if self._node is None:
             assert self.real is not None and self.source is not None
             self.fake(machine)
-            self._node = machine.graph.placeholder(self.source, TensorType.of(self.real))
+            assert self._type is not None
+            self._node = machine.graph.placeholder(self.source, self._type)
         return self._node
 
     @property
@@ -193,8 +201,13 @@ class Tensor(Value):
         raise machine.raised(AttributeError(text))
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
-        """Attributes of the user's own are written back; torch's own are written natively."""
-        if hasattr(torch.Tensor, name) or self.source is None:
+        """Attributes of the user's own are written back, and `grad` and `data`; others of torch's
+        are written natively."""
+        rule = WRITE_RULES.get(name)
+        if rule is not None:
+            rule(self, machine, value)
+            return
+        if hasattr(torch.Tensor, name):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         before = self.children.get(name)
         machine.undo(lambda: machine.restore(self.children, name, before))
@@ -205,24 +218,27 @@ class Tensor(Value):
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
         """A method of `torch.Tensor`."""
+        rule = METHOD_RULES.get(name)
+        if rule is not None:
+            return rule(self, machine, arguments, keywords)
         native = NATIVE_METHODS.get(name)
         if native is not None:
             stop(native, f"{self.describe()}.{name}()")
-        if name in METADATA_METHODS:
+        if name in METADATA_METHODS or (name == "type" and not arguments and not keywords):
             return machine.torch_fold(name, [self, *arguments], keywords)
         return machine.torch_call("call_method", name, [self, *arguments], keywords)
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        return machine.torch_call("call_function", BINARY[operation], [self, other], {})
+        return machine.torch_call("call_function", BINARY[operation], [self, other.operand(machine, self)], {})
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        return machine.torch_call("call_function", BINARY[operation], [other, self], {})
+        return machine.torch_call("call_function", BINARY[operation], [other.operand(machine, self), self], {})
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph: answers this very tensor."""
-        return machine.torch_call("call_function", IN_PLACE[operation], [self, other], {})
+        return machine.torch_call("call_function", IN_PLACE[operation], [self, other.operand(machine, self)], {})
 
     def unary(self, machine: Machine, operation: str) -> Value:
         """In the graph; `not` reads data."""
@@ -232,7 +248,7 @@ class Tensor(Value):
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        return machine.torch_call("call_function", COMPARE[operation], [self, other], {})
+        return machine.torch_call("call_function", COMPARE[operation], [self, other.operand(machine, self)], {})
 
     def get_item(self, machine: Machine, key: Value) -> Value:
         """In the graph."""
@@ -248,7 +264,10 @@ class Tensor(Value):
 
     def length(self, machine: Machine) -> Value:
         """The first size."""
-        return machine.torch_fold("__len__", [self], {})
+        sizes = self._metadata(machine, "shape").unpack(machine)
+        if not sizes:
+            raise machine.raised(TypeError("len() of a 0-d tensor"))
+        return sizes[0]
 
     def unpack(self, machine: Machine) -> list[Value]:
         """Its rows."""

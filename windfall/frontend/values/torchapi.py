@@ -14,11 +14,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from windfall.frontend.breaks import TORCH_CALL, UNKNOWN_CALL, stop
+from windfall.directives import directive_of, is_skipped
+from windfall.errors import Unsupported
+from windfall.frontend.breaks import (
+    NATIVE_FUNCTION,
+    NOT_A_GRAPH_ARGUMENT,
+    TORCH_CALL,
+    UNKNOWN_CALL,
+    stop,
+)
 from windfall.frontend.policy import Treatment, treatment
+from windfall.frontend.values import symbolic
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.directed import follow
+from windfall.frontend.values.function import Function
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
@@ -58,6 +69,12 @@ def torch_call(
     """Put a call into the graph."""
     from windfall.frontend.graph import value_type
 
+    if machine.frames and is_skipped(machine.frames[-1].code):
+        stop(
+            NATIVE_FUNCTION, f"{machine.frames[-1].code.co_qualname} is disabled (not recursively)"
+        )
+    if machine.symbols.by_name:
+        arguments, keywords = symbolic.prepared(machine, target, arguments, keywords)
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
     function = target if callable(target) else getattr(torch.Tensor, target)
     result = machine.graph.on_fakes(function, plain, named_plain)
@@ -169,7 +186,11 @@ def torch_fold(
 
 
 def _type_only(machine: Machine, value: Value) -> Any:
-    return value.fake(machine) if isinstance(value, Tensor) else value.as_constant(machine)
+    if isinstance(value, Tensor):
+        return value.fake(machine)
+    if isinstance(value, Tuple | List):
+        return value.graph_argument(machine)[1]
+    return value.as_constant(machine)
 
 
 def treated(
@@ -178,9 +199,10 @@ def treated(
     """A call as the policy says."""
     name = getattr(function, "__name__", repr(function))
     if how is Treatment.GRAPH:
-        return torch_call(machine, "call_function", function, arguments, keywords)
+        return _in_graph(machine, function, arguments, keywords)
     if how is Treatment.FOLD:
-        if any(isinstance(one, Tensor) for one in (*arguments, *keywords.values())):
+        given = (*arguments, *keywords.values())
+        if any(isinstance(one, Tensor | Tuple | List) for one in given):
             plain = tuple(_type_only(machine, one) for one in arguments)
             named = {key: _type_only(machine, one) for key, one in keywords.items()}
             result = machine.graph.on_fakes(function, plain, named)
@@ -189,6 +211,22 @@ def treated(
             return machine.literal(result)
         return fold(machine, function, arguments, keywords)
     stop(UNKNOWN_CALL, name)
+
+
+# A Python function of torch that cannot be one node (it gets a callable, or answers no tensor) is
+# followed instead.
+_FOLLOWED = (NOT_A_GRAPH_ARGUMENT.number, TORCH_CALL.number)
+
+
+def _in_graph(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Value:
+    try:
+        return torch_call(machine, "call_function", function, arguments, keywords)
+    except Unsupported as refused:
+        if refused.number not in _FOLLOWED or not isinstance(function, types.FunctionType):
+            raise
+    followed = machine.known(function, function.__qualname__)
+    assert isinstance(followed, Function)
+    return followed.inline(machine, arguments, keywords)
 
 
 class Builtin(Value):
@@ -217,7 +255,11 @@ class Builtin(Value):
         return True
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        """A special rule, else as the policy says."""
+        """As the user said, a special rule, else as the policy says."""
+        said = directive_of(self.real)
+        if said is not None:
+            self.rely(machine)
+            return follow(machine, said, self.real, arguments, keywords)
         rule = _rule(self.real)
         if rule is not None:
             self.rely(machine)
@@ -316,13 +358,3 @@ def _true(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @calls(torch.is_grad_enabled)
 def _grad_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     return machine.literal(torch.is_grad_enabled())  # ambient, guarded always
-
-
-@calls(torch.overrides.has_torch_function)
-def _has_torch_function(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    for one in arguments:
-        for item in one.unpack(machine):
-            item.guard_type(machine)
-            if not isinstance(item, Tensor | Constant):
-                stop(UNKNOWN_CALL, "has_torch_function")
-    return machine.literal(False)

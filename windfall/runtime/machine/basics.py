@@ -11,6 +11,7 @@ TEXT = """
 @_Py_FalseStruct = external global i8
 @PyExc_TypeError = external global ptr
 @PyExc_RuntimeError = external global ptr
+@PyExc_OverflowError = external global ptr
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
@@ -30,6 +31,7 @@ declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare ptr @PyList_New(i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare ptr @PyLong_FromLongLong(i64)
+declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
 declare i32 @memcmp(ptr, ptr, i64)
 declare i32 @posix_memalign(ptr, i64, i64)
 declare void @free(ptr)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from windfall.runtime.machine.layout import (
+    ASKED,
     BODY,
+    CLOCK,
     ENTRIES,
     INPUT_CELLS,
     INPUT_COUNT,
+    LAST,
     MISS,
     NO_ENTRY,
     PLAN,
@@ -17,6 +20,9 @@ from windfall.runtime.machine.layout import (
     SLOTS,
     SLOW,
     START,
+    SYMBOL_CELLS,
+    SYMBOLS,
+    TABLE_WORDS,
 )
 from windfall.torch_abi import ObjectLayout
 
@@ -106,6 +112,12 @@ define ptr @entry(ptr %self, ptr %args, i64 %count) {{
 error:
   ret ptr null
 hit:
+  %clock = call ptr @pointer(ptr %block, i64 {CLOCK})
+  %last = call ptr @pointer(ptr %block, i64 {LAST})
+  %before = load i64, ptr %clock
+  %now = add i64 %before, 1
+  store i64 %now, ptr %clock
+  store i64 %now, ptr %last
   %plan = call ptr @pointer(ptr %block, i64 {PLAN})
   %python = icmp eq ptr %plan, null
   br i1 %python, label %body, label %native
@@ -121,22 +133,34 @@ native:
 loop:
   %index = phi i64 [ 0, %native ], [ %next, %copy ]
   %more = icmp ult i64 %index, %inputs
-  br i1 %more, label %copy, label %execute
+  br i1 %more, label %copy, label %sizes
 copy:
   %tensor = call ptr @value(ptr %cells, i64 %index)
   %at = getelementptr ptr, ptr %tensors, i64 %index
   store ptr %tensor, ptr %at
   %next = add i64 %index, 1
   br label %loop
+sizes:
+  %words = call i64 @word(ptr %plan, i64 {TABLE_WORDS})
+  %fixed = icmp eq i64 %words, 0
+  br i1 %fixed, label %execute, label %fill
+fill:
+  %table = alloca i64, i64 %words
+  %symbols = call ptr @pointer(ptr %block, i64 {SYMBOL_CELLS})
+  ; What has no value in 64 bits is left to another entry.
+  %filled = call i1 @table_of_cells(ptr %plan, ptr %table, ptr %symbols)
+  br i1 %filled, label %execute, label %miss
 execute:
-  %result = call ptr @execute(ptr %plan, ptr %tensors)
+  %given = phi ptr [ null, %sizes ], [ %table, %fill ]
+  %result = call ptr @execute(ptr %plan, ptr %tensors, ptr %given)
   ret ptr %result
 miss:
   %missed = call ptr @pointer(ptr %block, i64 {MISS})
   call void @Py_IncRef(ptr %missed)
   ret ptr %missed
 }}
-@wrong_count = internal constant [37 x i8] c"a compiled graph got too few tensors\\00"
+@wrong_count = internal constant [46 x i8]
+  c"a compiled graph got another number of inputs\\00"
 define ptr @run(ptr %self, ptr %args, i64 %count) {{
   %block = call ptr @block_of(ptr %self)
   %slots = call i64 @word(ptr %block, i64 {SLOTS})
@@ -144,8 +168,21 @@ define ptr @run(ptr %self, ptr %args, i64 %count) {{
   br i1 %sized, label %go, label %wrong
 go:
   %plan = call ptr @pointer(ptr %block, i64 {PLAN})
-  %result = call ptr @execute(ptr %plan, ptr %args)
+  %words = call i64 @word(ptr %plan, i64 {TABLE_WORDS})
+  %fixed = icmp eq i64 %words, 0
+  br i1 %fixed, label %execute, label %fill
+fill:
+  %table = alloca i64, i64 %words
+  %filled = call i1 @table_of_objects(ptr %plan, ptr %table, ptr %args)
+  br i1 %filled, label %execute, label %fail
+execute:
+  %given = phi ptr [ null, %go ], [ %table, %fill ]
+  %symbols = call i64 @word(ptr %plan, i64 {SYMBOLS})
+  %tensors = getelementptr ptr, ptr %args, i64 %symbols
+  %result = call ptr @execute(ptr %plan, ptr %tensors, ptr %given)
   ret ptr %result
+fail:
+  ret ptr null
 wrong:
   %class = load ptr, ptr @PyExc_TypeError
   call void @PyErr_SetString(ptr %class, ptr @wrong_count)
@@ -156,7 +193,11 @@ entry:
   %block = call ptr @block_of(ptr %self)
   %slow = call ptr @pointer(ptr %block, i64 {SLOW})
   %positional = icmp eq ptr %names, null
-  br i1 %positional, label %direct, label %otherwise
+  %asked = call ptr @pointer(ptr %block, i64 {ASKED})
+  %stance = load i64, ptr %asked
+  %usual = icmp eq i64 %stance, 0
+  %free = and i1 %positional, %usual
+  br i1 %free, label %direct, label %otherwise
 direct:
   %entries = call ptr @pointer(ptr %block, i64 {ENTRIES})
   %miss = call ptr @pointer(ptr %block, i64 {NO_ENTRY})

@@ -6,24 +6,29 @@ Python writes these tables (`words.py`), the LLVM text of this folder reads them
 from __future__ import annotations
 
 # Words of the block of a check or an entry.
-SLOTS, SLOT_CELLS, START, REST, MISS, PLAN, BODY, INPUT_COUNT, INPUT_CELLS = range(9)
+SLOTS, SLOT_CELLS, START, REST, MISS, PLAN, BODY, INPUT_COUNT, INPUT_CELLS, CLOCK, LAST = range(11)
+SYMBOL_CELLS = 11
+BLOCK_WORDS = 12
 # Words of the block of a dispatcher.
-ENTRIES, SLOW, NO_ENTRY, PREFIX_COUNT, PREFIX = range(5)
-# Words of a plan: how to run a program.
+ENTRIES, SLOW, NO_ENTRY, ASKED, PREFIX_COUNT, PREFIX = range(6)
+# Words of a plan: how to run a program. A quantity is two words: a number and 0, or a place in the
+# table of sizes, in bytes, and 1.
 (
     BUFFERS,
     TEMPLATE,  # the buffer table, constants filled in
     INPUTS,
-    INPUT_ROWS,  # position, buffer, bytes of an element, elements
+    INPUT_ROWS,  # position, buffer, bytes of an element (0: a float), elements (a quantity)
     FRESH,
-    FRESH_ROWS,  # buffer, rank, sizes, strides, dtype
-    ARENA_BYTES,
+    FRESH_ROWS,  # buffer, rank, sizes, strides, dtype, whether sizes are in the table
+    ARENA_BYTES,  # a quantity
+    ARENA_BYTES_MOVE,
     ARENA_COUNT,
-    ARENA_ROWS,  # buffer, offset
+    ARENA_ROWS,  # buffer, offset (a quantity)
     STEP,
-    RELEASE,  # whether to release the GIL
+    TOUCHED,  # how many bytes the program looks at (a quantity)
+    TOUCHED_MOVES,
     OBJECTS,
-    OBJECT_ROWS,  # kind, index, sizes, strides, offset
+    OBJECT_ROWS,  # kind, index, sizes, strides, offset (a quantity), sizes in the table?, rank
     STRUCTURE,
     ORDER_COUNT,
     ORDER,
@@ -32,8 +37,16 @@ ENTRIES, SLOW, NO_ENTRY, PREFIX_COUNT, PREFIX = range(5)
     OTHER_ERROR,
     OTHER_TEXT,
     AS_STRIDED,
-) = range(21)
-OBJECT_ROW_WORDS = 5
+    TABLE_WORDS,  # of the table of sizes; 0: nothing varies, and kernels are given null
+    TABLE,  # what it starts as
+    SYMBOLS,
+    SYMBOL_PLACES,  # where in the table their values go
+    INSTRUCTIONS,
+    INSTRUCTION_ROWS,
+) = range(29)
+INPUT_ROW_WORDS, FRESH_ROW_WORDS, ARENA_ROW_WORDS, OBJECT_ROW_WORDS = 5, 6, 3, 8
+# A program that touches this many bytes runs long enough for other threads to be let in.
+RELEASE_BYTES = 1 << 20
 # Kinds of objects that a run makes.
 NOTHING, INPUT, INPUT_VIEW, RESULT, OBJECT_VIEW = range(5)
 # Structures of what a run returns.

@@ -1,5 +1,6 @@
-"""The steps of a check that look at tensors: one for sizes kept inside of it, one for more, and one
-that compares where tensors lie."""
+"""The steps of a check that look at tensors: one for sizes kept inside of it, one for more, one
+that leaves sizes to `dimensions`, which reads them as numbers, and one that compares where tensors
+lie."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ declare ptr @{torch_abi.FORWARD_GRAD}(ptr, i64, ptr)
 """
         + _step(objects, layout, "tensor", _inside(layout))
         + _step(objects, layout, "large_tensor", _outside(layout))
+        + _step(objects, layout, "shapeless_tensor", "\n  %fits = icmp eq i64 0, 0")
+        + _dimensions(layout)
         + _overlap(layout)
     )
 
@@ -129,10 +132,52 @@ answer:
 """
 
 
+def _dimensions(layout: TensorLayout) -> str:
+    """Read sizes and strides of what was seen to be a tensor of this rank.
+
+    Record: 2 a cell, 3 whether the tensor keeps its sizes outside, 4 how many are read, then for
+    each its place in bytes, where the number goes, the least and the greatest that it may be."""
+    return f"""
+define i32 @op.dimensions(ptr %record, ptr %args) {{
+entry:
+  %object = call ptr @value(ptr %record, i64 2)
+  %impl = call ptr @behind(ptr %object, i64 {layout.handle})
+  %inside = getelementptr i8, ptr %impl, i64 {layout.rank + 8}
+  %outside = load ptr, ptr %inside
+  %far = call i64 @word(ptr %record, i64 3)
+  %near = icmp eq i64 %far, 0
+  %shape = select i1 %near, ptr %inside, ptr %outside
+  %count = call i64 @word(ptr %record, i64 4)
+  %rows = getelementptr i64, ptr %record, i64 5
+  br label %loop
+loop:
+  %index = phi i64 [ 0, %entry ], [ %next, %row ]
+  %more = icmp ult i64 %index, %count
+  br i1 %more, label %row, label %go
+row:
+  %first = mul i64 %index, 4
+  %at = getelementptr i64, ptr %rows, i64 %first
+  %place = call i64 @word(ptr %at, i64 0)
+  %target = call ptr @pointer(ptr %at, i64 1)
+  %least = call i64 @word(ptr %at, i64 2)
+  %greatest = call i64 @word(ptr %at, i64 3)
+  %number = call i64 @field(ptr %shape, i64 %place)
+  store i64 %number, ptr %target
+  %enough = icmp sge i64 %number, %least
+  %small = icmp sle i64 %number, %greatest
+  %good = and i1 %enough, %small
+  %next = add i64 %index, 1
+  br i1 %good, label %loop, label %miss
+{NEXT}
+}}
+"""
+
+
 def _overlap(layout: TensorLayout) -> str:
     """No written tensor shares bytes with another; what the cells hold was seen to be tensors.
 
-    Record: 2 how many are written, 3 how many there are, then cell, bytes of an element, span."""
+    Record: 2 how many are written, 3 how many there are, then for each a cell, the bytes of an
+    element, and where the number of its bytes stands."""
     return f"""
 define internal i64 @start_of(ptr %row) {{
   %object = call ptr @value(ptr %row, i64 0)
@@ -156,7 +201,8 @@ one:
   %i.first = mul i64 %i, 3
   %i.row = getelementptr i64, ptr %rows, i64 %i.first
   %i.start = call i64 @start_of(ptr %i.row)
-  %i.span = call i64 @word(ptr %i.row, i64 2)
+  %i.span.at = call ptr @pointer(ptr %i.row, i64 2)
+  %i.span = load i64, ptr %i.span.at
   %i.end = add i64 %i.start, %i.span
   %i.next = add i64 %i, 1
   br label %inner
@@ -168,7 +214,8 @@ other:
   %j.first = mul i64 %j, 3
   %j.row = getelementptr i64, ptr %rows, i64 %j.first
   %j.start = call i64 @start_of(ptr %j.row)
-  %j.span = call i64 @word(ptr %j.row, i64 2)
+  %j.span.at = call ptr @pointer(ptr %j.row, i64 2)
+  %j.span = load i64, ptr %j.span.at
   %j.end = add i64 %j.start, %j.span
   %j.next = add i64 %j, 1
   %before = icmp ult i64 %i.start, %j.end

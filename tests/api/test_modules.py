@@ -1,0 +1,167 @@
+"""A compiled module is used like the original: one state, hooks, modes, parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import windfall
+from tests.api.things import Net
+
+X = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+
+
+def compiled_net() -> tuple[Net, Any]:
+    torch.manual_seed(0)
+    net = Net()
+    return net, windfall.compile(net)
+
+
+def test_keys_names_and_objects_are_the_originals() -> None:
+    net, compiled = compiled_net()
+    assert list(compiled.state_dict()) == list(net.state_dict())
+    assert [name for name, _ in compiled.named_modules()] == [n for n, _ in net.named_modules()]
+    for ours, theirs in zip(compiled.parameters(), net.parameters(), strict=True):
+        assert ours is theirs
+    assert compiled._orig_mod is net and isinstance(compiled, Net)
+
+
+def test_train_and_eval_on_either_is_seen_by_both() -> None:
+    net, compiled = compiled_net()
+    compiled.eval()
+    assert not net.training
+    assert torch.equal(compiled(X), compiled(X))
+    net.train()
+    assert compiled.training
+    torch.manual_seed(3)
+    ours = compiled(X)
+    torch.manual_seed(3)
+    torch.testing.assert_close(ours, net(X))
+    assert not torch.equal(compiled(X), compiled(X)), "dropout is back"
+
+
+def test_buffers_are_written() -> None:
+    net, compiled = compiled_net()
+    before = net.norm.running_mean.clone()
+    compiled(X)
+    compiled(X)
+    assert net.calls.item() == 2 and not torch.equal(net.norm.running_mean, before)
+
+
+def test_moving_to_another_dtype() -> None:
+    net, compiled = compiled_net()
+    compiled.eval()(X)
+    compiled.double()
+    assert net.first.weight.dtype == torch.float64
+    torch.testing.assert_close(compiled(X.double()), net(X.double()))
+    compiled.to(torch.float32)
+    torch.testing.assert_close(compiled(X), net(X))
+
+
+def test_a_parameter_may_be_replaced_or_written() -> None:
+    net, compiled = compiled_net()
+    compiled.eval()(X)
+    net.last.weight = torch.nn.Parameter(torch.zeros(2, 8))
+    torch.testing.assert_close(compiled(X), net.last.bias.expand(5, 2))
+    with torch.no_grad():
+        net.last.bias.fill_(3.0)
+    assert torch.equal(compiled(X), torch.full((5, 2), 3.0))
+    net.last.weight.data = torch.ones(2, 8)
+    torch.testing.assert_close(compiled(X), net(X))
+    compiled.last = torch.nn.Linear(8, 3)
+    torch.testing.assert_close(compiled(X), net(X))
+    assert compiled(X).shape == (5, 3)
+
+
+def test_parameters_are_inputs_of_the_graph_and_not_constants() -> None:
+    _, compiled = compiled_net()
+    compiled.eval()(X)
+    (graph,) = windfall.explanation(compiled).graphs
+    text = " ".join(str(one.source) for one in graph.inputs)
+    for name in ("first", "last", "running_mean"):
+        assert name in text
+    assert not [node for node in graph.graph.nodes if node.op == "get_attr"]
+
+
+def test_training_gives_the_same_parameters() -> None:
+    results = []
+    for is_compiled in (False, True):
+        net, compiled = compiled_net()
+        model = (compiled if is_compiled else net).train()
+        model.drop.p = 0.0
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+        results.append({name: value.clone() for name, value in net.state_dict().items()})
+    for name, value in results[0].items():
+        torch.testing.assert_close(results[1][name], value)
+
+
+REGISTER = {
+    "forward": lambda m, hook: m.register_forward_hook(hook),
+    "forward pre": lambda m, hook: m.register_forward_pre_hook(
+        lambda mod, args: hook(mod, args, None)
+    ),
+    "full backward": lambda m, hook: m.register_full_backward_hook(hook),
+}
+
+
+@pytest.mark.parametrize("kind", REGISTER)
+@pytest.mark.parametrize("where", ["root", "child"])
+@pytest.mark.parametrize("when", ["before compile", "after compile", "after a call"])
+def test_hooks_run_whenever_they_were_registered(kind: str, where: str, when: str) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    target = net if where == "root" else net[0]
+    seen: list[str] = []
+    x = X.clone().requires_grad_()
+
+    def hook(module: torch.nn.Module, *args: Any) -> None:
+        seen.append(type(module).__name__)
+
+    handle = REGISTER[kind](target, hook) if when == "before compile" else None
+    compiled = windfall.compile(net)
+    if when == "after compile":
+        handle = REGISTER[kind](compiled if where == "root" else compiled[0], hook)
+    if when == "after a call":
+        compiled(x).sum().backward()
+        assert not seen
+        handle = REGISTER[kind](target, hook)
+    compiled(x).sum().backward()
+    assert len(seen) == 1
+    assert handle is not None
+    handle.remove()
+    compiled(x).sum().backward()
+    assert len(seen) == 1, "a hook that was removed does not run"
+
+
+def test_a_hook_may_change_the_result() -> None:
+    net = torch.nn.Linear(4, 2)
+    compiled = windfall.compile(net)
+    compiled(X)
+    handle = compiled.register_forward_hook(lambda module, args, out: out * 0)
+    assert torch.equal(compiled(X), torch.zeros(5, 2))
+    handle.remove()
+    torch.testing.assert_close(compiled(X), net(X))
+
+
+def test_compiled_modules_nest() -> None:
+    inner = windfall.compile(torch.nn.Linear(4, 4))
+    outer = windfall.compile(torch.nn.Sequential(inner, torch.nn.ReLU()), fullgraph=True)
+    torch.testing.assert_close(outer(X), torch.relu(inner(X)))
+    assert list(outer.state_dict()) == ["0.weight", "0.bias"]
+    assert len(windfall.explanation(outer).graphs) == 1
+
+
+def test_attributes_set_on_either_are_seen_by_both() -> None:
+    net, compiled = compiled_net()
+    compiled.note = "here"
+    assert net.note == "here"
+    del net.note
+    assert not hasattr(compiled, "note")
+    compiled.requires_grad_(False)
+    assert not any(one.requires_grad for one in net.parameters())

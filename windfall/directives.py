@@ -1,0 +1,260 @@
+"""What users say about single functions: run it natively, put it into the graph, take its answer
+as a constant, read another one in its place.
+
+Enters: decorators of the public API, and torch's own marks on functions that the user decorated
+with `torch.compiler.disable` and the like (attributes and names are read; nothing is imported for
+it). Leaves: `directive_of(function)`, which the front end asks before any rule of its own.
+Invariant: a directive says how a function is captured, never what it returns; outside of a capture
+a directed function behaves as it did before.
+
+    >>> @disable(reason="it logs")
+    ... def report(x): print(x.mean())
+    >>> directive_of(report)
+    Directive(kind='native', detail='it logs', function=None)
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windfall import torch_abi
+from windfall.errors import UserError
+
+Kind = Literal["native", "inline", "graph", "constant", "break", "leave", "forbid", "true"]
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """How calls of a function are captured.
+
+    native: called at a break. inline: `function` is read in its place. graph: one node. constant:
+    called while capturing, its answer is a constant. break: a break and nothing else. leave: the
+    rest of the calling frame runs natively. forbid: an error. true: answers True."""
+
+    kind: Kind
+    detail: str = ""
+    function: Callable[..., Any] | None = None
+
+
+class StandIn:
+    """A compiled object: when it is called inside of another one, `target` is read instead."""
+
+    target: Any
+
+
+_given: weakref.WeakKeyDictionary[Any, Directive] = weakref.WeakKeyDictionary()
+_given_for_good: dict[Any, Directive] = {}  # of builtins that cannot be referred to weakly
+_skipped: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+
+
+def give(function: Any, directive: Directive) -> None:
+    """Say how calls of `function` are captured from now on."""
+    try:
+        _given[function] = directive
+    except TypeError:
+        _given_for_good[function] = directive
+
+
+def directive_of(function: Any) -> Directive | None:
+    """What was said about `function`, to windfall or to torch."""
+    try:
+        found = _given.get(function) or _given_for_good.get(function)
+    except TypeError:  # neither hashable nor directed
+        return None
+    return found or _said_to_torch(function)
+
+
+def is_skipped(code: types.CodeType) -> bool:
+    """Whether operations of frames of this code stay out of graphs (`disable(recursive=False)`)."""
+    return code in _skipped
+
+
+# --------------------------------------------------------------------------------- torch's marks
+
+# Functions that are known by module and name: torch._dynamo is not loaded for their sake.
+_BY_NAME: dict[tuple[str, str], Directive] = {
+    ("torch._dynamo.decorators", "graph_break"): Directive("break", "torch._dynamo.graph_break()"),
+    ("torch._dynamo.decorators", "skip_frame"): Directive("leave", "torch._dynamo.skip_frame()"),
+    ("torch._dynamo.external_utils", "is_compiling"): Directive("true"),
+    ("torch._utils", "is_compiling"): Directive("true"),
+}
+
+
+def _said_to_torch(function: Any) -> Directive | None:
+    if not isinstance(function, types.FunctionType):
+        return Directive("graph") if torch_abi.allowed_in_graph(function) else None
+    known = _BY_NAME.get((function.__module__ or "", function.__name__))
+    if known is not None:
+        return known
+    marks = function.__dict__
+    if marks.get("_dynamo_marked_constant"):
+        return Directive("constant")
+    if marks.get("_dynamo_forbidden"):
+        return Directive("forbid", "it was forbidden in compiled code")
+    # functools.wraps copies marks to other functions: those name the function they were made for.
+    if marks.get("_torchdynamo_wrapper_id", id(function)) == id(function):
+        inner = marks.get("_torchdynamo_orig_callable")
+        if marks.get("_torchdynamo_disable"):
+            if marks.get("_torchdynamo_disable_recursive", True):
+                return Directive("native", marks.get("_torchdynamo_disable_msg") or "")
+            if inner is not None:
+                _skip(inner)
+                return Directive("inline", function=inner)
+        elif inner is not None:  # what torch.compile made of `inner`
+            return Directive("inline", function=inner)
+    return Directive("graph") if torch_abi.allowed_in_graph(function) else None
+
+
+# ------------------------------------------------------------------------------------- decorators
+
+
+def _checked(what: str, function: Any) -> None:
+    if not callable(function):
+        raise UserError(f"{what} takes a callable, not {function!r}")
+
+
+def _skip(function: Any) -> None:
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is not None:
+        _skipped.add(code)
+
+
+def disabled(function: Callable[..., Any], reason: str | None, recursive: bool) -> Any:
+    """A function that does what `function` does, natively: with all that it calls, or (not
+    `recursive`) only with its own operations."""
+    _checked("disable", function)
+
+    @functools.wraps(function)
+    def native(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    if not hasattr(function, "__name__"):  # a module, or another object that is called
+        native.__name__ = native.__qualname__ = type(function).__qualname__
+    if recursive:
+        give(native, Directive("native", reason or ""))
+    else:
+        _skip(function)
+        give(native, Directive("inline", reason or "", function))
+    return native
+
+
+def allow_in_graph(function: Any) -> Any:
+    """Put calls of `function` into the graph as one node, without reading its body.
+
+    It must be a function of its arguments alone: tensors, numbers, strings, lists and tuples of
+    them, in and out. The compiler behind the front end still looks inside. A list or tuple of
+    functions is accepted too.
+    """
+    if isinstance(function, list | tuple):
+        return [allow_in_graph(one) for one in function]
+    _checked("allow_in_graph", function)
+    give(function, Directive("graph"))
+    return function
+
+
+def disallow_in_graph(function: Any) -> Any:
+    """Call `function` natively, at a break, although it could stand in a graph."""
+    if isinstance(function, list | tuple):
+        return [disallow_in_graph(one) for one in function]
+    _checked("disallow_in_graph", function)
+    give(function, Directive("native", "it is not allowed in graphs"))
+    return function
+
+
+def forbid_in_graph(function: Any) -> Any:
+    """Calling `function` inside of compiled code is an error."""
+    if isinstance(function, list | tuple):
+        return [forbid_in_graph(one) for one in function]
+    _checked("forbid_in_graph", function)
+    give(function, Directive("forbid", "it was forbidden in compiled code"))
+    return function
+
+
+def assume_constant_result(function: Any) -> Any:
+    """Call `function` once while capturing and take its answer as a constant."""
+    _checked("assume_constant_result", function)
+    give(function, Directive("constant"))
+    return function
+
+
+def substitute_in_graph(
+    original: Callable[..., Any],
+    *,
+    can_constant_fold_through: bool = False,
+    skip_signature_check: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: the decorated function is read wherever compiled code calls `original`.
+
+    Both must take the same arguments and give the same answers. `can_constant_fold_through` is
+    accepted and not needed: what is read with constants becomes a constant.
+    """
+    _checked("substitute_in_graph", original)
+    if isinstance(original, type):
+        raise UserError("substitute_in_graph takes a function, not a class")
+
+    def decorate(substitute: Callable[..., Any]) -> Callable[..., Any]:
+        if not isinstance(substitute, types.FunctionType):
+            raise UserError("substitute_in_graph takes a Python function as the substitute")
+        if not skip_signature_check:
+            _check_signatures(original, substitute)
+        give(original, Directive("inline", function=substitute))
+        return substitute
+
+    return decorate
+
+
+def _check_signatures(original: Any, substitute: Any) -> None:
+    try:
+        wanted = inspect.signature(original)
+    except (TypeError, ValueError):  # many builtins have none
+        return
+    given = inspect.signature(substitute)
+    shape = [(one.name, one.kind, one.default) for one in wanted.parameters.values()]
+    if shape != [(one.name, one.kind, one.default) for one in given.parameters.values()]:
+        raise UserError(
+            f"{substitute.__name__}{given} does not take what {original.__name__}{wanted} takes; "
+            "skip_signature_check=True if that is as it should be"
+        )
+
+
+# ------------------------------------------------------------------------------ questions, breaks
+
+
+def graph_break(message: str = "") -> None:
+    """End the graph here and begin another one behind; outside of compiled code, nothing."""
+
+
+def skip_frame(message: str = "") -> None:
+    """Run the rest of the calling function natively; outside of compiled code, nothing."""
+
+
+_capturing = threading.local()
+
+
+@contextmanager
+def capturing() -> Iterator[None]:
+    """While this thread captures, `is_compiling()` is true for what capturing calls."""
+    before = getattr(_capturing, "now", False)
+    _capturing.now = True
+    try:
+        yield
+    finally:
+        _capturing.now = before
+
+
+def is_compiling() -> bool:
+    """True in code that is being captured (torch.compiler.is_compiling() says the same there)."""
+    return getattr(_capturing, "now", False)
+
+
+give(graph_break, Directive("break", "windfall.graph_break()"))
+give(skip_frame, Directive("leave", "windfall.skip_frame()"))
+give(is_compiling, Directive("true"))

@@ -1,0 +1,102 @@
+"""What a miss teaches: which sizes and numbers vary.
+
+Enters: the entries of a point, the slots of a call that fits none of them, and the facts so far.
+Leaves: larger facts, or None. An entry that fits but for the values of sizes and numbers is one
+that should not have relied on these: they vary. Invariant: facts only grow, so a program is
+compiled anew for each thing that varies, not for each of its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from windfall.frontend.evaluate import failures
+from windfall.frontend.state import Facts
+from windfall.ir.dtype import TensorType
+from windfall.ir.guard import Binds, Check, Equals, Guard, Holds, TensorIs
+from windfall.ir.source import SizeOf, Source, StrideOf
+from windfall.ir.stages import Entry
+from windfall.ir.symint import Expression, Size
+
+Slots = Sequence[Any]
+
+
+@dataclass(slots=True)
+class Lesson:
+    """What one entry relied on in vain."""
+
+    varying: set[str] = field(default_factory=set)
+    apart: set[str] = field(default_factory=set)
+
+
+def generalised(entries: Sequence[Entry], slots: Slots, facts: Facts) -> Facts | None:
+    """The facts after a miss; None: it teaches nothing new."""
+    for entry in entries:
+        lesson = _lesson(entry.segment.capture.guards, slots)
+        if lesson is None:
+            continue
+        dynamic = facts.dynamic | lesson.varying
+        apart = facts.apart | lesson.apart
+        if dynamic - facts.static != facts.dynamic - facts.static or apart != facts.apart:
+            return replace(facts, dynamic=dynamic, apart=apart)
+    return None
+
+
+def _lesson(guards: Sequence[Guard], slots: Slots) -> Lesson | None:
+    """None: the call differs in more than sizes and numbers."""
+    lesson = Lesson()
+    values: dict[str, int] = {}
+    for guard in failures(guards, slots, values):
+        rule = _RULES.get(type(guard.check))
+        if rule is None:
+            return None
+        try:
+            found = guard.source.read(slots)
+        except Exception:  # a path that is no longer there
+            return None
+        if not rule(lesson, guard.source, guard.check, found):
+            return None
+    return lesson
+
+
+def _number(lesson: Lesson, source: Source, check: Any, found: Any) -> bool:
+    if type(check.value) not in (int, float) or type(found) is not type(check.value):
+        return False
+    lesson.varying.add(str(source))
+    return True
+
+
+def _tensor(lesson: Lesson, source: Source, check: Any, found: Any) -> bool:
+    wanted: TensorType = check.type
+    alike = type(found) is check.exact_class and found.dtype is wanted.dtype
+    if not alike or found.dim() != wanted.rank or found.requires_grad != wanted.requires_grad:
+        return False
+    changed = False
+    for dimension, (size, now) in enumerate(zip(wanted.sizes, found.shape, strict=True)):
+        if _is(size, now):
+            continue
+        changed = True
+        place = str(SizeOf(source, dimension))
+        if isinstance(size, Expression):
+            lesson.apart.add(place)
+        elif size > 1 and now > 1:
+            lesson.varying.add(place)
+    for dimension, (stride, now) in enumerate(zip(wanted.strides, found.stride(), strict=True)):
+        if not changed and isinstance(stride, int) and stride != now:
+            lesson.varying.add(str(StrideOf(source, dimension)))
+    return True
+
+
+def _is(size: Size, now: int) -> bool:
+    return isinstance(size, int) and size == now
+
+
+_RULES: dict[type[Check], Any] = {
+    Equals: _number,
+    TensorIs: _tensor,
+    # Another decision about sizes: an entry of its own.
+    Holds: lambda lesson, source, check, found: True,
+    Binds: lambda lesson, source, check, found: type(found) is int,
+}

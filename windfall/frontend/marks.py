@@ -1,0 +1,72 @@
+"""What the user says of a tensor's sizes: they vary, they may vary, they never do.
+
+Enters: a tensor and dimensions. Leaves: marks on the tensor itself, read when a call with it is
+compiled. Invariant: a mark changes what is compiled, never a result; one that cannot be kept (the
+program needs the size's value) is a `UserError` that names the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from windfall.errors import UserError
+
+_NAME = "_windfall_sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How one dimension is to be taken. `required`: failing to is an error."""
+
+    static: bool = False
+    required: bool = False
+    low: int | None = None
+    high: int | None = None
+
+
+def mark_dynamic(
+    tensor: torch.Tensor,
+    dimension: int | Sequence[int],
+    *,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """This size varies (between `min` and `max`): one compilation must serve every value of it."""
+    if min is not None and max is not None and min > max:
+        raise UserError(f"mark_dynamic: min={min} is greater than max={max}")
+    _mark(tensor, dimension, Mark(required=True, low=min, high=max))
+
+
+def maybe_mark_dynamic(tensor: torch.Tensor, dimension: int | Sequence[int]) -> None:
+    """This size varies, unless the program needs its value."""
+    _mark(tensor, dimension, Mark())
+
+
+def mark_static(tensor: torch.Tensor, dimension: int | Sequence[int] | None = None) -> None:
+    """This size (by default each) never varies: each value is compiled for itself."""
+    _mark(tensor, tuple(range(tensor.dim())) if dimension is None else dimension, Mark(static=True))
+
+
+def _mark(tensor: torch.Tensor, dimension: int | Sequence[int], mark: Mark) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise UserError(f"only the sizes of a tensor can be marked, not those of {tensor!r}")
+    marks = dict(marks_of(tensor))
+    for one in (dimension,) if isinstance(dimension, int) else dimension:
+        if not -tensor.dim() <= one < tensor.dim():
+            raise UserError(
+                f"dimension {one} cannot be marked: the tensor has {tensor.dim()} dimensions"
+            )
+        size = tensor.size(one)
+        if not (mark.low or 0) <= size <= (size if mark.high is None else mark.high):
+            raise UserError(f"dimension {one} is {size}, not between {mark.low} and {mark.high}")
+        marks[one % tensor.dim()] = mark
+    setattr(tensor, _NAME, marks)
+
+
+def marks_of(tensor: torch.Tensor) -> Mapping[int, Mark]:
+    """The marks of a tensor by dimension."""
+    found: Mapping[int, Mark] = getattr(tensor, "__dict__", {}).get(_NAME, {})
+    return found

@@ -1,0 +1,511 @@
+"""Iterators of builtins and itertools, as Python.
+
+Each `name_` is what the constructor does at once (it asks its arguments for their iterators, as the
+real one does); the generator beside it is what the iterator does later. `MAKES` says which real
+class such a generator stands for, `AGAIN` how a real object of that class is made that gives the
+items which are left. Invariant: unstarted, a generator's parameters are arguments with which the
+real class can be called.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+# ---------------------------------------------------------------------------------- of builtins
+
+
+def map_(function: Any, /, *iterables: Any) -> Any:
+    """`map(function, *iterables)`."""
+    if not iterables:
+        raise TypeError("map() must have at least two arguments.")
+    iterators = []
+    for iterable in iterables:
+        iterators.append(iter(iterable))
+    return _mapped(function, *iterators)
+
+
+def _mapped(function: Any, *iterators: Any) -> Any:
+    if len(iterators) == 1:
+        for item in iterators[0]:
+            yield function(item)
+        return
+    while True:
+        items = []
+        for iterator in iterators:
+            try:
+                items.append(next(iterator))
+            except StopIteration:
+                return
+        yield function(*items)
+
+
+def filter_(function: Any, iterable: Any, /) -> Any:
+    """`filter(function, iterable)`."""
+    return _filtered(function, iter(iterable))
+
+
+def _filtered(function: Any, iterator: Any) -> Any:
+    for item in iterator:
+        if item if function is None or function is bool else function(item):
+            yield item
+
+
+def enumerate_(iterable: Any, start: int) -> Any:
+    """`enumerate(iterable, start)`."""
+    return _enumerated(iter(iterable), start)
+
+
+def _enumerated(iterator: Any, start: int) -> Any:
+    for item in iterator:
+        yield start, item
+        start += 1
+
+
+def zip_(*iterables: Any) -> Any:
+    """`zip(*iterables)`."""
+    iterators = []
+    for iterable in iterables:
+        iterators.append(iter(iterable))
+    return _zipped(*iterators)
+
+
+def _zipped(*iterators: Any) -> Any:
+    while iterators:
+        items = []
+        for iterator in iterators:
+            try:
+                items.append(next(iterator))
+            except StopIteration:
+                return
+        yield (*items,)
+
+
+def zip_strict(iterables: Any) -> Any:
+    """`zip(*iterables, strict=True)`, all at once."""
+    lists = []
+    for iterable in iterables:
+        lists.append([*iterable])
+    for index, one in enumerate(lists):
+        if len(one) != len(lists[0]):
+            word = "shorter" if len(one) < len(lists[0]) else "longer"
+            raise ValueError(f"zip() argument {index + 1} is {word} than argument 1")
+    return zip(*lists)  # noqa: B905
+
+
+def iter_until(function: Any, sentinel: Any) -> Any:
+    """`iter(function, sentinel)`."""
+    while True:
+        item = function()
+        if item is sentinel or item == sentinel:
+            return
+        yield item
+
+
+# --------------------------------------------------------------------------------- of itertools
+
+
+def chain(*iterables: Any) -> Any:
+    """`itertools.chain(*iterables)`: asks each for its iterator when its turn comes."""
+    for iterable in iterables:
+        for item in iterable:
+            yield item
+
+
+def chain_from_iterable(iterables: Any) -> Any:
+    """`itertools.chain.from_iterable(iterables)`."""
+    return _chained(iter(iterables))
+
+
+def _chained(iterators: Any) -> Any:
+    for iterable in iterators:
+        for item in iterable:
+            yield item
+
+
+def islice(iterable: Any, /, *limits: Any) -> Any:
+    """`itertools.islice(iterable, [start,] stop[, step])`."""
+    if len(limits) == 1:
+        start, stop, step = 0, limits[0], 1
+    elif len(limits) == 2:
+        start, stop, step = limits[0], limits[1], 1
+    else:
+        start, stop, step = limits
+    start = 0 if start is None else start
+    step = 1 if step is None else step
+    if start < 0 or (stop is not None and stop < 0):
+        raise ValueError(
+            "Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize."
+            if len(limits) > 1
+            else "Stop argument for islice() must be None or an integer: 0 <= x <= sys.maxsize."
+        )
+    if step < 1:
+        raise ValueError("Step for islice() must be a positive integer or None.")
+    return _sliced(iter(iterable), start, stop, step)
+
+
+def _sliced(iterator: Any, start: int, stop: Any, step: int) -> Any:
+    count, wanted = 0, start
+    while True:
+        try:
+            while count < wanted:
+                next(iterator)
+                count += 1
+            if stop is not None and count >= stop:
+                return
+            item = next(iterator)
+        except StopIteration:
+            return
+        count += 1
+        wanted += step
+        if stop is not None and wanted > stop:
+            wanted = stop
+        yield item
+
+
+def accumulate(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
+    """`itertools.accumulate(iterable, func, initial=initial)`."""
+    return _accumulated(iter(iterable), func, initial=initial)
+
+
+def _accumulated(iterator: Any, func: Any, *, initial: Any) -> Any:
+    if initial is None:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            return
+    else:
+        total = initial
+    yield total
+    for item in iterator:
+        total = total + item if func is None else func(total, item)
+        yield total
+
+
+def pairwise(iterable: Any, /) -> Any:
+    """`itertools.pairwise(iterable)`."""
+    return _paired(iter(iterable))
+
+
+def _paired(iterator: Any) -> Any:
+    try:
+        before = next(iterator)
+    except StopIteration:
+        return
+    for item in iterator:
+        yield before, item
+        before = item
+
+
+def cycle(iterable: Any, /) -> Any:
+    """`itertools.cycle(iterable)`."""
+    return _cycled(iter(iterable))
+
+
+def _cycled(iterator: Any) -> Any:
+    items = []
+    for item in iterator:
+        items.append(item)
+        yield item
+    while items:
+        for item in items:
+            yield item
+
+
+def starmap(function: Any, iterable: Any, /) -> Any:
+    """`itertools.starmap(function, iterable)`."""
+    return _starred(function, iter(iterable))
+
+
+def _starred(function: Any, iterator: Any) -> Any:
+    for arguments in iterator:
+        yield function(*arguments)
+
+
+def takewhile(predicate: Any, iterable: Any, /) -> Any:
+    """`itertools.takewhile(predicate, iterable)`."""
+    return _taken(predicate, iter(iterable))
+
+
+def _taken(predicate: Any, iterator: Any) -> Any:
+    for item in iterator:
+        if not predicate(item):
+            return
+        yield item
+
+
+def dropwhile(predicate: Any, iterable: Any, /) -> Any:
+    """`itertools.dropwhile(predicate, iterable)`."""
+    return _dropped(predicate, iter(iterable))
+
+
+def _dropped(predicate: Any, iterator: Any) -> Any:
+    for item in iterator:
+        if not predicate(item):
+            yield item
+            break
+    for item in iterator:
+        yield item
+
+
+def filterfalse(predicate: Any, iterable: Any, /) -> Any:
+    """`itertools.filterfalse(predicate, iterable)`."""
+    return _refused(predicate, iter(iterable))
+
+
+def _refused(predicate: Any, iterator: Any) -> Any:
+    for item in iterator:
+        if not (item if predicate is None or predicate is bool else predicate(item)):
+            yield item
+
+
+def compress(data: Any, selectors: Any) -> Any:
+    """`itertools.compress(data, selectors)`."""
+    return _selected(iter(data), iter(selectors))
+
+
+def _selected(data: Any, selectors: Any) -> Any:
+    while True:
+        try:
+            item = next(data)
+            chosen = next(selectors)
+        except StopIteration:
+            return
+        if chosen:
+            yield item
+
+
+def zip_longest(*iterables: Any, fillvalue: Any = None) -> Any:
+    """`itertools.zip_longest(*iterables, fillvalue=fillvalue)`."""
+    iterators = []
+    for iterable in iterables:
+        iterators.append(iter(iterable))
+    return _zipped_longest(*iterators, fillvalue=fillvalue)
+
+
+def _zipped_longest(*iterators: Any, fillvalue: Any) -> Any:
+    waiting = [*iterators]
+    active = len(waiting)
+    while active:
+        items = []
+        for index, iterator in enumerate(waiting):
+            item = fillvalue
+            if iterator is not None:
+                try:
+                    item = next(iterator)
+                except StopIteration:
+                    active -= 1
+                    if not active:
+                        return
+                    waiting[index] = None
+            items.append(item)
+        yield (*items,)
+
+
+def tee(iterable: Any, n: int = 2, /) -> Any:
+    """`itertools.tee(iterable, n)`: the copies share the items that one is behind."""
+    if n < 0:
+        raise ValueError("n must be >= 0")
+    iterator = iter(iterable)
+    queues: list[Any] = []
+    for _ in range(n):
+        queues.append([])
+    made = []
+    for queue in queues:
+        made.append(_teed(iterator, queue, queues))
+    return (*made,)
+
+
+def _teed(iterator: Any, queue: Any, queues: Any) -> Any:
+    while True:
+        if not queue:
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            for one in queues:
+                one.append(item)
+        yield queue.pop(0)
+
+
+def groupby(iterable: Any, key: Any = None) -> Any:
+    """`itertools.groupby(iterable, key)`."""
+    return _grouped(iter(iterable), key)
+
+
+def _grouped(iterator: Any, key: Any) -> Any:
+    # What groups share with this: [item, its key, whether there is one, the group's number].
+    shared: list[Any] = [None, None, False, 0]
+    try:
+        _next_of_group(iterator, key, shared)
+        while True:
+            shared[3] += 1
+            present = shared[1]
+            yield present, _group(iterator, key, shared, present, shared[3])
+            while shared[1] == present:
+                _next_of_group(iterator, key, shared)
+    except StopIteration:
+        shared[2] = False
+        return
+
+
+def _next_of_group(iterator: Any, key: Any, shared: Any) -> None:
+    shared[2] = False
+    item = next(iterator)
+    shared[1] = item if key is None else key(item)
+    shared[0] = item
+    shared[2] = True
+
+
+def _group(iterator: Any, key: Any, shared: Any, present: Any, number: int) -> Any:
+    while shared[3] == number and shared[2] and shared[1] == present:
+        yield shared[0]
+        if shared[3] != number:
+            return
+        try:
+            _next_of_group(iterator, key, shared)
+        except StopIteration:
+            return
+
+
+def product(*iterables: Any, repeat: int = 1) -> Any:
+    """`itertools.product(*iterables, repeat=repeat)`: reads its arguments at once."""
+    pools = []
+    for iterable in iterables:
+        pools.append([*iterable])
+    return _multiplied(pools * repeat)
+
+
+def _multiplied(pools: Any) -> Any:
+    for pool in pools:
+        if not pool:
+            return
+    places = [0] * len(pools)
+    while True:
+        items = []
+        for index, pool in enumerate(pools):
+            items.append(pool[places[index]])
+        yield (*items,)
+        index = len(pools) - 1
+        while index >= 0:
+            places[index] += 1
+            if places[index] < len(pools[index]):
+                break
+            places[index] = 0
+            index -= 1
+        if index < 0:
+            return
+
+
+def permutations(iterable: Any, r: Any = None) -> Any:
+    """`itertools.permutations(iterable, r)`."""
+    pool = [*iterable]
+    length = len(pool) if r is None else r
+    if length < 0:
+        raise ValueError("r must be non-negative")
+    return _chosen(pool, length, "permutations")
+
+
+def combinations(iterable: Any, r: int) -> Any:
+    """`itertools.combinations(iterable, r)`."""
+    pool = [*iterable]
+    if r < 0:
+        raise ValueError("r must be non-negative")
+    return _chosen(pool, r, "combinations")
+
+
+def combinations_with_replacement(iterable: Any, r: int) -> Any:
+    """`itertools.combinations_with_replacement(iterable, r)`."""
+    pool = [*iterable]
+    if r < 0:
+        raise ValueError("r must be non-negative")
+    return _chosen(pool, r, "combinations_with_replacement")
+
+
+def _chosen(pool: Any, length: int, how: str) -> Any:
+    for places in places_of(how, len(pool), length):
+        items = []
+        for index in places:
+            items.append(pool[index])
+        yield (*items,)
+
+
+def places_of(how: str, count: int, length: int) -> Any:
+    """The index tuples of a choice: folded, they depend on numbers only."""
+    return [*getattr(itertools, how)(range(count), length)]
+
+
+# ------------------------------------------------------------------- real objects in their place
+
+
+def _codes(rows: dict[Callable[..., Any], Any]) -> dict[CodeType, Any]:
+    return {function.__code__: value for function, value in rows.items()}
+
+
+# The code of a generator → the class that it stands for.
+MAKES: dict[CodeType, type] = _codes(
+    {
+        _mapped: map,
+        _filtered: filter,
+        _enumerated: enumerate,
+        _zipped: zip,
+        iter_until: type(iter(int, 1)),
+        chain: itertools.chain,
+        _chained: itertools.chain,
+        _sliced: itertools.islice,
+        _accumulated: itertools.accumulate,
+        _paired: itertools.pairwise,
+        _cycled: itertools.cycle,
+        _starred: itertools.starmap,
+        _taken: itertools.takewhile,
+        _dropped: itertools.dropwhile,
+        _refused: itertools.filterfalse,
+        _selected: itertools.compress,
+        _zipped_longest: itertools.zip_longest,
+        _teed: type(itertools.tee(())[0]),
+        _grouped: itertools.groupby,
+        _multiplied: itertools.product,
+    }
+)
+
+# The same → what makes a real object of one that has not started, out of its parameters.
+CONSTRUCTORS: dict[CodeType, Callable[..., Any]] = {
+    code: made for code, made in MAKES.items() if made is not type(itertools.tee(())[0])
+}
+CONSTRUCTORS[iter_until.__code__] = iter
+CONSTRUCTORS[_chained.__code__] = itertools.chain.from_iterable
+CONSTRUCTORS[_multiplied.__code__] = lambda pools: itertools.product(*pools)
+
+# Class → what makes an object of it that gives the items of a generator, just as they are.
+AGAIN: dict[type, Callable[[Any], Any]] = {
+    map: lambda left: map(_itself, left),
+    filter: lambda left: filter(_always, left),
+    itertools.chain: itertools.chain,
+    itertools.islice: lambda left: itertools.islice(left, None),
+    itertools.accumulate: lambda left: itertools.accumulate(left, _second),
+    itertools.starmap: lambda left: itertools.starmap(_itself, zip(left)),  # noqa: B905
+    itertools.takewhile: lambda left: itertools.takewhile(_always, left),
+    itertools.dropwhile: lambda left: itertools.dropwhile(_never, left),
+    itertools.filterfalse: lambda left: itertools.filterfalse(_never, left),
+    itertools.compress: lambda left: itertools.compress(left, itertools.repeat(True)),
+    type(itertools.tee(())[0]): lambda left: itertools.tee(left, 1)[0],
+    type(iter(int, 1)): lambda left: iter(left.__next__, left),
+}
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def _always(item: Any) -> bool:
+    return True
+
+
+def _never(item: Any) -> bool:
+    return False
+
+
+def _second(_: Any, item: Any) -> Any:
+    return item

@@ -1,0 +1,41 @@
+"""Compiled objects inside of compiled code: what they were made of is read in their place.
+
+Enters: a `StandIn` (`frontend/entry.py`: `Compiled`). Leaves: an object whose call is a call of the
+original. Invariant: passed on, it is still the compiled object itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from windfall.directives import StandIn
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.wrap import wraps_if
+from windfall.ir.guard import IdentityIs
+from windfall.ir.source import Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+
+class CompiledObject(Object):
+    """A compiled function: what it was made of is read."""
+
+    __slots__ = ()
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """As a call of the original."""
+        real: Any = self.real
+        if not isinstance(self.source, Known):
+            self.guard(machine, "identity", IdentityIs(real), "what it was made of is read")
+        name = getattr(real.target, "__qualname__", None) or type(real.target).__qualname__
+        return machine.known(real.target, name).call(machine, arguments, keywords)
+
+
+@wraps_if(35, lambda value: isinstance(value, StandIn))
+def _wrap_compiled(machine: Machine, value: Any, source: Source | None) -> Value:
+    cls = machine.known(type(value), type(value).__qualname__)
+    assert isinstance(cls, Class)
+    source = source or Known(value, type(value).__name__)
+    return machine.remember(value, CompiledObject(cls, source, value))

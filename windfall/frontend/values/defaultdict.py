@@ -1,0 +1,121 @@
+"""`collections.defaultdict`: a dict that makes what it is asked for.
+
+Enters: `defaultdict(...)` calls and those from outside. Leaves: what dicts leave; a missing key
+calls the factory in interpreted code. Invariant: sources and guards never ask by subscript, which
+would make an item.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.mapping import Dict, is_plain_key
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.guard import Equals
+from windfall.ir.source import Attribute, ByMethod, KeysOf, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+
+class DefaultDict(Dict):
+    """A dict with a factory."""
+
+    __slots__ = ("factory",)
+    made_of = collections.defaultdict
+
+    def __init__(
+        self,
+        entries: dict[Any, Value | None] | None = None,
+        source: Source | None = None,
+        real: Any = None,
+        factory: Value | None = None,
+    ) -> None:
+        super().__init__(entries, source, real)
+        self.factory = factory
+
+    def lookup(self, machine: Machine, key: Any) -> Value | None:
+        """The item at a key, none made."""
+        return self.load(machine).get(key)
+
+    def load(self, machine: Machine) -> dict[Any, Value | None]:
+        """All items, in order."""
+        if not self.whole:
+            assert self.real is not None and self.source is not None
+            source = self.source
+            self.guard_type(machine)
+            keys = tuple(self.real)
+            if not all(is_plain_key(key) for key in keys):
+                stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
+            where = KeysOf(ByMethod(source, dict, "keys"))
+            machine.add_guard(where, Equals(keys), "all keys")
+            self.entries = {
+                key: machine.wrap(self.real[key], ByMethod(source, dict, "get", (key,)))
+                for key in keys
+            }
+            self.whole = True
+        return self.entries
+
+    def get_item(self, machine: Machine, key: Value) -> Value:
+        """What is missing is made."""
+        found = self.lookup(machine, key.key(machine))
+        if found is not None:
+            return found
+        if self.factory is None or self.factory.python_type() is type(None):
+            if self.factory is not None:
+                self.factory.as_constant(machine)
+            return super().get_item(machine, key)
+        return machine.polyfill("made_item", [self, key, self.factory])
+
+    def store(self, machine: Machine, key: Any, value: Value | None) -> None:
+        """Writes need all items: how one is read again is not by subscript."""
+        self.load(machine)
+        super().store(machine, key, value)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """A dict's methods, and the factory."""
+        if name == "default_factory":
+            self.guard_type(machine)
+            return self.factory or machine.literal(None)
+        return super().get_attribute(machine, name)
+
+    def copied(self, machine: Machine) -> Dict:
+        """With the same factory."""
+        made = DefaultDict(dict(self.load(machine)), factory=self.factory)
+        made.keys = dict(self.keys)
+        return made
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made empty, then filled."""
+        make = recipe.known(collections.defaultdict, "defaultdict")
+        factory = recipe.name(self.factory) if self.factory is not None else ""
+        name = recipe.bind(self, f"{make}({factory})")
+        for key, value in self.present():
+            recipe.later(f"{name}[{recipe.key(self, key)}] = {{}}", value)
+        return name
+
+
+@calls(collections.defaultdict)
+def _default_dict(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if len(arguments) > 2:
+        stop(ARGUMENTS, "defaultdict")
+    made = DefaultDict({}, factory=arguments[0] if arguments else None)
+    made.update(machine, *arguments[1:])
+    for name, value in keywords.items():
+        made.store(machine, name, value)
+    return made
+
+
+@wraps(collections.defaultdict)
+def _wrap_default_dict(machine: Machine, value: Any, source: Source | None) -> Value:
+    if source is None:
+        factory = machine.literal_or_known(value.default_factory, "factory")
+        entries = {key: machine.wrap(one, None) for key, one in value.items()}
+        return DefaultDict({**entries}, factory=factory)
+    factory = machine.wrap(value.default_factory, Attribute(source, "default_factory"))
+    return machine.remember(value, DefaultDict(None, source, value, factory))

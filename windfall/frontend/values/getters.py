@@ -1,0 +1,191 @@
+"""`operator.itemgetter`, `attrgetter`, `methodcaller`, and the functions beside them.
+
+Enters: getters that the program makes or finds, calls of `operator.setitem` and its like. Leaves:
+frames of polyfills, so that the special methods of objects are followed. Invariant: a getter is
+immutable, so one from outside is relied upon by identity.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from windfall.frontend.breaks import ARGUMENTS, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.constant import fold
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.guard import IdentityIs
+from windfall.ir.source import Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+_NAMES: dict[Any, str] = {
+    operator.itemgetter: "item_getter",
+    operator.attrgetter: "attribute_getter",
+    operator.methodcaller: "method_caller",
+}
+
+
+class Getter(Value):
+    """One of the three kinds, with what it was made of."""
+
+    __slots__ = ("arguments", "keywords", "kind", "real")
+
+    def __init__(
+        self,
+        kind: Any,
+        arguments: Arguments,
+        keywords: Keywords,
+        source: Source | None = None,
+        real: Any = None,
+    ) -> None:
+        super().__init__(source)
+        self.kind = kind
+        self.arguments = arguments
+        self.keywords = keywords
+        self.real = real
+
+    def python_type(self) -> type:
+        """Its class."""
+        made: type = self.kind
+        return made
+
+    def key(self, machine: Machine) -> Any:
+        """By identity."""
+        return self
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """A getter is true."""
+        return True
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """Of one object."""
+        if keywords or len(arguments) != 1:
+            stop(ARGUMENTS, self.kind.__name__)
+        if not isinstance(self.source, Known):
+            self.guard(machine, "identity", IdentityIs(self.real))
+        if self.kind is not operator.methodcaller:
+            return machine.polyfill(
+                _NAMES[self.kind], [arguments[0], machine.tuple(self.arguments)]
+            )
+        name, *rest = self.arguments
+        packed = [machine.tuple(rest), machine.created_dict(self.keywords)]
+        return machine.polyfill("method_caller", [arguments[0], name, *packed])
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Made anew."""
+        parts = [recipe.name(one) for one in self.arguments]
+        parts += [f"{name}={recipe.name(one)}" for name, one in self.keywords.items()]
+        return f"{recipe.known(self.kind, self.kind.__name__)}({', '.join(parts)})"
+
+
+def _maker(kind: Any) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        if not arguments or (keywords and kind is not operator.methodcaller):
+            stop(ARGUMENTS, kind.__name__)
+        if kind is not operator.itemgetter and not all(
+            isinstance(one.as_constant(machine), str)
+            for one in (arguments[:1] if kind is operator.methodcaller else arguments)
+        ):
+            stop(ARGUMENTS, kind.__name__)
+        return Getter(kind, list(arguments), dict(keywords))
+
+    calls(kind)(rule)
+
+
+for _kind in _NAMES:
+    _maker(_kind)
+
+
+@wraps(operator.itemgetter, operator.attrgetter, operator.methodcaller)
+def _wrap_getter(machine: Machine, value: Any, source: Source | None) -> Value:
+    source = source or Known(value, type(value).__name__)
+    made, arguments, *_ = value.__reduce__()
+    if made is not type(value):  # a methodcaller with keywords is a partial of its class
+        return machine.opaque(value, source)
+    parts = [machine.literal_or_known(one, "part") for one in arguments]
+    return machine.remember(value, Getter(type(value), parts, {}, source, value))
+
+
+# Functions that are operators: done as the instruction is.
+_BINARY = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
+    operator.floordiv: "//", operator.mod: "%", operator.pow: "**", operator.matmul: "@",
+    operator.and_: "&", operator.or_: "|", operator.xor: "^", operator.lshift: "<<",
+    operator.rshift: ">>", operator.concat: "+",
+}  # fmt: skip
+_IN_PLACE = {
+    operator.iadd: "+", operator.isub: "-", operator.imul: "*", operator.itruediv: "/",
+    operator.ifloordiv: "//", operator.imod: "%", operator.ipow: "**", operator.imatmul: "@",
+    operator.iand: "&", operator.ior: "|", operator.ixor: "^", operator.ilshift: "<<",
+    operator.irshift: ">>", operator.iconcat: "+",
+}  # fmt: skip
+_COMPARED = {
+    operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">",
+    operator.ge: ">=",
+}  # fmt: skip
+_SUBSCRIPTS = {
+    operator.getitem: ("get_item", 2),
+    operator.setitem: ("set_item", 3),
+    operator.delitem: ("delete_item", 2),
+    operator.truth: ("truth", 1),
+}
+
+
+def _operator(function: Any, kind: str, symbol: str) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        from windfall.frontend.opcodes import operators
+
+        if keywords or len(arguments) != 2:
+            stop(ARGUMENTS, function.__name__)
+        done: Value = getattr(operators, kind)(machine, symbol, *arguments)
+        return done
+
+    calls(function)(rule)
+
+
+for _table, _how in ((_BINARY, "binary"), (_IN_PLACE, "in_place"), (_COMPARED, "compare")):
+    for _each, _symbol in _table.items():
+        _operator(_each, _how, _symbol)
+
+
+def _subscript(function: Any, name: str, count: int) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        if keywords or len(arguments) != count:
+            stop(ARGUMENTS, function.__name__)
+        return machine.polyfill(name, arguments)
+
+    calls(function)(rule)
+
+
+for _each, (_name, _number) in _SUBSCRIPTS.items():
+    _subscript(_each, _name, _number)
+
+
+# CPython's own counter, which `collections.Counter` calls.
+_count_elements = getattr(collections, "_count_elements")  # noqa: B009
+
+
+@calls(_count_elements)
+def _count(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return machine.polyfill("count_elements", arguments, keywords)
+
+
+@calls(abs, operator.abs)
+def _abs(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if keywords or len(arguments) != 1:
+        stop(ARGUMENTS, "abs")
+    (value,) = arguments
+    if isinstance(value, Tensor):
+        return machine.torch_call("call_function", torch.abs, arguments, {})
+    if isinstance(value, Object):
+        return machine.call_special(value, "__abs__", [])
+    return fold(machine, abs, arguments, {})

@@ -1,0 +1,380 @@
+"""What programs do with autograd's records: hooks, `.grad`, `.data`, functions with own gradients.
+
+Enters: `register_hook`, writes of `.grad` and `.data`, `torch.autograd.Function.apply`. Leaves: effects
+(hooks and writes are done after the graph, in program order), and for a function one node whose
+target holds the graphs of its forward and its backward (`ir/custom.py`). Invariant: no code of the
+user runs: forward and backward are interpreted, both at once or, where that cannot be done, the
+call is made natively.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from windfall import torch_abi
+from windfall.frontend.breaks import ARGUMENTS, ATTRIBUTE_WRITE, REBUILD, UNKNOWN_ATTRIBUTE
+from windfall.frontend.breaks import UNKNOWN_CALL as CALL
+from windfall.frontend.breaks import stop
+from windfall.frontend.polyfills import core
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Class
+from windfall.frontend.values.sequence import SequenceValue, Tuple
+from windfall.frontend.values.tensor import METHOD_RULES, WRITE_RULES, Tensor
+from windfall.ir.custom import CustomGradient
+from windfall.ops.fake import storage_of
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+# ----------------------------------------------------------------------------------------- hooks
+
+
+class Handle(Value):
+    """What `register_hook` answers; the hook is registered where this is rebuilt."""
+
+    __slots__ = ("hook", "method", "tensor", "written")
+
+    def __init__(self, tensor: Tensor, method: str, hook: Value, written: set[Any] | None) -> None:
+        super().__init__()
+        self.tensor = tensor
+        self.method = method
+        self.hook = hook
+        self.written = written  # memory that operations write, if this must not be
+
+    def python_type(self) -> type:
+        """The handle's class."""
+        return torch.utils.hooks.RemovableHandle
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """`remove`."""
+        if name == "remove":
+            return machine.method(self, name)
+        stop(UNKNOWN_ATTRIBUTE, f"a hook's handle.{name}")
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """`remove`."""
+        machine.effects.add("{}.remove()", self)
+        return machine.literal(None)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Registered now: the gradient passes the tensor whatever was computed from it before."""
+        fake = self.tensor._fake
+        if self.written is not None and fake is not None and storage_of(fake) in self.written:
+            stop(REBUILD, "a tensor with a hook is written later")
+        tensor, hook = recipe.name(self.tensor), recipe.name(self.hook)
+        return recipe.bind(self, f"{tensor}.{self.method}({hook})")
+
+
+def _register(name: str) -> None:
+    def rule(
+        tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        if keywords or len(arguments) != 1:
+            stop(ARGUMENTS, name)
+        fake = tensor.fake(machine)
+        if not fake.requires_grad or (tensor.source is None and name != "register_hook"):
+            stop(CALL, f"{name} of {tensor.describe()}")
+        written = None
+        if tensor.source is None or tensor.is_written(machine):
+            if tensor.is_written(machine):
+                stop(CALL, f"{name} of {tensor.describe()}, which was written")
+            # Generated code has no place for it: such a graph runs op by op.
+            hooked = torch_abi.hooked
+            machine.graph.call("call_function", hooked, (tensor.node(machine),), {}, None)
+            written = machine.graph.written
+        handle = Handle(tensor, name, arguments[0], written)
+        machine.effects.add("{}", handle)
+        return handle
+
+    METHOD_RULES[name] = rule
+
+
+_register("register_hook")
+_register("register_post_accumulate_grad_hook")
+
+
+# --------------------------------------------------------------------------------- .grad and .data
+
+
+def _write_grad(tensor: Tensor, machine: Machine, value: Value) -> None:
+    """Of a tensor from outside."""
+    if tensor.source is None:
+        stop(ATTRIBUTE_WRITE, f"{tensor.describe()}.grad")
+    mine = tensor.fake(machine)
+    if isinstance(value, Tensor):
+        theirs = value.fake(machine)
+        same = theirs.shape == mine.shape and theirs.dtype == mine.dtype
+        if not same or theirs.device != mine.device or theirs.layout != mine.layout:
+            stop(ATTRIBUTE_WRITE, f"{tensor.describe()}.grad of another type")
+    elif value.python_type() is not type(None):
+        stop(ATTRIBUTE_WRITE, f"{tensor.describe()}.grad")
+    before = tensor.children.get("grad")
+    machine.undo(lambda: machine.restore(tensor.children, "grad", before))
+    tensor.children["grad"] = value
+    machine.effects.add("{}.grad = {}", tensor, value)
+
+
+def _write_data(tensor: Tensor, machine: Machine, value: Value) -> None:
+    """The same tensor with other memory: from here on a node of that memory stands for it."""
+    if tensor.source is None or not isinstance(value, Tensor):
+        stop(ATTRIBUTE_WRITE, f"{tensor.describe()}.data")
+    mine, theirs = tensor.fake(machine), value.fake(machine)
+    if mine.requires_grad or theirs.requires_grad or mine.dtype != theirs.dtype:
+        stop(ATTRIBUTE_WRITE, f"{tensor.describe()}.data")
+    machine.effects.add("{}.data = {}", tensor, value)
+    other = machine.torch_call("call_method", "detach", [value], {})
+    assert isinstance(other, Tensor)
+    before = tensor._node, tensor._fake
+    fake = other.fake(machine)
+
+    def restore() -> None:
+        tensor._node, tensor._fake = before
+        machine.graph.fakes[id(fake)] = other
+
+    machine.undo(restore)
+    tensor.node(machine)
+    tensor._node, tensor._fake = other.node(machine), fake
+    machine.graph.fakes[id(fake)] = tensor
+
+
+WRITE_RULES["grad"] = _write_grad
+WRITE_RULES["data"] = _write_data
+
+
+# ------------------------------------------------------------------------- functions with gradients
+
+
+class Context(Value):
+    """The `ctx` of a function while its forward and backward are interpreted."""
+
+    __slots__ = (
+        "arguments",
+        "attributes",
+        "cls",
+        "constant",
+        "effects",
+        "grads",
+        "middle",
+        "mode",
+        "needs",
+        "results",
+        "saved",
+        "start",
+    )
+
+    def __init__(self, cls: Class, arguments: list[Value], start: int, effects: int) -> None:
+        super().__init__()
+        self.cls = cls
+        self.arguments = arguments
+        self.start = start  # calls of the graph before the forward
+        self.middle = start  # and before the backward
+        self.effects = effects
+        self.mode = torch.is_grad_enabled()
+        self.attributes = Dict({})
+        self.saved: list[Value] = []
+        self.constant: list[Value] = []  # results without a gradient
+        self.needs: list[bool] = []
+        self.results: list[Value] = []
+        self.grads: list[torch.fx.Node] = []
+
+    def python_type(self) -> type:
+        """Some class of torch's."""
+        return torch.autograd.function.FunctionCtx
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """What was saved, its methods, and attributes of the user's own."""
+        if name == "saved_tensors":
+            return Tuple(list(self.saved))
+        if name == "needs_input_grad":
+            return Tuple([machine.literal(one) for one in self.needs])
+        if name in ("save_for_backward", "mark_non_differentiable"):
+            return machine.method(self, name)
+        found = self.attributes.lookup(machine, name)
+        if found is None:
+            stop(UNKNOWN_ATTRIBUTE, f"ctx.{name}")
+        return found
+
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        """The user's own."""
+        if hasattr(torch.autograd.function.BackwardCFunction, name):
+            stop(ATTRIBUTE_WRITE, f"ctx.{name}")
+        self.attributes.store(machine, name, value)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """`save_for_backward` and `mark_non_differentiable`."""
+        target = self.saved if name == "save_for_backward" else self.constant
+        before = list(target)
+        machine.undo(lambda: target.__setitem__(slice(None), before))
+        target[:] = arguments
+        return machine.literal(None)
+
+
+@calls(getattr(torch.autograd.Function.apply, "__func__"))  # noqa: B009
+def _apply(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    cls, *given = arguments
+    plain = torch.autograd.Function
+    if not isinstance(cls, Class) or keywords:
+        stop(CALL, "autograd.Function.apply")
+    if cls.find(machine, "jvp") is not vars(plain).get("jvp", cls.find(machine, "jvp")):
+        stop(CALL, f"{cls.describe()} has a forward derivative")
+    apart = cls.find(machine, "setup_context") is not _plain("setup_context")
+    machine.hold_together()
+    parts = [cls, machine.tuple(given), machine.literal(apart)]
+    return machine.polyfill("apply_function", parts)
+
+
+def _plain(name: str) -> Any:
+    for base in torch.autograd.Function.__mro__:
+        if name in vars(base):
+            return vars(base)[name]
+    return None
+
+
+@calls(core.begin_forward)
+def _begin_forward(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    cls, given = arguments
+    assert isinstance(cls, Class)
+    values = given.unpack(machine)
+    context = Context(cls, values, len(machine.graph.calls), len(machine.effects.entries))
+    for one in values:
+        tensor = isinstance(one, Tensor)
+        if isinstance(one, Tensor):
+            one.node(machine)  # its placeholder stands outside
+        context.needs.append(
+            tensor and context.mode and bool(getattr(one, "fake")(machine).requires_grad)  # noqa: B009
+        )
+    _grad_mode(machine, False)
+    return context
+
+
+def _grad_mode(machine: Machine, mode: bool) -> None:
+    """Not a node: forward and backward are graphs of their own."""
+    before = torch.is_grad_enabled()
+    machine.undo(lambda: torch_abi.set_grad_mode(before))
+    torch_abi.set_grad_mode(mode)
+    machine.effects.switched.add("grad")
+
+
+@calls(core.wants_backward)
+def _wants_backward(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Whether any gradient is wanted; else what forward gave is the result."""
+    context, result = arguments
+    assert isinstance(context, Context)
+    context.results = result.unpack(machine) if isinstance(result, SequenceValue) else [result]
+    for one in context.results:
+        if not isinstance(one, Tensor) or any(one is other for other in context.arguments):
+            stop(CALL, f"{context.cls.describe()} answers {one.describe()}")
+        if one.source is not None:
+            stop(CALL, f"{context.cls.describe()} answers a tensor from outside")
+    wanted = any(context.needs)
+    if not wanted:
+        _grad_mode(machine, context.mode)
+        _no_effects(machine, context)
+        machine.let_go()
+    return machine.literal(wanted)
+
+
+def _no_effects(machine: Machine, context: Context) -> None:
+    if len(machine.effects.entries) != context.effects:
+        stop(CALL, f"{context.cls.describe()} has effects")
+    written = machine.graph.written
+    for one in context.arguments:
+        if isinstance(one, Tensor) and storage_of(one.fake(machine)) in written:
+            stop(CALL, f"{context.cls.describe()} writes its arguments")
+
+
+@calls(core.begin_backward)
+def _begin_backward(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Gradients of the results: they stand in the graph until it is cut."""
+    (context,) = arguments
+    assert isinstance(context, Context)
+    context.middle = len(machine.graph.calls)
+    grads: list[Value] = []
+    for one in context.results:
+        like = machine.torch_call("call_function", torch.empty_like, [one], {})
+        assert isinstance(like, Tensor)
+        context.grads.append(like.node(machine))
+        grads.append(like)
+    return Tuple(grads)
+
+
+@calls(core.finish_function)
+def _finish_function(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Cut both parts out of the graph; one node does what they do."""
+    context, result, found = arguments
+    assert isinstance(context, Context)
+    _no_effects(machine, context)
+    grads = found.unpack(machine) if isinstance(found, SequenceValue) else [found]
+    if len(grads) != len(context.arguments):
+        stop(CALL, f"{context.cls.describe()}.backward answers {len(grads)} gradients")
+    nodes: list[torch.fx.Node | None] = []
+    for one, needed in zip(grads, context.needs, strict=True):
+        if isinstance(one, Tensor) and needed:
+            nodes.append(one.node(machine))
+        elif isinstance(one, Tensor) or (isinstance(one, Constant) and one.value is None):
+            nodes.append(None)
+        else:
+            stop(CALL, f"{context.cls.describe()}.backward answers {one.describe()}")
+    made, inputs = _cut(machine, context, nodes)
+    _grad_mode(machine, context.mode)
+    results = machine.torch_call("call_function", made, inputs, {})
+    machine.let_go()
+    if isinstance(result, Tensor):
+        return results.unpack(machine)[0]
+    return results if type(result) is Tuple else stop(CALL, "a function answers a list")
+
+
+def _cut(
+    machine: Machine, context: Context, gradients: list[torch.fx.Node | None]
+) -> tuple[CustomGradient, list[Value]]:
+    builder = machine.graph
+    forward = builder.calls[context.start : context.middle]
+    backward = [one for one in builder.calls[context.middle :] if one not in context.grads]
+    if any(torch_abi.is_mode_switch(one.target) for one in (*forward, *backward)):
+        stop(CALL, f"{context.cls.describe()} switches modes")
+    tensors = [one for one in context.arguments if isinstance(one, Tensor)]
+    values = {id(one.node(machine)): one for one in builder.fakes.values() if one.used}
+    outside: list[torch.fx.Node] = [one.node(machine) for one in tensors]
+    results = [one.node(machine) for one in context.results if isinstance(one, Tensor)]
+    constant = [one.node(machine) for one in context.constant if isinstance(one, Tensor)]
+    inside = {*forward, *backward, *context.grads}
+    for node in (*forward, *backward):
+        for used in node.all_input_nodes:
+            if used not in inside and used not in outside:
+                outside.append(used)
+    own = [node for node in gradients if node is not None]
+    for node in own:
+        if node not in inside and node not in outside:
+            outside.append(node)
+    wanted: list[torch.fx.Node | None] = []
+    position = iter(range(len(context.arguments)))
+    for one in context.arguments:
+        index = next(position)
+        if isinstance(one, Tensor):
+            wanted.append(gradients[index])
+    made = CustomGradient.cut(
+        context.cls.real.__qualname__,
+        outside,
+        forward,
+        backward,
+        results,
+        context.grads,
+        [*wanted, *[None] * (len(outside) - len(tensors))],
+        [results.index(one) for one in constant if one in results],
+    )
+    if any(id(node) not in values for node in outside):
+        stop(CALL, f"{context.cls.describe()} uses part of a result")
+    inputs: list[Value] = [*tensors, *(values[id(node)] for node in outside[len(tensors) :])]
+    builder.cut(context.start)
+    return made, inputs

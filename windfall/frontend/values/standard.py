@@ -1,0 +1,275 @@
+"""The standard library's iterators, heaps and orderings: rows that send calls to polyfills.
+
+Enters: calls of `itertools`, `heapq`, `functools`, `sorted`, `min`, `max`. Leaves: values, or
+frames of the Python functions in `polyfills/` that are interpreted in their place. Invariant: what
+depends on constants only is computed by CPython itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
+from windfall.frontend.polyfills import iterators, ordering
+from windfall.frontend.values import symbolic
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls, calls_of
+from windfall.frontend.values.constant import fold
+from windfall.frontend.values.function import Function
+from windfall.frontend.values.iterator import Iterator
+from windfall.frontend.values.objects import Class
+from windfall.frontend.values.sequence import SequenceValue
+from windfall.ir.guard import IdentityIs, LengthIs
+from windfall.ir.source import Attribute, CellContents, Item
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+_POLYFILLED: dict[Any, str] = {
+    itertools.chain: "chain",
+    itertools.chain.from_iterable: "chain_from_iterable",
+    itertools.islice: "islice",
+    itertools.accumulate: "accumulate",
+    itertools.pairwise: "pairwise",
+    itertools.cycle: "cycle",
+    itertools.starmap: "starmap",
+    itertools.takewhile: "takewhile",
+    itertools.dropwhile: "dropwhile",
+    itertools.filterfalse: "filterfalse",
+    itertools.compress: "compress",
+    itertools.zip_longest: "zip_longest",
+    itertools.tee: "tee",
+    itertools.groupby: "groupby",
+    itertools.product: "product",
+    itertools.permutations: "permutations",
+    itertools.combinations: "combinations",
+    itertools.combinations_with_replacement: "combinations_with_replacement",
+    functools.reduce: "reduce",
+    heapq.heapify: "heapify",
+    heapq.heappush: "heappush",
+    heapq.heappop: "heappop",
+    heapq.heapreplace: "heapreplace",
+    heapq.heappushpop: "heappushpop",
+}
+
+
+def _polyfilled(name: str) -> Callable[[Machine, Arguments, Keywords], Value]:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        return machine.polyfill(name, arguments, keywords)
+
+    return rule
+
+
+for _function, _name in _POLYFILLED.items():
+    calls(_function)(_polyfilled(_name))
+
+
+@calls(iterators.places_of)
+def _places_of(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return fold(machine, iterators.places_of, arguments, keywords)
+
+
+# ------------------------------------------------------------------------------------- orderings
+
+
+@calls(sorted)
+def _sorted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if len(arguments) != 1 or set(keywords) - {"key", "reverse"}:
+        stop(ARGUMENTS, "sorted")
+    if not keywords and arguments[0].is_constant():
+        return fold(machine, sorted, arguments, {})
+    return machine.polyfill("sorted", arguments, keywords)
+
+
+@calls(ordering.order_of)
+def _order_of(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """By CPython where the keys are constants."""
+    keys, reverse = arguments
+    assert isinstance(keys, SequenceValue), "sorted has made a list of them"
+    if all(one.is_constant() for one in keys.items(machine)):
+        return fold(machine, _order, [keys, reverse], {})
+    function = machine.known(ordering.order_of, "order_of")
+    assert isinstance(function, Function)
+    return function.inline(machine, arguments, keywords)
+
+
+def _order(keys: list[Any], reverse: bool) -> list[int]:
+    return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+
+
+def _extreme(function: Any) -> None:
+    name = function.__name__
+
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        everything = [*arguments, *keywords.values()]
+        varies = None if keywords else symbolic.builtin(machine, function, arguments)
+        if varies is not None:
+            return varies
+        if not arguments or all(one.is_constant() for one in everything):
+            return fold(machine, function, arguments, keywords)
+        if set(keywords) - {"key", "default"} or (len(arguments) > 1 and "default" in keywords):
+            stop(ARGUMENTS, name)
+        none = machine.literal(None)
+        return machine.polyfill(
+            "extreme",
+            [
+                machine.literal(name),
+                arguments[0] if len(arguments) == 1 else machine.tuple(arguments),
+                keywords.get("key", none),
+                machine.literal(function is max),
+                machine.literal("default" in keywords),
+                keywords.get("default", none),
+            ],
+        )
+
+    calls(function)(rule)
+
+
+_extreme(min)
+_extreme(max)
+
+
+# ---------------------------------------------------------------------- iterators of known state
+
+
+class Repeat(Iterator):
+    """`itertools.repeat`; `left` None: for ever."""
+
+    __slots__ = ("item", "left")
+
+    def __init__(self, item: Value, left: int | None) -> None:
+        super().__init__()
+        self.item = item
+        self.left = left
+
+    def python_type(self) -> type:
+        """`itertools.repeat`."""
+        return itertools.repeat
+
+    def advance(self, machine: Machine) -> Value | None:
+        """The same item."""
+        before = self.left
+        if before is None:
+            return self.item
+        if before <= 0:
+            return None
+
+        def restore() -> None:
+            self.left = before
+
+        machine.undo(restore)
+        self.left = before - 1
+        return self.item
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """What is left, if that ends."""
+        if self.left is None:
+            stop(UNKNOWN_OPERATION, "all of an endless iterator")
+        return super().unpack(machine)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """With what is left."""
+        left = "" if self.left is None else f", {self.left}"
+        return f"{recipe.known(itertools.repeat, 'repeat')}({recipe.name(self.item)}{left})"
+
+
+class Count(Iterator):
+    """`itertools.count`, of constants."""
+
+    __slots__ = ("present", "step")
+
+    def __init__(self, present: Value, step: Value) -> None:
+        super().__init__()
+        self.present = present
+        self.step = step
+
+    def python_type(self) -> type:
+        """`itertools.count`."""
+        return itertools.count
+
+    def advance(self, machine: Machine) -> Value | None:
+        """The present number."""
+        before = self.present
+        after = before.binary(machine, "+", self.step)
+        if after is None:
+            stop(UNKNOWN_OPERATION, f"count by {self.step.describe()}")
+
+        def restore() -> None:
+            self.present = before
+
+        machine.undo(restore)
+        self.present = after
+        return before
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """It never ends."""
+        stop(UNKNOWN_OPERATION, "all of an endless iterator")
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """From the present number."""
+        make = recipe.known(itertools.count, "count")
+        return f"{make}({recipe.name(self.present)}, {recipe.name(self.step)})"
+
+
+@calls(itertools.repeat)
+def _repeat(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    named = dict(zip(("object", "times"), arguments, strict=False)) | keywords
+    if set(named) - {"object", "times"} or "object" not in named or len(arguments) > 2:
+        stop(ARGUMENTS, "repeat")
+    times = named.get("times")
+    return Repeat(named["object"], max(0, times.as_constant(machine)) if times else None)
+
+
+@calls(itertools.count)
+def _count(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    named = dict(zip(("start", "step"), arguments, strict=False)) | keywords
+    if set(named) - {"start", "step"} or len(arguments) > 2:
+        stop(ARGUMENTS, "count")
+    start, step = named.get("start", machine.literal(0)), named.get("step", machine.literal(1))
+    if not start.is_constant() or not step.is_constant():
+        stop(UNKNOWN_OPERATION, f"count from {start.describe()} by {step.describe()}")
+    return Count(start, step)
+
+
+# -------------------------------------------------------------------------------- singledispatch
+
+
+def _probe(value: Any) -> Any:
+    return value
+
+
+_DISPATCH = functools.singledispatch(_probe).dispatch
+
+
+@calls_of(_DISPATCH)
+def _dispatch(
+    machine: Machine, function: Function, arguments: Arguments, keywords: Keywords
+) -> Value:
+    """Which implementation a class gets: asked of the function itself, whose only effect is its
+    cache. What is registered is relied upon."""
+    (cls,) = arguments
+    assert function.real is not None and function.source is not None
+    names = function.code.co_freevars
+    cells = function.real.__closure__ or ()
+    held = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+    registry = held.get("registry")
+    if not isinstance(cls, Class) or keywords or type(registry) is not dict:
+        stop(UNKNOWN_OPERATION, "dispatch by class")
+    if held.get("cache_token") is not None:
+        stop(UNKNOWN_OPERATION, "dispatch by abstract classes")
+    cls.rely(machine)
+    function.rely(machine)
+    place = Item(Attribute(function.source, "__closure__"), names.index("registry"))
+    source = CellContents(place)
+    machine.add_guard(source, IdentityIs(registry), "dispatch by class")
+    machine.add_guard(source, LengthIs(len(registry)), "dispatch by class")
+    for one, implementation in registry.items():
+        machine.add_guard(Item(source, one), IdentityIs(implementation), "dispatch by class")
+    chosen = function.real(cls.real)
+    where = next(one for one, implementation in registry.items() if implementation is chosen)
+    return machine.wrap(chosen, Item(source, where))

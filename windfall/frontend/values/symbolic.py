@@ -1,0 +1,514 @@
+"""Numbers that vary from call to call: known by name while the program is captured, not by value.
+
+Enters: integers and floats from outside that are known to vary, sizes that depend on such. Leaves:
+`Integer`, an expression over symbols, and `Float`, a tensor without dimensions in the graph.
+Invariant: arithmetic is Python's; a comparison of integers is decided as in the call being compiled
+and becomes a guard; whatever needs the value itself is a `Specialise`: the capture begins again
+with that number fixed.
+
+    n = x.shape[0]      Integer s0
+    x.view(n // 2, -1)  s0//2 in the graph
+    if n > 4:           guard: s0 > 4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from windfall.errors import Narrow, Specialise
+from windfall.frontend.symbols import python_text
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.constant import BINARY, Constant, fold
+from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.dtype import TensorType
+from windfall.ir.guard import Binds, TypeIs
+from windfall.ir.relation import decide
+from windfall.ir.source import ScalarOf, Source
+from windfall.ir.symint import (
+    Atom,
+    Expression,
+    Size,
+    floor_divide,
+    hint_of,
+    maximum,
+    minimum,
+    modulo,
+    symbols_of,
+)
+from windfall.ops.fake import fake
+from windfall.ops.symbolic import as_torch, from_torch
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+    from windfall.frontend.recipe import Recipe
+
+
+def _power(machine: Machine, left: Size, right: Size) -> Size | None:
+    if not isinstance(right, int) or not 0 <= right <= 4:
+        return None
+    result: Size = 1
+    for _ in range(right):
+        result = result * left
+    return result
+
+
+def _divided(operation: Callable[[Size, Size], Size]) -> Any:
+    def rule(machine: Machine, left: Size, right: Size) -> Size | None:
+        return operation(left, right) if decide("!=", right, 0) else None
+
+    return rule
+
+
+def _shifted_left(machine: Machine, left: Size, right: Size) -> Size | None:
+    return left * (1 << right) if isinstance(right, int) and 0 <= right < 31 else None
+
+
+def _shifted_right(machine: Machine, left: Size, right: Size) -> Size | None:
+    fits = isinstance(right, int) and 0 <= right < 31
+    return floor_divide(left, 1 << right) if fits and isinstance(right, int) else None
+
+
+# None: there is no expression for it, the values are needed.
+_ARITHMETIC: dict[str, Callable[[Machine, Size, Size], Size | None]] = {
+    "+": lambda machine, left, right: left + right,
+    "-": lambda machine, left, right: left - right,
+    "*": lambda machine, left, right: left * right,
+    "//": _divided(floor_divide),
+    "%": _divided(modulo),
+    "**": _power,
+    "<<": _shifted_left,
+    ">>": _shifted_right,
+}
+_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def _names(size: Size) -> frozenset[str]:
+    return frozenset(atom.key for atom in symbols_of(size))
+
+
+class Integer(Value):
+    """An integer that is an expression over symbols."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: Expression, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.size = size
+
+    def python_type(self) -> type:
+        """`int`."""
+        return int
+
+    def describe(self) -> str:
+        """The expression."""
+        return f"int {self.size}"
+
+    def is_constant(self) -> bool:
+        """It can be made one."""
+        return True
+
+    def as_constant(self, machine: Machine) -> Any:
+        """The value is needed: it does not vary, then."""
+        raise Specialise(_names(self.size), f"the value of {self.size}", machine.where())
+
+    def guard_type(self, machine: Machine) -> None:
+        """It is bound."""
+        self.bound(machine)
+
+    def bound(self, machine: Machine) -> Expression:
+        """The expression; relies on the range of one from outside."""
+        if self.source is not None:
+            self.guard(machine, "binds", Binds(self.size), "a number that varies")
+        return self.size
+
+    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
+        """The node, torch's own symbolic integer."""
+        size = self.bound(machine)
+        if hint_of(size) > 1:
+            wide = frozenset(one.key for one in size.symbols if not known_at_least_two(one))
+            if wide:
+                raise Narrow(wide, f"{size} as a size", machine.where())
+        return machine.graph.size_node(size), as_torch(size)
+
+    def operand(self, machine: Machine, beside: Tensor) -> Value:
+        """As a tensor without dimensions, of the dtype that Python's integers take there."""
+        kind = beside.fake(machine).dtype
+        kind = torch.int64 if kind is torch.bool else kind
+        return _scalar_tensor(machine, self, kind)
+
+    # ------------------------------------------------------------------------------ arithmetic
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """An expression, where there is one."""
+        return self._with(machine, operation, other, False)
+
+    def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Likewise."""
+        return self._with(machine, operation, other, True)
+
+    def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
+        size = _as_size(machine, other)
+        if size is None:
+            if other.python_type() is not float:
+                return None
+            if operation == "**" and swapped and not decide(">=", self.bound(machine), 0):
+                return fold(machine, BINARY[operation], [other, self], {})
+            mine = Float.of(machine, self)
+            return (
+                mine.reflected(machine, operation, other)
+                if swapped
+                else mine.binary(machine, operation, other)
+            )
+        pair = (size, self.bound(machine)) if swapped else (self.bound(machine), size)
+        if operation == "/":
+            return _quotient(machine, *pair)
+        rule = _ARITHMETIC.get(operation)
+        result = rule(machine, *pair) if rule is not None else None
+        if result is None:
+            order = [other, self] if swapped else [self, other]
+            return fold(machine, BINARY[operation], order, {})
+        return made(machine, result)
+
+    def unary(self, machine: Machine, operation: str) -> Value:
+        """Signs; the rest needs the value."""
+        if operation == "-":
+            return made(machine, 0 - self.bound(machine))
+        if operation == "+":
+            return made(machine, self.bound(machine))
+        if operation == "not":
+            return machine.literal(not self.truth(machine))
+        return made(machine, -1 - self.bound(machine))
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Decided as in the call being compiled."""
+        size = _as_size(machine, other)
+        if size is None:
+            return (
+                None
+                if other.python_type() is not float
+                else fold_compare(machine, operation, self, other)
+            )
+        return machine.literal(decide(operation, self.bound(machine), size))
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """Whether it is not 0."""
+        return decide("!=", self.bound(machine), 0)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Methods and fields of integers."""
+        if name in ("real", "numerator"):
+            return self
+        if not hasattr(int, name):
+            raise machine.raised(AttributeError(f"'int' object has no attribute '{name}'"))
+        return machine.method(self, name)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """The value is needed."""
+        return fold(machine, getattr(int, name), [self, *arguments], keywords)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Computed again from where its symbols are read."""
+        return python_text(self.size, recipe.symbol_names(self.size))
+
+
+class _Amount(Integer):
+    """An integer that goes into the graph as a number, not as a size: any will do."""
+
+    __slots__ = ()
+
+    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
+        """The node, torch's own symbolic integer."""
+        return machine.graph.size_node(self.size), as_torch(self.size)
+
+
+def known_at_least_two(atom: Atom) -> bool:
+    """Whether a symbol is one of a size."""
+    return atom.low is not None and atom.low >= 2
+
+
+def fold_compare(machine: Machine, operation: str, left: Value, right: Value) -> Value:
+    """A comparison that needs the values."""
+    from windfall.frontend.values.constant import COMPARE
+
+    return fold(machine, COMPARE[operation], [left, right], {})
+
+
+def made(machine: Machine, size: Size) -> Value:
+    """The value of a size."""
+    return machine.literal(size) if isinstance(size, int) else Integer(size)
+
+
+def _as_size(machine: Machine, value: Value) -> Size | None:
+    """The integer that a value is; None: it is none."""
+    if isinstance(value, Integer):
+        return value.bound(machine)
+    if isinstance(value, Constant) and type(value.value) in (int, bool):
+        return int(value.as_constant(machine))
+    return None
+
+
+def _quotient(machine: Machine, left: Size, right: Size) -> Value:
+    if not decide("!=", right, 0):
+        raise machine.raised(ZeroDivisionError("division by zero"))
+    parts = [Float.of(machine, made(machine, one)) for one in (left, right)]
+    return Float(
+        machine.torch_call("call_function", BINARY["/"], [one.held for one in parts], {}),
+        _names(left) | _names(right),
+    )
+
+
+def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
+    if isinstance(value, Integer):
+        value = _Amount(value.bound(machine))
+    keywords = {"dtype": machine.literal(kind)}
+    result = machine.torch_call("call_function", torch.scalar_tensor, [value], keywords)
+    assert isinstance(result, Tensor)
+    return result
+
+
+# ---------------------------------------------------------------------------------------- floats
+
+
+class Float(Value):
+    """A float that varies: `held` is a float64 tensor of the graph without dimensions."""
+
+    __slots__ = ("held", "names")
+
+    def __init__(self, held: Value, names: frozenset[str], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.held = held
+        self.names = names
+
+    @classmethod
+    def of(cls, machine: Machine, value: Value) -> Float:
+        """A number as a float of the graph."""
+        if isinstance(value, Float):
+            return value.used(machine)
+        names = _names(value.size) if isinstance(value, Integer) else frozenset[str]()
+        if isinstance(value, Constant):
+            value = machine.literal(float(value.as_constant(machine)))
+        return cls(_scalar_tensor(machine, value, torch.float64), names)
+
+    def used(self, machine: Machine) -> Float:
+        """Itself; relies on the class of one from outside."""
+        self.guard_type(machine)
+        return self
+
+    def python_type(self) -> type:
+        """`float`."""
+        return float
+
+    def describe(self) -> str:
+        """Which it is."""
+        return f"float {', '.join(sorted(self.names))}"
+
+    def is_constant(self) -> bool:
+        """It can be made one."""
+        return True
+
+    def as_constant(self, machine: Machine) -> Any:
+        """The value is needed: it does not vary, then."""
+        raise Specialise(self.names, f"the value of {self.describe()}", machine.where())
+
+    def operand(self, machine: Machine, beside: Tensor) -> Value:
+        """The tensor, in a dtype in which it promotes as Python's floats do."""
+        self.guard_type(machine)
+        other = beside.fake(machine)
+        if other.dtype.is_floating_point or other.dtype.is_complex:
+            if other.dim():
+                return self.held
+            kind = other.dtype
+        else:
+            kind = torch.get_default_dtype()
+        return machine.torch_call("call_method", "to", [self.held, machine.literal(kind)], {})
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """In the graph, where Python cannot raise."""
+        return self._with(machine, operation, other, False)
+
+    def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Likewise."""
+        return self._with(machine, operation, other, True)
+
+    def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
+        if other.python_type() not in (float, int, bool):
+            return None
+        if not self._cannot_raise(machine, operation, other, swapped):
+            order = [other, self] if swapped else [self, other]
+            return fold(machine, BINARY[operation], order, {})
+        mine, its = self.used(machine), Float.of(machine, other)
+        pair = [its.held, mine.held] if swapped else [mine.held, its.held]
+        result = machine.torch_call("call_function", BINARY[operation], pair, {})
+        return Float(result, mine.names | its.names)
+
+    def _cannot_raise(self, machine: Machine, operation: str, other: Value, swapped: bool) -> bool:
+        """Whether Python's floats answer something for every value of this one."""
+        if operation in ("+", "-", "*"):
+            return True
+        if not isinstance(other, Constant):
+            return False
+        known = other.as_constant(machine)
+        if operation == "/":
+            return not swapped and known != 0
+        # Powers of a base up to 1 with an exponent that is no float from outside: decays.
+        return operation == "**" and swapped and 0 < known <= 1 and not self._is_float(machine)
+
+    def _is_float(self, machine: Machine) -> bool:
+        return any(machine.symbols.by_name[one].expression is None for one in self.names)
+
+    def unary(self, machine: Machine, operation: str) -> Value:
+        """The sign; the rest needs the value."""
+        if operation != "-":
+            return fold(machine, lambda value: value, [self], {})
+        self.guard_type(machine)
+        return Float(machine.torch_call("call_method", "neg", [self.held], {}), self.names)
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """The value is needed."""
+        if other.python_type() not in (float, int, bool):
+            return None
+        return fold_compare(machine, operation, self, other)
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """The value is needed."""
+        return bool(self.as_constant(machine))
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Methods of floats."""
+        if not hasattr(float, name):
+            raise machine.raised(AttributeError(f"'float' object has no attribute '{name}'"))
+        return machine.method(self, name)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """The value is needed."""
+        return fold(machine, getattr(float, name), [self, *arguments], keywords)
+
+    def guard_type(self, machine: Machine) -> None:
+        """It is a float."""
+        if self.source is not None:
+            self.guard(machine, "type", TypeIs(float), "a number that varies")
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Read from the graph's result."""
+        return f"{recipe.name(self.held)}.item()"
+
+
+def varying(machine: Machine, value: Any, source: Source) -> Value:
+    """The value of an int or float from outside that varies."""
+    if isinstance(value, int):
+        return Integer(machine.symbols.integer(source, value), source)
+    name = machine.symbols.number(source)
+    type = TensorType.contiguous(torch.float64, ())
+    node = machine.graph.placeholder(ScalarOf(source), type)
+    return Float(Tensor(node=node, fake=fake(type)), frozenset((name,)), source)
+
+
+@wraps(torch.SymInt)
+def _wrap_symbolic(machine: Machine, value: Any, source: Source | None) -> Value:
+    return made(machine, from_torch(value))
+
+
+def varying_names(values: Sequence[Value]) -> frozenset[str]:
+    """The names of symbols and floats that these values are, or hold."""
+    found: frozenset[str] = frozenset()
+    for one in values:
+        if isinstance(one, Integer):
+            found |= _names(one.size)
+        elif isinstance(one, Float):
+            found |= one.names
+    return found
+
+
+# ------------------------------------------------------------------------------------- builtins
+
+
+def _extreme(machine: Machine, arguments: Arguments, choose: Callable[..., Size]) -> Value | None:
+    sizes = [_as_size(machine, one) for one in arguments]
+    known = [one for one in sizes if one is not None]
+    if len(known) < 2 or len(known) < len(sizes):
+        return None
+    return made(machine, choose(*known))
+
+
+def _absolute(machine: Machine, arguments: Arguments) -> Value | None:
+    (value,) = arguments
+    if not isinstance(value, Integer):
+        return None
+    return value if decide(">=", value.bound(machine), 0) else value.unary(machine, "-")
+
+
+def _both(machine: Machine, arguments: Arguments) -> Value | None:
+    left, right = arguments
+    parts = [_ARITHMETIC_OF.get(one) for one in (type(left), type(right))]
+    if None in parts:
+        return None
+    found = [operands(machine, sign, left, right) for sign in ("//", "%")]
+    return machine.tuple([one for one in found if one is not None])
+
+
+def operands(machine: Machine, operation: str, left: Value, right: Value) -> Value | None:
+    """`left operation right` of two numbers, one of which varies."""
+    found = left.binary(machine, operation, right)
+    return found if found is not None else right.reflected(machine, operation, left)
+
+
+_ARITHMETIC_OF = {Integer: True, Constant: True}
+# Python's own functions of numbers that vary; None: the values are needed.
+_BUILTINS: dict[Any, Callable[[Machine, Arguments], Value | None]] = {
+    min: lambda machine, arguments: _extreme(machine, arguments, minimum),
+    max: lambda machine, arguments: _extreme(machine, arguments, maximum),
+    abs: _absolute,
+    int: lambda machine, arguments: arguments[0] if isinstance(arguments[0], Integer) else None,
+    float: lambda machine, arguments: Float.of(machine, arguments[0]),
+    divmod: _both,
+}
+
+
+def builtin(machine: Machine, function: Any, arguments: Arguments) -> Value | None:
+    """A call of a builtin with numbers that vary; None: it has no rule, or none varies."""
+    if not any(isinstance(one, Integer | Float) for one in arguments):
+        return None
+    rule = _BUILTINS.get(function)
+    return rule(machine, arguments) if rule is not None else None
+
+
+# --------------------------------------------------------------------------- torch's functions
+
+# Functions whose operands may be tensors where they are numbers: name -> keyword that scales the
+# second operand, if there is one.
+_OPERANDS: dict[str, str | None] = {
+    **dict.fromkeys(("mul", "div", "true_divide", "multiply", "divide", "pow", "maximum"), None),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"), None),
+    **dict.fromkeys(("add", "sub", "subtract"), "alpha"),
+    **dict.fromkeys(("addcmul", "addcdiv"), "value"),
+}
+
+
+def prepared(
+    machine: Machine, target: Any, arguments: Sequence[Value], keywords: Mapping[str, Value]
+) -> tuple[Sequence[Value], Mapping[str, Value]]:
+    """The arguments of a torch function with tensors in place of numbers that vary, where the
+    function takes tensors too."""
+    name = (target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
+    if name not in _OPERANDS or not arguments or not isinstance(arguments[0], Tensor):
+        return arguments, keywords
+    tensor, rest = arguments[0], arguments[1:]
+    named = dict(keywords)
+    changed: list[Value] = [
+        one.operand(machine, tensor) if isinstance(one, Integer | Float) else one for one in rest
+    ]
+    scale = _OPERANDS[name]
+    factor = named.get(scale) if scale is not None else None
+    if scale is not None and isinstance(factor, Integer | Float) and changed:
+        del named[scale]
+        scaled = factor.operand(machine, tensor)
+        changed[0] = machine.torch_call("call_method", "mul", [changed[0], scaled], {})
+    return [tensor, *changed], named

@@ -1,0 +1,148 @@
+"""Callables of torch that are objects of their own: overloads of ops, scripted functions, the
+methods of `torch.Tensor` that are written in Python, and questions of the override protocol.
+
+Enters: such a callable, met as a value. Leaves: a node of the graph, or the Python function that a
+script was made from, inlined. Invariant: what is relied upon is the identity of the object.
+
+    torch.ops.aten.relu(x)          a node, as torch.relu(x) is
+    torch.jit.script(f)(x)          f, interpreted
+    torch.Tensor.__rsub__(x, 1)     the node of the method
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.overrides
+
+from windfall import torch_abi
+from windfall.frontend.breaks import UNKNOWN_CALL, stop
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import CALLS, calls
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.function import Function
+from windfall.frontend.values.objects import PythonModule
+from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.torchapi import Builtin, torch_call
+from windfall.frontend.values.wrap import wraps_if
+from windfall.ir.guard import IdentityIs
+from windfall.ir.source import Known, Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+
+class Operation(Builtin):
+    """`torch.ops.aten.relu` or one of its overloads: always a node."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        """Its name."""
+        return f"torch.ops.{self.real}"
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """Into the graph."""
+        self.rely(machine)
+        return torch_call(machine, "call_function", self.real, arguments, keywords)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """An overload of a packet."""
+        found = None if name.startswith("_") else getattr(self.real, name, None)
+        if not torch_abi.is_operation(found):
+            return super().get_attribute(machine, name)
+        self.rely(machine)
+        return machine.known(found, str(found))
+
+
+class Scripted(Builtin):
+    """A function that torch.jit made of a Python function: that one is interpreted."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        """What it was made from."""
+        return f"scripted function {self.real.__qualname__}"
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """As the Python function it was made from."""
+        original = torch_abi.scripted_from(self.real)
+        if not isinstance(original, types.FunctionType):
+            stop(UNKNOWN_CALL, self.describe())
+        self.rely(machine)
+        return machine.known(original, original.__qualname__).call(machine, arguments, keywords)
+
+
+class FunctionSpace(PythonModule):
+    """`torch._VF`, which gives functions of torch by name, as `nn.GRUCell` asks for them."""
+
+    __slots__ = ()
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """One of torch's own functions: they are there for good."""
+        found = getattr(self.real, name, None)
+        if not isinstance(found, types.BuiltinFunctionType):
+            return super().get_attribute(machine, name)
+        self.guard(machine, "identity", IdentityIs(self.real))
+        return machine.known(found, name)
+
+
+@wraps_if(25, lambda value: value is torch_abi.function_space)
+def _wrap_space(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, FunctionSpace(value, source or Known(value, "torch._VF")))
+
+
+@wraps_if(45, torch_abi.is_operation)
+def _wrap_operation(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, Operation(value, source or Known(value, str(value))))
+
+
+@wraps_if(46, lambda value: isinstance(value, torch.jit.ScriptFunction))
+def _wrap_scripted(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, Scripted(value, source or Known(value, value.__qualname__)))
+
+
+def _tensor_methods() -> None:
+    """A row for each method of `torch.Tensor` that is a Python function, called unbound."""
+    for name, function in vars(torch.Tensor).items():
+        if not isinstance(function, types.FunctionType) or function in CALLS:
+            continue
+
+        def rule(
+            machine: Machine, arguments: Arguments, keywords: Keywords, name: str = name
+        ) -> Value:
+            if not arguments or not isinstance(arguments[0], Tensor):
+                stop(UNKNOWN_CALL, f"Tensor.{name}")
+            return arguments[0].call_method(machine, name, arguments[1:], keywords)
+
+        calls(function)(rule)
+
+
+_tensor_methods()
+
+
+def _plain_arguments(machine: Machine, arguments: Arguments) -> Value:
+    """Whether one of these overrides torch's functions: plain tensors and constants do not."""
+    for one in arguments:
+        one.guard_type(machine)
+        kind = one.python_type()
+        if not isinstance(one, Tensor | Constant | Function) and hasattr(
+            kind, "__torch_function__"
+        ):
+            stop(UNKNOWN_CALL, f"has_torch_function of {one.describe()}")
+    return machine.literal(False)
+
+
+@calls(torch.overrides.has_torch_function)
+def _has_torch_function(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return _plain_arguments(machine, [item for one in arguments for item in one.unpack(machine)])
+
+
+@calls(
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+def _has_torch_function_each(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    return _plain_arguments(machine, arguments)

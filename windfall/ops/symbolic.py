@@ -1,0 +1,412 @@
+"""Sizes that vary, as torch knows them: `torch.SymInt`s around our own expressions.
+
+Enters: a `Size`, to be given to torch; or what torch hands to a dispatched op. Leaves: a
+`torch.SymInt` whose node is a `SizeNode`; or a `Size` again. Torch's C++ does arithmetic on such
+nodes and asks them questions while composite operators and autograd's formulas run.
+
+Invariants: a question goes through `ir.relation.decide`; one that needs the value itself is a
+`Specialise`, so no value is ever baked in silently. A size of a fake tensor is an `int`, or an
+`Expression` that is at least 2 (`settled`): rules may ask `size == 0` and `size == 1` of it.
+
+    >>> s = size_symbol("s0", 8)
+    >>> str(from_torch(as_torch(s) * 2 + 1))
+    '2*s0 + 1'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from windfall.errors import Specialise
+from windfall.ir.dtype import TensorType
+from windfall.ir.relation import decide, known
+from windfall.ir.symint import (
+    Expression,
+    Size,
+    coefficient_of,
+    evaluate,
+    floor_divide,
+    hint_of,
+    known_at_least,
+    maximum,
+    minimum,
+    modulo,
+    size_symbol,
+    symbols_of,
+)
+
+__all__ = [
+    "SizeNode",
+    "as_torch",
+    "at",
+    "from_torch",
+    "is_symbolic",
+    "plain",
+    "settled",
+    "size_symbol",
+    "symbols_in",
+    "value_of",
+    "wants_integers",
+]
+
+
+class _Node:
+    """What torch asks of every node."""
+
+    __slots__ = ()
+
+    def is_int(self) -> bool:
+        return False
+
+    def is_bool(self) -> bool:
+        return False
+
+    def is_float(self) -> bool:
+        return False
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def has_hint(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return False
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def clone(self) -> Any:
+        return self
+
+    def str(self) -> Any:
+        return str(self)
+
+    def _graph_repr(self) -> Any:
+        return str(self)
+
+    def wrap_int(self, value: int) -> SizeNode:
+        return SizeNode(value)
+
+    def wrap_bool(self, value: bool) -> TruthNode:
+        return TruthNode("", value)
+
+    def wrap_float(self, value: float) -> FloatNode:
+        return FloatNode(value)
+
+
+class FloatNode(_Node):
+    """A floating-point number beside sizes: only a known one."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def is_float(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return True
+
+    def guard_float(self, file: str, line: int) -> float:
+        return self.value
+
+    def clone(self) -> FloatNode:
+        return self
+
+
+class SizeNode(_Node):
+    """A size, as torch's C++ calls it."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+
+    def __str__(self) -> str:
+        return str(self.size)
+
+    def is_int(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return isinstance(self.size, int)
+
+    def maybe_as_int(self) -> int | None:
+        return self.size if isinstance(self.size, int) else None
+
+    def guard_int(self, file: str, line: int) -> int:
+        return value_of(self.size, "an integer")
+
+    def int_(self) -> int:
+        return value_of(self.size, "int()")
+
+    def sym_int(self) -> SizeNode:
+        return self
+
+    def sym_float(self) -> FloatNode:
+        return FloatNode(float(value_of(self.size, "a floating-point number")))
+
+    def int_truediv(self, other: SizeNode) -> FloatNode:
+        return FloatNode(value_of(self.size, "a ratio") / value_of(other.size, "a ratio"))
+
+    truediv = int_truediv
+
+    def pow_by_natural(self, other: SizeNode) -> SizeNode:
+        result: Size = 1
+        for _ in range(value_of(other.size, "an exponent")):
+            result = result * self.size
+        return SizeNode(result)
+
+    pow = pow_by_natural
+
+    def sym_sum(self, parts: Iterable[SizeNode]) -> SizeNode:
+        total: Size = 0
+        for part in parts:
+            total = total + part.size
+        return SizeNode(total)
+
+    def neg(self) -> SizeNode:
+        return SizeNode(-self.size)
+
+    def pos(self) -> SizeNode:
+        return self
+
+    floor = ceil = trunc = round = pos
+
+    def abs(self) -> SizeNode:
+        return SizeNode(maximum(self.size, -self.size))
+
+    def is_integer(self) -> TruthNode:
+        return TruthNode("", True)
+
+
+def _arithmetic(operation: Callable[[Size, Size], Size]) -> Callable[[Any, Any], SizeNode]:
+    def method(self: SizeNode, other: SizeNode) -> SizeNode:
+        return SizeNode(operation(self.size, other.size))
+
+    return method
+
+
+_ARITHMETIC: dict[str, Callable[[Size, Size], Size]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "mod": modulo,
+    "floordiv": floor_divide,
+    "int_floordiv": floor_divide,
+    "sym_max": maximum,
+    "sym_min": minimum,
+}
+for _name, _operation in _ARITHMETIC.items():
+    setattr(SizeNode, _name, _arithmetic(_operation))
+
+
+class TruthNode(_Node):
+    """A question about sizes: `left operation right`, "and" and "or" of questions, "not" of one;
+    operation "" is a known truth, in `left`. It is asked when torch needs the answer."""
+
+    __slots__ = ("left", "operation", "right")
+
+    def __init__(self, operation: str, left: Any, right: Any = None) -> None:
+        self.operation = operation
+        self.left = left
+        self.right = right
+
+    def __str__(self) -> str:
+        if self.operation in ("", "not"):
+            return f"{self.operation} {self.left}".strip()
+        return f"({self.left} {self.operation} {self.right})"
+
+    def is_bool(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return not self.operation
+
+    def ask(self, question: Callable[[str, Size, Size], bool]) -> bool:
+        """The answer, where `question` answers comparisons."""
+        match self.operation:
+            case "":
+                return bool(self.left)
+            case "not":
+                return not self.left.ask(question)
+            case "and":
+                return bool(self.left.ask(question) and self.right.ask(question))
+            case "or":
+                return bool(self.left.ask(question) or self.right.ask(question))
+        return question(self.operation, self.left, self.right)
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return self.ask(decide)
+
+    expect_true = guard_or_false = guard_or_true = guard_size_oblivious = guard_bool
+
+    def bool_(self) -> bool:
+        return self.ask(decide)
+
+    def statically_known_true(self, file: str, line: int) -> bool:
+        try:
+            return self.ask(_surely)
+        except _NotSure:
+            return False
+
+    def sym_not(self) -> TruthNode:
+        return TruthNode("not", self)
+
+    def sym_and(self, other: TruthNode) -> TruthNode:
+        return TruthNode("and", self, other)
+
+    def sym_or(self, other: TruthNode) -> TruthNode:
+        return TruthNode("or", self, other)
+
+    and_, or_ = sym_and, sym_or
+
+    def eq(self, other: TruthNode) -> TruthNode:
+        return TruthNode("", self.ask(decide) == other.ask(decide))
+
+    def ne(self, other: TruthNode) -> TruthNode:
+        return TruthNode("", self.ask(decide) != other.ask(decide))
+
+    def sym_ite(self, then: _Node, otherwise: _Node) -> _Node:
+        return then if self.ask(decide) else otherwise
+
+
+class _NotSure(Exception):
+    """A question that ranges do not answer."""
+
+
+def _surely(operation: str, left: Size, right: Size) -> bool:
+    answer = known(operation, left, right)
+    if answer is None:
+        raise _NotSure
+    return answer
+
+
+def _comparison(operation: str) -> Callable[[Any, Any], TruthNode]:
+    def method(self: SizeNode, other: SizeNode) -> TruthNode:
+        answer = known(operation, self.size, other.size)
+        if answer is not None:
+            return TruthNode("", answer)
+        return TruthNode(operation, self.size, other.size)
+
+    return method
+
+
+for _name, _sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
+    setattr(SizeNode, _name, _comparison(_sign))
+SizeNode.ge = _comparison(">=")  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------------------- back and forth
+
+
+def as_torch(size: Size) -> Any:
+    """A size as torch takes it: an int, or a `torch.SymInt`."""
+    return size if isinstance(size, int) else torch.SymInt(SizeNode(size))  # type: ignore[no-untyped-call]
+
+
+def from_torch(value: Any) -> Any:
+    """The size that a `torch.SymInt` stands for (the truth, of a `torch.SymBool`); anything else
+    as it is."""
+    kind = value.__class__
+    if kind is torch.SymInt:
+        return value.node.size
+    if kind is torch.SymBool:
+        return value.node.ask(decide)
+    return value
+
+
+def plain(value: Any) -> Any:
+    """`value` with sizes in place of `torch.SymInt`s, lists and tuples included."""
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return tuple(map(plain, value)) if isinstance(value, tuple) else from_torch(value)
+
+
+def value_of(size: Size, purpose: str) -> int:
+    """A size that must be known; `Specialise` if it varies."""
+    if isinstance(size, int):
+        return size
+    raise Specialise(size.names, f"{purpose} of {size}")
+
+
+_WANTS_INTEGERS = (
+    "symbolic sizes/strides",
+    "SymIntArrayRef expected to contain only concrete",
+    "operator aten::size does not exist",
+    "operator aten::stride does not exist",
+)
+
+
+def wants_integers(error: BaseException) -> bool:
+    """Whether a kernel in C++ complains that the sizes of a tensor are no plain integers: then
+    whoever called it raises `Specialise`."""
+    text = str(error)
+    return any(one in text for one in _WANTS_INTEGERS)
+
+
+# ---------------------------------------------------------------------------------- whole types
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a type, a size or a list of such holds a size that varies."""
+    kind = value.__class__
+    if kind is TensorType:
+        return any(one.__class__ is Expression for one in value.sizes) or any(
+            one.__class__ is Expression for one in value.strides
+        )
+    if isinstance(value, list | tuple):
+        return any(map(is_symbolic, value))
+    return kind is Expression
+
+
+def symbols_in(value: Any) -> frozenset[Any]:
+    """The symbols that occur in a type, a size or a list of such."""
+    if isinstance(value, TensorType):
+        return symbols_in((*value.sizes, *value.strides))
+    if isinstance(value, list | tuple):
+        return frozenset[Any]().union(*map(symbols_in, value))
+    return symbols_of(value) if isinstance(value, Expression) else frozenset()
+
+
+def at(value: Any, values: Mapping[str, int]) -> Any:
+    """`value` (a type, a size, a list of such, anything else) with sizes as they are under
+    `values`, by name of symbol."""
+    kind = value.__class__
+    if kind is Expression:
+        return value.evaluate(values)
+    if kind is TensorType:
+        sizes = tuple([evaluate(one, values) for one in value.sizes])
+        strides = tuple([evaluate(one, values) for one in value.strides])
+        return replace(value, sizes=sizes, strides=strides)
+    if isinstance(value, list):
+        return [at(one, values) for one in value]
+    if isinstance(value, tuple):
+        return tuple([at(one, values) for one in value])
+    return value
+
+
+def settled(size: Size) -> Size:
+    """A size that is an `int` if it is 0 or 1, and else surely at least 2: which of these it is
+    decides what ops do, so it is assumed."""
+    if isinstance(size, int) or known_at_least(size, 2) or decide(">=", size, 2):
+        return size
+    value = hint_of(size)
+    symbols = size.symbols
+    if len(symbols) == 1 and coefficient_of(size, next(iter(symbols))):
+        raise Specialise(size.names, f"{size}, which is {value} now,")
+    if not decide("==", size, value):
+        raise AssertionError(f"{size} was {value}")
+    return value
