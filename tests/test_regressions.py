@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
 import windfall
+from windfall.events import EventLog
+from windfall.options import Options
+from windfall.pipeline import Compiler
 
 
 def test_hasattr_is_noticed_when_the_attribute_goes() -> None:
@@ -55,3 +60,61 @@ def test_rows_that_are_gathered_under_a_mask() -> None:
     for program in (joined, padded):
         compiled = windfall.compile(program, options={"strict": True})
         torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_slots_of_a_class_that_forbids_writing() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Frozen:
+        name: str
+        size: int = 0
+
+    class Watching:
+        __slots__ = ("log", "value")
+
+        def __init__(self) -> None:
+            object.__setattr__(self, "log", [])
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            self.log.append(name)
+            object.__setattr__(self, name, value)
+
+    def program(watching: Watching, x: torch.Tensor) -> tuple[torch.Tensor, Frozen]:
+        watching.value = x.dim()
+        return x + 1, Frozen("b", x.shape[0])
+
+    watching = Watching()
+    result, frozen = windfall.compile(program, options={"strict": True})(watching, torch.ones(3))
+    assert torch.equal(result, torch.full((3,), 2.0)) and frozen == Frozen("b", 3)
+    assert watching.log == ["value"] and watching.value == 1
+
+
+def test_a_view_that_an_op_answers_outlives_its_operand() -> None:
+    """`view_as_real` in the gradient was read after the complex tensor had been given back."""
+    weights = torch.linspace(0.5, 1.5, 24).reshape(3, 8)
+    x = torch.randn(3, 6, requires_grad=True)
+    expected = torch.autograd.grad((torch.fft.fft(x, n=8) * weights).abs().sum(), x)
+    compiled = windfall.compile(lambda x: torch.fft.fft(x, n=8), options={"strict": True})
+    for _ in range(3):
+        found = torch.autograd.grad((compiled(x) * weights).abs().sum(), x)
+        torch.testing.assert_close(found, expected)
+
+
+def test_an_entry_with_the_same_graph_is_not_compiled_again() -> None:
+    """A guard that fails and changes nothing in the graph costs a capture only."""
+    log = EventLog()
+    state: dict[str, Any] = {"kind": None}
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if state["kind"] is None:
+            state["kind"] = "seen"
+        return torch.tanh(x) * 2
+
+    compiled = Compiler(Options.checked(strict=True), log).compiled(f)
+    x = torch.randn(4, requires_grad=True)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), torch.tanh(x) * 2)
+    assert len(log.snapshot("enter")) == 2
+    assert len(log.snapshot("build")) == 1
+    with torch.no_grad():
+        compiled(x)
+    assert len(log.snapshot("build")) == 2  # another grad mode is another work

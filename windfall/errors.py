@@ -84,5 +84,14 @@ class Narrow(Specialise):
     """A number that varies is used as a size: the caller compiles again, knowing that it is one."""
 
 
+class Counts(WindfallError):
+    """The program writes numbers that it has read, as counters are: the caller compiles again,
+    knowing that what stands at these sources varies."""
+
+    def __init__(self, sources: frozenset[str]) -> None:
+        super().__init__(f"counted: {', '.join(sorted(sources))}")
+        self.sources = sources
+
+
 class InternalError(WindfallError):
     """A broken invariant of windfall's own."""

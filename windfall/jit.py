@@ -56,7 +56,7 @@ class _Loaded(int):
 
     An engine has to go before the context that its module lives in, and code must not go while a
     finaliser of the same dead cycle may still call it. The collector keeps neither order among
-    objects that it tracks; a bare int it does not track, so this is freed last, by its count."""
+    objects that it tracks; this one it does not see (`untracked`): it is freed last, by count."""
 
     __slots__ = ()
     _held: ClassVar[dict[int, tuple[llvm.ExecutionEngine, llvm.ModuleRef, llvm.ContextRef]]] = {}
@@ -69,7 +69,8 @@ class _Loaded(int):
         """Hold these until the answer is dropped."""
         number = next(cls._numbers)
         cls._held[number] = (engine, module, context)
-        return cls(number)
+        made: _Loaded = torch_abi.untracked(cls(number))
+        return made
 
     @property
     def engine(self) -> llvm.ExecutionEngine:

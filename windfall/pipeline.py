@@ -13,8 +13,8 @@ of `Compiler.compile_missing` and `Compiler._backward`, which this file hands to
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,9 @@ from windfall import autograd, codegen, frontend, plugins, runtime, torch_abi
 from windfall.errors import BackendError, BreakError, Specialise, Unsupported, UserError
 from windfall.events import EventLog
 from windfall.ir.dtype import TensorType
+from windfall.ir.graph_key import graph_key
 from windfall.ir.guard import SYMBOLS, Guard, Holds
+from windfall.ir.loop import Schedule
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.spec import verify_graph
 from windfall.ir.stages import Break, Capture, Entry, Joint, Program, Split
@@ -32,6 +34,8 @@ from windfall.ir.symint import Expression
 from windfall.options import Options
 
 GraphCallable = Callable[..., tuple[Any, ...]]
+# How many compiled graphs one compiled object keeps, in case another entry has the same one.
+KEPT_GRAPHS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class Compiler:
 
     options: Options
     log: EventLog
+    graphs: dict[Hashable, Bound] = field(default_factory=dict)  # the latest, by their keys
 
     def compiled(self, target: Callable[..., Any]) -> frontend.Compiled:
         """The compiled object of `target`. Its calls go to a native dispatcher first, which knows
@@ -131,20 +136,21 @@ class Compiler:
             joint: Joint = self._stage(
                 "differentiate", name, autograd.differentiate, graph, tuple(inputs)
             )
-        known = (*given, *joint.relations)
+        known = joint.relations  # what is given among them
+        new = tuple(one for one in known if one not in given)
         with Assumptions(known, closed=True):
             halves: Split = self._stage("split", name, autograd.split, joint)
             program = self._program(halves.forward, f"{name} forward", halves.symbols)
         forward = self._stage("bind", name, runtime.bind, program, native=self.options.native)
         if halves.backward is None and autograd.is_plain(halves.signature):
-            return Bound(forward, program, joint.relations)
+            return Bound(forward, program, new)
 
         def backward(variant: torch.fx.Graph) -> GraphCallable:
             with Assumptions(known, closed=True):
                 return self._backward(variant, name, halves.symbols)
 
         call = autograd.bridge(joint, halves, forward, backward)
-        return Bound(call, relations=joint.relations)
+        return Bound(call, relations=new)
 
     def _backward(
         self, variant: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]
@@ -161,12 +167,28 @@ class Compiler:
         """ATen graph → machine code."""
         if self.options.verify:
             verify_graph(graph)
-        loops = self._stage("lower", name, codegen.lower, graph, symbols)
-        schedule = self._stage("schedule", name, codegen.schedule, loops)
+        schedule = self._scheduled(graph, name, symbols)
         memory = self._stage("plan", name, codegen.plan, schedule)
         module = self._stage("emit", name, codegen.emit, schedule, memory)
         program: Program = self._stage("build", name, codegen.build, module)
         return program
+
+    def _scheduled(
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]
+    ) -> Schedule:
+        """Kernels and calls; blocks that repeat themselves are lowered and scheduled once."""
+
+        def part(one: torch.fx.Graph) -> Schedule:
+            loops = self._stage("lower", name, codegen.lower, one, symbols)
+            done: Schedule = self._stage("schedule", name, codegen.schedule, loops)
+            return done
+
+        division = self._stage("divide", name, codegen.divide, graph)
+        if division is not None:
+            joined = codegen.join(division, [part(one) for one in division.graphs], symbols)
+            if joined is not None:
+                return joined
+        return part(graph)
 
     def _stage(
         self, kind: str, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
@@ -200,8 +222,21 @@ def _refuse(name: str, stopped: Break) -> None:
 def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Tensor]) -> Bound:
     types = [one.type for one in captured.inputs]
     given = [one.check.relation for one in captured.guards if isinstance(one.check, Holds)]
+    # What another call was compiled for may differ in guards only.
+    varies = any(isinstance(one, Expression) for one in types)
+    key = None if varies else graph_key(captured.graph)
+    key = key and (key, torch_abi.ambient())
+    known = compiler.graphs.get(key)
+    if known is not None:
+        compiler.log.add("reuse", captured.name)
+        return known
     try:
-        return compiler.compile_graph(captured.graph, types, captured.name, given)
+        made = compiler.compile_graph(captured.graph, types, captured.name, given)
+        if key is not None:
+            while len(compiler.graphs) >= KEPT_GRAPHS:
+                compiler.graphs.pop(next(iter(compiler.graphs)), None)
+            compiler.graphs[key] = made
+        return made
     except Specialise:
         raise
     except Unsupported as reason:

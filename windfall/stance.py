@@ -61,26 +61,30 @@ def _set(stance: Stance) -> None:
     torch_abi.write_word(int(ASKED), int(not stance.usual))
 
 
-class set_stance:
+def set_stance(
+    stance: str = "default",
+    *,
+    skip_guard_eval_unsafe: bool = False,
+    force_backend: str | Callable[..., Any] | None = None,
+) -> Scope:
     """Set the stance, from this call on; as a context manager or a decorator, for so long."""
+    if stance not in STANCES:
+        listed = ", ".join(map(repr, STANCES))
+        raise UserError(f"stance={stance!r} is not known; accepted: {listed}")
+    if force_backend is not None and stance != "default":
+        raise UserError("force_backend can only stand with stance='default'")
+    return Scope(Stance(stance, bool(skip_guard_eval_unsafe), force_backend))
 
-    def __init__(
-        self,
-        stance: str = "default",
-        *,
-        skip_guard_eval_unsafe: bool = False,
-        force_backend: str | Callable[..., Any] | None = None,
-    ) -> None:
-        if stance not in STANCES:
-            listed = ", ".join(map(repr, STANCES))
-            raise UserError(f"stance={stance!r} is not known; accepted: {listed}")
-        if force_backend is not None and stance != "default":
-            raise UserError("force_backend can only stand with stance='default'")
+
+class Scope:
+    """A stance that was set, and what stood before."""
+
+    def __init__(self, stance: Stance) -> None:
         self._before = current()
-        self._stance = Stance(stance, bool(skip_guard_eval_unsafe), force_backend)
+        self._stance = stance
         self._outer = [self._before]  # of the call that made this object: the first `with`'s
         self._entered = 0
-        _set(self._stance)
+        _set(stance)
 
     def __enter__(self) -> None:
         if self._entered:

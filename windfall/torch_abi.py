@@ -946,9 +946,21 @@ _libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 _libc.free.restype, _libc.free.argtypes = None, [ctypes.c_void_p]
 
 
+_untrack = ctypes.pythonapi.PyObject_GC_UnTrack
+_untrack.restype, _untrack.argtypes = None, [ctypes.py_object]
+
+
+def untracked(value: Any) -> Any:
+    """The same object, which the cycle collector no longer sees: its `__del__` runs when nothing
+    refers to it, and not before. (Instances of any class that is written in Python are tracked,
+    also those of a class that derives from int.) Only for what refers to no other object."""
+    _untrack(value)
+    return value
+
+
 class Memory(int):
-    """C memory that lives as long as this number, which is its address. Being a bare int it is
-    never broken up by the cycle collector, only freed: a builtin may be read up to that moment."""
+    """C memory that lives as long as this number, which is its address. The cycle collector does
+    not see it: it is freed by its count, and a builtin may be read up to that moment."""
 
     __slots__ = ()
 
@@ -962,7 +974,8 @@ def memory(contents: bytes) -> Memory:
     if not address:
         raise MemoryError(f"{len(contents)} bytes")
     ctypes.memmove(address, contents, len(contents))
-    return Memory(address)
+    made: Memory = untracked(Memory(address))
+    return made
 
 
 def write_word(address: int, value: int) -> None:
@@ -1156,7 +1169,9 @@ def has_symbol(name: str) -> bool:
 
 @functools.cache
 def _plain_keys() -> int:
-    return dispatch_keys(torch.empty(0))
+    """Asked of a tensor that is made outside of inference mode, wherever this is asked first."""
+    with torch.inference_mode(False):
+        return dispatch_keys(torch.empty(0))
 
 
 def is_plain_tensor(tensor: torch.Tensor) -> bool:
@@ -1166,9 +1181,11 @@ def is_plain_tensor(tensor: torch.Tensor) -> bool:
 
 
 @functools.cache
-def _harmless_keys() -> int:
+def _harmless_keys(inference: bool) -> int:
     """Local keys that autocast and inference mode switch; both are guarded and compiled for."""
-    switched = ("ADInplaceOrView", "AutocastCPU", "AutocastCUDA")
+    switched: tuple[str, ...] = ("ADInplaceOrView", "AutocastCPU", "AutocastCUDA")
+    if inference:
+        switched += ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
     keys = (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)) for name in switched)
     return functools.reduce(operator.or_, (int(one.raw_repr()) for one in keys))
 
@@ -1176,7 +1193,7 @@ def _harmless_keys() -> int:
 def ambient_obstacle() -> str | None:
     """Why nothing should be compiled or captured in this thread just now; None if it may."""
     now = ambient()
-    harmless = ~_harmless_keys()
+    harmless = ~_harmless_keys(now.inference_mode)
     obstacles = {
         "a TorchDispatchMode is active": now.dispatch_modes,
         "a TorchFunctionMode is active": now.function_modes,
@@ -1236,6 +1253,7 @@ DISPATCHER_SYMBOLS = (
     "torch_new_string_handle",
     "aoti_torch_create_tensor_from_blob",
     "aoti_torch_get_data_ptr",
+    "aoti_torch_get_sizes",
     "aoti_torch_get_strides",
     "aoti_torch_copy_",
     "aoti_torch_delete_tensor_object",
@@ -1275,8 +1293,10 @@ def is_operation(value: Any) -> bool:
 
 
 def scripted_from(function: Any) -> Any:
-    """The Python function that torch.jit made a scripted function of; None where it is not known."""
-    return getattr(function, "_torchdynamo_inline", None)
+    """The Python function that torch.jit made a scripted one of; None where it is not known, and of
+    a traced one, which does not do what its function does (it has no name, by which it is told)."""
+    traced = not hasattr(function, "__name__")
+    return None if traced else getattr(function, "_torchdynamo_inline", None)
 
 
 def is_operator_function(function: Any) -> bool:
@@ -1324,9 +1344,9 @@ def _write_inference(mode: bool) -> None:
         guard, _ = guards.pop()
         guard.__exit__(None, None, None)
         return
-    guard = torch._C._InferenceMode(mode)
-    guard.__enter__()
-    guards.append((guard, not mode))
+    made: Any = torch._C._InferenceMode(mode)
+    made.__enter__()
+    guards.append((made, not mode))
 
 
 def _autocast_switches(device: str) -> dict[str, Switch]:
@@ -1422,3 +1442,8 @@ attention_backend: Any = torch._C._SDPBackend
 
 def hooked(tensor: Any) -> None:
     """Stands in captured graphs behind a tensor that the program registers a hook on."""
+
+
+def aliased_results(overload: Any) -> tuple[bool, ...]:
+    """For each result of an op whether it may share memory with an argument (views)."""
+    return tuple(each.alias_info is not None for each in overload._schema.returns)

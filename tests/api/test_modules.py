@@ -165,3 +165,55 @@ def test_attributes_set_on_either_are_seen_by_both() -> None:
     assert not hasattr(compiled, "note")
     compiled.requires_grad_(False)
     assert not any(one.requires_grad for one in net.parameters())
+
+
+def lazy() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.ReLU())
+
+
+def scripted() -> torch.nn.Module:
+    return torch.jit.script(torch.nn.Linear(4, 2))
+
+
+def parametrised() -> torch.nn.Module:
+    return torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 2))
+
+
+def graph_module() -> torch.nn.Module:
+    return torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()))
+
+
+def with_its_own_call() -> torch.nn.Module:
+    class Doubled(torch.nn.Linear):
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return super().__call__(x) * 2
+
+    return Doubled(4, 2)
+
+
+def with_slots() -> torch.nn.Module:
+    class Slotted(torch.nn.Module):
+        __slots__ = ("factor",)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = 2.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.factor
+
+    return Slotted()
+
+
+ODD = [lazy, scripted, parametrised, graph_module, with_its_own_call, with_slots]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("make", ODD, ids=lambda make: make.__name__)
+def test_modules_of_unusual_kinds(make: Any) -> None:
+    module = make()
+    compiled = windfall.compile(module)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(X), module(X))
+    assert list(compiled.state_dict()) == list(module.state_dict())
+    assert not windfall.explanation(compiled).fallbacks or make is scripted

@@ -208,3 +208,19 @@ def test_reset_forgets_what_was_compiled() -> None:
     assert not windfall.cache_entries(call.compiled)
     assert not call(X)
     assert call.compilations == 3 and len(windfall.cache_entries(call.compiled)) == 1
+
+
+def test_a_stance_that_compiled_code_sets() -> None:
+    call = Watched()
+
+    @windfall.compile
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        y = x * 2
+        with windfall.set_stance("force_eager"):
+            eager = through(y)
+        return y + 1, eager
+
+    through = windfall.disable(call)
+    result, eager = program(X)
+    torch.testing.assert_close(result, X * 2 + 1)
+    assert eager and stance.current().usual

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from typing import Any
@@ -226,3 +227,17 @@ def test_a_wrong_argument_is_told_at_once(wrong: dict[str, Any], message: str) -
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(windfall.UserError, match="not int"):
         windfall.compile(3)
+
+
+def test_generators_and_coroutines_run_as_they_do_in_eager() -> None:
+    @windfall.compile
+    def items(x: torch.Tensor) -> Any:
+        yield x + 1
+        yield x * 2
+
+    @windfall.compile
+    async def later(x: torch.Tensor) -> torch.Tensor:
+        return x - 1
+
+    torch.testing.assert_close(list(items(X)), [X + 1, X * 2])
+    torch.testing.assert_close(asyncio.run(later(X)), X - 1)

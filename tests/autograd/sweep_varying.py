@@ -1,7 +1,9 @@
-"""torch's own list of ops, with the first size of the first tensor (and all that are equal to it)
-taken as one that varies: recorded once, compared with eager at that size and at others.
+"""torch's own list of ops, with one size of the first tensor (and all that are equal to it) taken
+as one that varies: recorded once, compared with eager at that size and at others.
 
-python -m tests.autograd.sweep_varying [name …]     prints what specialises and what is wrong
+python -m tests.autograd.sweep_varying [name …] [dim=0] [skip=0]
+
+prints what specialises and what is wrong; `skip` leaves out samples.
 """
 
 from __future__ import annotations
@@ -50,27 +52,29 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return tensor.permute(order).is_contiguous() and tensor.layout is torch.strided
 
 
-def _sample(info: Any, grad: bool) -> Any:
-    """The first sample whose first tensor has a first size that may vary, as a function of its
-    tensors, and these."""
-    for sample in islice(info.sample_inputs("cpu", torch.float32, requires_grad=grad), 12):
+def _sample(info: Any, grad: bool, dim: int, skip: int) -> Any:
+    """A sample whose first tensor has a size at `dim` that may vary (the first such, or a later
+    one), as a function of its tensors, and these."""
+    for sample in islice(info.sample_inputs("cpu", torch.float32, requires_grad=grad), 20):
         tensors: list[torch.Tensor] = []
         rebuild = _flatten([sample.input, sample.args, sample.kwargs], tensors)
-        if not tensors or tensors[0].dim() == 0 or tensors[0].shape[0] < 2:
+        if not tensors or tensors[0].dim() == 0 or tensors[0].shape[dim] < 2:
             continue
         if all(map(_is_dense, tensors)):
-            return rebuild, tensors
+            if not skip:
+                return rebuild, tensors
+            skip -= 1
     return None
 
 
-def run_op(info: Any) -> Outcome:
-    """One op."""
+def run_op(info: Any, dim: int = 0, skip: int = 0) -> Outcome:
+    """One op, with the size at `dim` of its first tensor as the one that varies."""
     name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
     if info.name in UNDETERMINED:
         return Outcome(name, "skipped", "its result is not determined")
     grad = info.supports_autograd and torch.float32 in info.supported_backward_dtypes("cpu")
     try:
-        found = _sample(info, grad)
+        found = _sample(info, grad, dim, skip)
         if found is None:
             return Outcome(name, "skipped", "no sample with a size that may vary")
         rebuild, tensors = found
@@ -79,7 +83,7 @@ def run_op(info: Any) -> Outcome:
             first, args, kwargs = rebuild(given)
             return tuple(_leaves(info.op(first, *args, **kwargs)))
 
-        size = tensors[0].shape[0]
+        size = tensors[0].shape[dim]
         function(size, *(_at(one, size, size) for one in tensors))
     except Exception as error:
         return Outcome(name, "skipped", f"{type(error).__name__}: {error}")
@@ -132,8 +136,8 @@ def _at_size(
     return True
 
 
-def sweep(names: tuple[str, ...] = ()) -> Iterator[Outcome]:
-    """Every float32 op of torch's list, or those of these names."""
+def sweep(names: tuple[str, ...] = (), dim: int = 0, skip: int = 0) -> Iterator[Outcome]:
+    """Every float32 op of torch's list, or those of these names; `skip` leaves out samples."""
     from torch.testing._internal import common_methods_invocations
 
     # The list's random ops seed the generator themselves, inside what we would record.
@@ -143,16 +147,22 @@ def sweep(names: tuple[str, ...] = ()) -> Iterator[Outcome]:
             torch.manual_seed(0)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                yield run_op(info)
+                yield run_op(info, dim, skip)
 
 
 def main(names: tuple[str, ...]) -> None:
     counts: Counter[str] = Counter()
-    for outcome in sweep(names):
+    dim, skip = (int(one.partition("=")[2] or 0) for one in _options(names))
+    for outcome in sweep(tuple(one for one in names if "=" not in one), dim, skip):
         counts[outcome.kind] += 1
         if outcome.kind != "equal":
             print(f"{outcome.kind:12} {outcome.name:45} {outcome.detail[:200]}", flush=True)
     print(dict(counts))
+
+
+def _options(names: tuple[str, ...]) -> tuple[str, str]:
+    given = [next((one for one in names if one.startswith(name)), "") for name in ("dim=", "skip=")]
+    return given[0], given[1]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.autograd.sweep import sweep
+from tests.autograd.sweep_varying import sweep as sweep_varying
 
 NAMES = (
     "add", "addmm", "argmax", "baddbmm", "bmm", "cat", "chunk", "clamp", "cumsum", "diagonal",
@@ -26,3 +27,25 @@ def test_ops_agree_with_eager() -> None:
     if any("expecttest" in one.detail for one in odd):
         pytest.skip("torch's list of ops needs expecttest")
     assert not odd, "\n".join(f"{one.kind} {one.name}: {one.detail}" for one in odd)
+
+
+def test_ops_agree_with_eager_at_sizes_that_vary() -> None:
+    outcomes = list(sweep_varying(NAMES[1::2]))
+    if any("expecttest" in one.detail for one in outcomes):
+        pytest.skip("torch's list of ops needs expecttest")
+    assert not [one for one in outcomes if one.kind in ("wrong", "unsupported")]
+    specialised = {one.name for one in outcomes if one.kind == "specialises"}
+    assert specialised == SPECIALISED
+
+
+# A gradient with a fraction of a size; as many results as the size says; sizes as integers in C++.
+SPECIALISED = {"std", "std.unbiased", "take_along_dim", "unbind", "var_mean", "var_mean.unbiased"}
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize(("dim", "skip"), [(0, 0), (-1, 0), (0, 1), (-1, 2)])
+def test_all_ops_agree_with_eager_at_sizes_that_vary(dim: int, skip: int) -> None:
+    outcomes = list(sweep_varying((), dim, skip))
+    wrong = [one for one in outcomes if one.kind == "wrong"]
+    assert not wrong, "\n".join(f"{one.name}: {one.detail}" for one in wrong)
+    assert sum(one.kind in ("equal", "related") for one in outcomes) > 300

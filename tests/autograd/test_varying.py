@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.fx
 import torch.nn.functional as F
 
-from tests.autograd.varying import Varying, check_varying, size_symbol, tensor
+from tests.autograd.harness import check_gradients, same_tensor
+from tests.autograd.varying import Varying, check_varying, made, size_symbol, tensor
+from windfall.autograd import bridge, differentiate, interpreter, split
 from windfall.errors import Specialise
 
 S = size_symbol("s0", 8)
@@ -354,3 +357,37 @@ def test_a_size_of_one_is_not_assumed_to_vary() -> None:
     found = check_varying(run, [S], [tensor(S, 4, grad=True)], [(4,), (8,), (17,)])
     relation = [one for one in found.joint.relations if not one.holds({"s0": 2})]
     assert relation, "with 2, one is left, which is another program"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rank"),
+    [
+        ({"scale_factor": 2}, 2),
+        ({"scale_factor": (1.5, 0.5), "mode": "bilinear"}, 2),
+        ({"scale_factor": 2.0, "mode": "bilinear", "align_corners": True}, 2),
+        ({"scale_factor": 0.5, "mode": "bicubic", "recompute_scale_factor": True}, 2),
+        ({"size": (5, 9), "mode": "nearest-exact"}, 2),
+        ({"size": 7, "mode": "linear"}, 1),
+        ({"scale_factor": 2, "mode": "trilinear"}, 3),
+    ],
+)
+def test_resampling(arguments: Any, rank: int) -> None:
+    graph = torch.fx.Graph()
+    placeholders = [graph.placeholder(name) for name in ("b", "h", "x")]
+    graph.output((graph.call_function(F.interpolate, (placeholders[2],), arguments),))
+    x = tensor(S, 3, T, *[8] * (rank - 1), grad=True)
+    joint = differentiate(graph, [S, T, x])
+    halves = split(joint)
+    call = bridge(
+        joint,
+        halves,
+        interpreter(halves.forward, [S, T]),
+        lambda backward: interpreter(backward, [S, T]),
+    )
+    for b, h in ((8, 6), (2, 4), (3, 9)):
+        ours, eagers = (made(x, {"s0": b, "s1": h}) for _ in range(2))
+        with torch.no_grad():
+            eagers.copy_(ours)
+        (found,), expected = call(b, h, ours), F.interpolate(eagers, **arguments)
+        same_tensor(found, expected)
+        check_gradients([found], [ours], [expected], [eagers])

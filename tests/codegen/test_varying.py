@@ -10,6 +10,8 @@ import torch
 
 from tests.codegen.harness import run
 from tests.codegen.varying import SIZES, Varying, agree
+from tests.golden import Golden
+from windfall import jit
 from windfall.codegen import build, emit, lower, plan, schedule
 from windfall.errors import InternalError, Specialise
 from windfall.ir.parse import parse_schedule
@@ -95,6 +97,23 @@ def size_as_number(t: Varying) -> Any:
     s = one(t)
     x = t.input([s, 3])
     return t(aten.mul.Tensor, x, s), t(aten.add.Tensor, x, 2 * s + 1), t(aten.div.Tensor, x, s)
+
+
+@case()
+def size_as_filling(t: Varying) -> Any:
+    s = one(t)
+    x, flags = t.input([s, 3]), t.input([s, 3], dtype=torch.bool)
+    places = t(aten.arange.default, s, pin_memory=False)
+    return (
+        t(aten.scalar_tensor.default, s - 1, dtype=torch.int64),
+        t(aten.full.default, [2, s], s + 1, dtype=torch.float32, pin_memory=False),
+        t(aten.fill.Scalar, places, s - 2),
+        t(aten.fill.Scalar, flags, s - 2),  # false where the size is 2
+        t(aten.constant_pad_nd.default, places, [1, 0], s),
+        t(aten.lt.Scalar, places, s - 1),
+        t(aten.pow.Tensor_Scalar, x, s - s // 2 * 2 + 1),
+        t(aten.clamp.default, places, 1, s - 2),
+    )
 
 
 @case(hints=TWO)
@@ -514,7 +533,9 @@ def called_from_python(t: Varying) -> Any:
     """An op that the dispatcher's C interface cannot carry: numbers of unknown kind."""
     s0, s1 = all_of(t)
     x = t.input([s0, s1])
-    made = t(aten.bucketize.Scalar, 0.5, t(aten.cumsum.default, t(aten.exp.default, t.input([s0])), 0))
+    made = t(
+        aten.bucketize.Scalar, 0.5, t(aten.cumsum.default, t(aten.exp.default, t.input([s0])), 0)
+    )
     return t(aten.add.Tensor, made, 1), t(aten.renorm.default, x, 2, 0, s0)
 
 
@@ -526,6 +547,16 @@ def test_varying(name: str) -> None:
 
 
 # ----------------------------------------------------------------------------------------- text
+
+
+@pytest.mark.parametrize("name", ["softmax", "transposed_operand", "split_dims"])
+def test_goldens(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "vector_bits", lambda: 256)
+    made, _ = CASES[name]
+    trace, results = made()
+    trace.returns(*results)
+    kernels = schedule(lower(trace.graph, tuple(trace.symbols.values())))
+    golden(f"varying_{name}_schedule", schedule_text(kernels))
 
 
 @pytest.mark.parametrize("name", ["softmax", "attention", "long_reduction", "slices", "gathered"])

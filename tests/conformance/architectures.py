@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,8 @@ def pairs() -> dict[str, torch.Tensor]:
 
 
 def _picture(size: int) -> torch.Tensor:
-    return torch.linspace(-1, 1, 2 * 3 * size * size).reshape(2, 3, size, size)
+    """Rough: normalising a smooth one, in training, makes rounding large."""
+    return (torch.arange(2 * 3 * size * size) * 0.7).sin().reshape(2, 3, size, size)
 
 
 def image() -> dict[str, torch.Tensor]:
@@ -57,6 +59,12 @@ def image() -> dict[str, torch.Tensor]:
 def large_image() -> dict[str, torch.Tensor]:
     """Two pictures of 32 by 32, for networks that halve them often."""
     return {"pixel_values": _picture(32)}
+
+
+def wide_image() -> dict[str, torch.Tensor]:
+    """Two pictures that are more than one point after all halving: else a normalisation over the
+    batch, in training, makes rounding large."""
+    return {"pixel_values": _picture(64)}
 
 
 def captioned() -> dict[str, torch.Tensor]:
@@ -296,7 +304,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _row("dinov2", "Dinov2", IMAGE, image),
     _row("swin", "Swin", SWIN, large_image),
     _row("convnext", "ConvNext", {**STAGES, "image_size": 32}, large_image),
-    _row("resnet", "ResNet", {**STAGES, "embedding_size": 8}, large_image),
+    _row("resnet", "ResNet", {**STAGES, "embedding_size": 8}, wide_image),
     _row("segformer", "Segformer", SEGFORMER, large_image),
     _row("pvt", "Pvt", PVT, large_image),
     _row("mobilevit", "MobileViT", MOBILEVIT, large_image),
@@ -315,6 +323,16 @@ BY_NAME: dict[str, Architecture] = {row.name: row for row in ARCHITECTURES}
 # ----------------------------------------------------------------------------------------- report
 
 
+PAGE = """# Architectures of transformers
+
+Made by `python -m tests.conformance.architectures --page`; do not edit. Each model is made from a
+tiny configuration, called twice uncompiled and twice compiled (backend `windfall`); results, inputs
+and buffers are compared. Seconds are those of a whole check. Breaks follow the table with numbers
+and lines; [breaks](breaks.md) explains the numbers.
+"""
+_FOLDERS = re.compile(r"/\S*/(?=[^/ ]+/[^/ ]+:\d)")  # of a file, but for the innermost
+
+
 def table(lines: list[Any]) -> Iterator[str]:
     """Markdown of what a sweep found, and below it every break with its number and line."""
     yield "| architecture | equal | graphs | breaks | seconds |"
@@ -329,9 +347,9 @@ def table(lines: list[Any]) -> Iterator[str]:
     yield f"\n{right} of {len(lines)} right, {whole} in one piece\n"
     for line in lines:
         if not line.right:
-            yield f"{line.name}: {line.status}: {line.detail}"
-        for reason in [*dict.fromkeys(line.breaks), *line.fallbacks]:
-            yield f"{line.name}: {reason}"
+            yield f"- {line.name}: {line.status}: {line.detail}"
+        for reason in dict.fromkeys([*line.breaks, *line.fallbacks]):
+            yield f"- {line.name}: {_FOLDERS.sub('', reason)}"
 
 
 def main() -> None:
@@ -343,6 +361,9 @@ def main() -> None:
     options.add_argument("--mode", default="eval", choices=("eval", "train"))
     options.add_argument("--only", default="", help="names, parted by commas")
     options.add_argument("--chunk", default="0/1", help="every n-th: k/n")
+    options.add_argument(
+        "--page", action="store_true", help="with the head of docs/architectures.md"
+    )
     options.add_argument("--resume", action="store_true", help="keep what an earlier run found")
     chosen = options.parse_args()
     number, of = (int(part) for part in chosen.chunk.split("/"))
@@ -353,6 +374,8 @@ def main() -> None:
         path.unlink(missing_ok=True)
     run("transformers", chosen.backend, names, lambda text: None)
     found = lines(path)
+    if chosen.page:
+        print(PAGE)
     print("\n".join(table([found[name] for name in names])))
 
 

@@ -8,10 +8,12 @@ compiled function is called twice: the call that compiles, and one that uses wha
 from __future__ import annotations
 
 import contextlib
+import random
 import unittest.mock
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -116,6 +118,8 @@ def answer(made: Made, call: Callable[..., Any], differentiate: bool) -> tuple[A
     """What a call returns, its gradients, and its inputs after it."""
     function, args, kwargs = made
     torch.manual_seed(7)
+    numpy.random.seed(7)
+    random.seed(7)
     result = call(*args, **kwargs)
     given = [args, kwargs]
     inputs = list(tensors_in(given))
@@ -178,11 +182,23 @@ def compare(expected: Any, given: Any, exact: bool, values: bool, line: Line, wh
             # Whether two gradients are one tensor is the engine's own affair.
             alone = Comparison("", exact)
             alone.walk(*pair, f"{where}: gradient {number}")
-            comparison.differences += [one for one in alone.differences if one.aspect != "strides"]
+            noise = ("strides", "value") if not exact and nearly(*pair) else ("strides",)
+            comparison.differences += [one for one in alone.differences if one.aspect not in noise]
     found = [one for one in comparison.differences if values or one.aspect != "value"]
     if found:
         line.status = DIFFERENT
         line.detail = "\n".join(map(str, found[:4]))
+
+
+def nearly(expected: Any, given: Any) -> bool:
+    """Whether a gradient is right but for rounding: sums that cancel are as wrong as their largest
+    part is large, in eager too."""
+    if not isinstance(expected, torch.Tensor) or not isinstance(given, torch.Tensor):
+        return False
+    if expected.shape != given.shape or expected.dtype != given.dtype or not expected.numel():
+        return False
+    scale = max(1.0, float(expected.detach().abs().nan_to_num(posinf=0.0).max()))
+    return torch.allclose(given, expected, rtol=1e-4, atol=3e-5 * scale, equal_nan=True)
 
 
 def told(subject: Windfall, line: Line, name: str) -> None:

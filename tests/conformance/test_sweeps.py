@@ -15,7 +15,6 @@ pytestmark = pytest.mark.conformance
 SWEEPS = [
     ("op_db", "eager", 0.95),
     ("module_db", "eager", 0.95),
-    ("transformers", "eager", 0.0),
     ("op_db", "windfall", 0.0),
     ("module_db", "windfall", 0.0),
     ("transformers", "windfall", 0.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -363,7 +364,87 @@ def test_a_long_loop_leaves_natively() -> None:
 
     compiled = check(f, x(), 5000)
     assert len(compiled.graphs) == 2
-    assert compiled.breaks[0].number == 20
+    assert compiled.breaks[0].number == 30
+
+
+def test_only_the_loop_is_left_natively() -> None:
+    def f(a: Any, n: int) -> Any:
+        b = a + 1
+        total = i = 0
+        while i < n:
+            for j in range(3):
+                total = (total * 31 + i * j) % 1009
+            if total == n + 5:
+                return b
+            i += 1
+        c = b * total
+        for number in [1, 2]:
+            c = c + number
+        return c
+
+    compiled = check(f, x(), 5000)
+    assert len(compiled.graphs) == 2
+    assert [one.number for one in compiled.breaks] == [30]
+
+
+def test_a_loop_that_raises_natively() -> None:
+    def f(a: Any, n: int) -> Any:
+        b = a + 1
+        seen = []
+        try:
+            for i in range(n):
+                seen.append(10 // (3000 - i))
+        except ZeroDivisionError as error:
+            return b * len(seen), str(error)
+        return b
+
+    compiled = check(f, x(), 5000)
+    assert [one.number for one in compiled.breaks][:1] == [30]
+
+
+def test_a_long_list_is_not_looked_into() -> None:
+    def f(a: Any, numbers: list[int]) -> Any:
+        total = 0
+        for number in numbers:
+            total += number
+        return a + total, len(numbers), sum(numbers)
+
+    compiled = check(f, x(), list(range(20_000)))
+    assert len(compiled.graphs) == 1
+    assert all(len(one.guards) < 50 for one in compiled.captures)
+
+
+def test_nothing_is_kept_of_what_was_deleted() -> None:
+    class Holder:
+        pass
+
+    def f(a: Any, dead: list[str]) -> Any:
+        holder = Holder()
+        holder.tensor = a + 1  # type: ignore[attr-defined]
+        reference = weakref.ref(holder, lambda one: dead.append("dead"))
+        total = holder.tensor.sum()  # type: ignore[attr-defined]
+        del holder
+        return total, reference() is None, list(dead)
+
+    compiled = compile_eager(f)
+    for _ in range(2):
+        assert compiled(x(), [])[1:] == (True, ["dead"])
+
+
+def test_a_cell_of_its_own_that_is_empty() -> None:
+    def f(a: Any) -> Any:
+        def g() -> Any:
+            return y
+
+        b = a + 1
+        print(y)  # noqa: F821 (that is what is tested)
+        y = b
+        return g
+
+    compiled = compile_eager(f)
+    for function in (f, compiled):
+        with pytest.raises(UnboundLocalError, match="local variable 'y'"):
+            function(x())
 
 
 def test_grad_modes() -> None:
@@ -470,3 +551,21 @@ def test_tracebacks_of_causes() -> None:
         return found
 
     assert lines(compile_eager(f)) == lines(f)
+
+
+def test_a_deep_recursion_with_breaks_is_not_compiled_way_by_way() -> None:
+    def walk(a: Any, depth: int) -> Any:
+        LOG.append(id(a) == 0)
+        if depth == 0:
+            return a + 1
+        return walk(a * 2, depth - 1) + walk(a * 3, depth - 1)
+
+    compiled = check(walk, x(), 9, calls=1)
+    assert len(compiled.captures) < 300  # there are 512 ways to a leaf
+
+
+def test_items_that_are_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any, names: list[str]) -> Any:
+        return a + 1, ", ".join(name.upper() for name in names), "".join(map(str, (1, 2)))
+
+    assert len(check(f, x(), ["b", "c"]).captures) == 1

@@ -169,7 +169,7 @@ def test_a_counter_in_a_module() -> None:
     for index in range(10):
         torch.testing.assert_close(compiled(x), module.layer(x) * (index + 1))
     assert module.count == 10
-    assert captures(log) == 2
+    assert captures(log) == 1  # what it reads it writes: taken as varying from the start
 
 
 def test_sizes_that_were_equal_once() -> None:

@@ -44,6 +44,13 @@ def test_a_scripted_function_is_inlined() -> None:
     agrees(lambda x: scripted(x, 3) + 1, X)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_traced_function_stays_what_was_traced() -> None:
+    traced = torch.jit.trace(lambda x: x * 2 if x.sum() > 0 else x - 1, (torch.ones(3),))
+    compiled = Windfall("eager").compile(lambda x: traced(x) + 1)
+    torch.testing.assert_close(compiled(-torch.ones(3)), -torch.ones(3))
+
+
 def test_methods_of_tensors_that_are_python_functions() -> None:
     agrees(lambda x: torch.Tensor.__rsub__(x, 2) + torch.Tensor.__rpow__(x, 2), X)
 

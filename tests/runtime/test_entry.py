@@ -323,3 +323,19 @@ def test_entries_describe_themselves() -> None:
     assert "L['x'] is Tensor f32[8]" in entry.check_text
     assert entry.check_text.startswith("def check(x):")
     assert inspect.isbuiltin(entry.call) and entry.call.__name__ == made.name
+
+
+def test_the_text_is_written_when_asked_for_and_holds_nothing() -> None:
+    class Held:
+        pass
+
+    held = Held()
+    made = segment([Guard(X, IdentityIs(held), "")], [], source="def f(x):\n    return 1\n")
+    entry = runtime.enter(made, None, None)
+    assert entry.call(held) == 1
+    assert "identity_is(x, check_1)" in entry.check_text
+    gone = weakref.ref(held)
+    del held, made
+    gc.collect()
+    assert gone() is None
+    assert "(gone)" in entry.check_text

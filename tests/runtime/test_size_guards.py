@@ -3,6 +3,7 @@ in Python and by the oracle alike."""
 
 from __future__ import annotations
 
+import collections
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -166,6 +167,21 @@ def test_an_int_is_bound_within_its_range() -> None:
         assert everything(value)
     for wrong in (1 << 63, -(1 << 63) - 1, True):
         assert not everything(wrong)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, collections.deque, dict.fromkeys])
+def test_a_length_that_varies(kind: Any) -> None:
+    owner = type(kind(()))
+    length = ByMethod(X, owner, "__len__")
+    judge = Judge(
+        guard(X, TypeIs(owner)),
+        guard(length, TypeIs(int)),
+        guard(length, Binds(N)),
+        relation_guard("!=", N, 4),
+    )
+    for count in range(12):
+        assert judge(kind(range(count))) is (count < 10 and count != 4)
+    assert not judge(3) and not judge("abc")
 
 
 def test_an_int_that_is_also_a_size() -> None:

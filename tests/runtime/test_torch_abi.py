@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import random
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from windfall import torch_abi
+from windfall import jit, torch_abi
 from windfall.ir.guard import AmbientIs
 
 
@@ -217,3 +218,23 @@ def test_a_fresh_process_finds_all_and_loads_none_of_torchs_compilers() -> None:
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_memory_and_code_are_freed_by_their_count_alone() -> None:
+    """The collector runs `__del__` of everything in a dead cycle that it sees, while builtins of
+    the same cycle still read what it frees: threads that allocate in between made that a crash."""
+    memory = torch_abi.memory(b"12345678")
+    code = jit.load("define i64 @answer() {\n  ret i64 42\n}\n")
+    held = [one for one in gc.get_referents(code) if isinstance(one, int)]
+    assert held and not any(map(gc.is_tracked, held)) and not gc.is_tracked(memory)
+
+    class Last:
+        def __del__(self) -> None:
+            seen.append(ctypes.string_at(int(self.memory), 8))  # type: ignore[attr-defined]
+
+    seen: list[bytes] = []
+    last = Last()
+    last.memory, last.itself = memory, last  # type: ignore[attr-defined]
+    del last, memory
+    gc.collect()
+    assert seen == [b"12345678"]

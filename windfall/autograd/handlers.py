@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -369,7 +370,8 @@ def _handle_batch_norm(build: Functional, step: Step) -> None:
     """Its running statistics are written in training, though the schema is silent about it."""
     training, running = step.args[5], step.args[3:5]
     if not training or running[0] is None or running[1] is None:
-        _handle_pure(build, step)
+        # Nothing is written then, and this overload does not say that something were.
+        _handle_pure(build, replace(step, func=aten.native_batch_norm.default))
     else:
         func = aten._native_batch_norm_legit_functional.default
         _add_with_writes(build, step, func, running)

@@ -28,7 +28,7 @@ from windfall.autograd.record import Recorder, Recording, ambient_autocast
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, set_info
-from windfall.ir.relation import Assumptions
+from windfall.ir.relation import Assumptions, assumptions
 from windfall.ir.stages import InputFact, Joint, OutputFact, Signature
 from windfall.ir.symint import Expression
 from windfall.ops import fake as fakes
@@ -43,7 +43,8 @@ def differentiate(
     shared: Sequence[Sequence[int]] = (),
 ) -> Joint:
     """The joint graph of a captured one. Of its inputs, symbols (sizes that vary, integers) come
-    before tensors; they are no inputs of the joint graph, in which expressions stand directly.
+    before tensors; they are no inputs of the joint graph, in which expressions stand directly. What
+    the thread assumes of them already is among the joint's relations.
 
     `grad_enabled` None: as the thread is now. `get_attr` nodes name parts of the graph's owning
     module. `shared` lists groups of tensor inputs whose memory overlaps: none of those may be
@@ -51,7 +52,8 @@ def differentiate(
     symbols = tuple(one for one in inputs if isinstance(one, Expression))
     tensors = [one for one in inputs if isinstance(one, TensorType)]
     assert tuple(inputs[: len(symbols)]) == symbols, "symbols come before tensors"
-    with Assumptions() as assumed:
+    outer = assumptions()
+    with Assumptions(outer.relations if outer is not None else ()) as assumed:
         joint = _differentiate(graph, symbols, tensors, grad_enabled, shared)
         joint = passes.run(joint)
     return replace(joint, symbols=symbols, relations=tuple(assumed.relations)) if symbols else joint

@@ -34,6 +34,7 @@ from windfall.ir.node import NodeInfo
 from windfall.ir.symint import Expression
 from windfall.ops import fake as fakes
 from windfall.ops.layout import preserved_strides
+from windfall.ops.stand_ins import standing_for
 from windfall.ops.symbolic import as_torch, wants_integers
 
 # The numbered reasons of this room (see `frontend/breaks.py` for the table's shape).
@@ -199,7 +200,7 @@ class Recorder:
                     raise Unsupported(210, "a hook on an intermediate tensor")
                 if node.target is torch_abi.set_mode and node.args[0] == "inference":
                     raise Unsupported(209, "inference mode is switched inside of the graph")
-                values[node] = call(node, values)
+                values[node] = call(node, values, standing_for)
         raise AssertionError("the graph has no output node")
 
 
@@ -234,14 +235,20 @@ def substitute(value: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
     return value
 
 
-def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
-    """What a function or method node answers."""
+def call(
+    node: torch.fx.Node,
+    values: Mapping[torch.fx.Node, Any],
+    standing_for: Callable[[Any], Any] | None = None,
+) -> Any:
+    """What a function or method node answers; `standing_for` may know another function for it."""
     args = [substitute(one, values) for one in node.args]
     kwargs = {key: substitute(one, values) for key, one in node.kwargs.items()}
     if node.op == "call_method":
         receiver, *rest = args
         return getattr(receiver, str(node.target))(*rest, **kwargs)
     target: Callable[..., Any] = node.target  # type: ignore[assignment]
+    if standing_for is not None:
+        target = standing_for(target)
     return target(*args, **kwargs)
 
 

@@ -4,6 +4,7 @@ from windfall.codegen.build import build
 from windfall.codegen.emit import emit
 from windfall.codegen.lower import lower
 from windfall.codegen.plan import plan
+from windfall.codegen.regions import divide, join
 from windfall.codegen.schedule import schedule
 
-__all__ = ["build", "emit", "lower", "plan", "schedule"]
+__all__ = ["build", "divide", "emit", "join", "lower", "plan", "schedule"]

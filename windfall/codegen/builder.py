@@ -60,7 +60,8 @@ class LoopBuilder:
 
     def constant(self, value: float | Size | bool, dtype: torch.dtype) -> Scalar:
         if isinstance(value, Expression):
-            return self.scalars.index(value, dtype)
+            number = self.scalars.index(value, torch.int64 if dtype is torch.bool else dtype)
+            return self.scalars.cast(number, dtype)
         return self.scalars.constant(value, dtype)
 
     def apply(self, op: str, *arguments: Scalar) -> Scalar:

@@ -129,12 +129,13 @@ def write(driver: Driver, call: Call) -> None:
         str(invocation.target),
     )
     names = iter(call.results)
+    shared = torch_abi.aliased_results(invocation.target)
     for place in range(len(returned)):
         handle = driver.code.write(
             f"load ptr, ptr {_at(driver, stack, place).text}, align 8", "ptr"
         )
         if invocation.results[place]:
-            _settle(driver, handle, next(names))
+            _settle(driver, handle, next(names), shared[place])
         else:
             delete(driver, handle)
 
@@ -229,16 +230,18 @@ ENCODERS: dict[str, Callable[[Driver, Any], Value]] = {
 # -------------------------------------------------------------------------------------- results
 
 
-def _settle(driver: Driver, handle: Value, name: str) -> None:
+def _settle(driver: Driver, handle: Value, name: str, shared: bool) -> None:
     """Use a result where it is, if it lies there as planned and this step alone needs it; else copy
-    it to its planned place."""
+    it to its planned place. A view of an operand (`shared`) is copied: its memory is the operand's,
+    which may be given back before the view is read."""
     code = driver.code
     type = driver.emission.schedule.buffers[name].type
     if type.elements == 0:
         delete(driver, handle)
         return
-    same = _laid_out(driver, handle, type)
+    same = Value("false", "i1") if shared else _laid_out(driver, handle, type)
     here, copy, done = code.label("here"), code.label("copy"), code.label("settled")
+    copied = code.label("copied")
     data = _made(driver, "aoti_torch_get_data_ptr", [handle])
     planned = driver.buffer(name)
     local = driver.is_local(name)
@@ -249,26 +252,31 @@ def _settle(driver: Driver, handle: Value, name: str) -> None:
     code.line(f"br label %{done}")
     code.start(copy)
     target = tensor_handle(driver, planned, type)
-    driver.call("aoti_torch_copy_", [target, handle, Value("0", "i32")])
+    driver.checked("aoti_torch_copy_", [target, handle, Value("0", "i32")], f"copying of {name}")
+    code.line(f"br label %{copied}")
+    code.start(copied)
     delete(driver, target)
     code.line(f"br label %{done}")
     code.start(done)
     if local:
-        used = code.write(f"phi ptr [{data.text}, %{here}], [{planned.text}, %{copy}]", "ptr")
+        used = code.write(f"phi ptr [{data.text}, %{here}], [{planned.text}, %{copied}]", "ptr")
         driver.adopt(name, used, handle)
     else:
         delete(driver, handle)
 
 
 def _laid_out(driver: Driver, handle: Value, type: TensorType) -> Value:
-    """Whether a tensor has the strides that were planned."""
+    """Whether a tensor has the sizes and strides that were planned. (Were the shape rule of an op
+    wrong, copying would fail; reading would go past the memory of the result.)"""
     code = driver.code
+    lengths = _made(driver, "aoti_torch_get_sizes", [handle])
     strides = _made(driver, "aoti_torch_get_strides", [handle])
     same = Value("true", "i1")
     for place, (size, wanted) in enumerate(zip(type.sizes, type.strides, strict=True)):
-        if size != 1:
-            slot = code.write(f"getelementptr i64, ptr {strides.text}, i64 {place}", "ptr")
+        asked = [(lengths, size)] if size == 1 else [(lengths, size), (strides, wanted)]
+        for numbers, planned in asked:
+            slot = code.write(f"getelementptr i64, ptr {numbers.text}, i64 {place}", "ptr")
             found = code.write(f"load i64, ptr {slot.text}, align 8", "i64")
-            equal = code.compare("icmp eq", found, driver.size(wanted))
+            equal = code.compare("icmp eq", found, driver.size(planned))
             same = code.binary("and", same, equal)
     return same

@@ -5,12 +5,15 @@ A step is a function `i32 (ptr buffers, ptr sizes)` that runs every kernel and n
 next op that only Python can call; mostly there is one, called `run`. It answers 0, or the number
 of an error (see `Module.errors`).
 
-Invariant: equal kernels are one function; the arguments of `run` are all that it touches.
+Invariant: equal kernels are one function, and so are equal parts; the arguments of `run` are all
+that it touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from windfall.codegen import extern
@@ -26,6 +29,8 @@ from windfall.ir.loop import (
     Kernel,
     Loop,
     MemoryPlan,
+    Part,
+    PartCall,
     Schedule,
     View,
 )
@@ -70,6 +75,9 @@ class _Emission:
         self.errors: dict[tuple[object, ...], int] = {}
         self.sized: set[str] = set()  # functions that take the table of sizes
         self.notes: list[KernelNote] = []
+        self.numbers = itertools.count()  # of kernels
+        self.parts: dict[int, _Emission] = {}  # by the part's identity
+        self.inner: Mapping[str, Size] = {}  # inside a part: offsets of temporaries in its block
         self.names = self._table()
         self.places = {name: place for place, name in enumerate(self.names)}
         self.sizes: dict[Expression, int] = {}  # what is in the table of sizes -> where
@@ -79,7 +87,7 @@ class _Emission:
 
     def run(self) -> Module:
         steps: list[Step] = []
-        batch: list[Kernel | Call] = []
+        batch: list[Kernel | Call | PartCall] = []
         for item in self.schedule.items:
             if isinstance(item, Call) and item.entry == "python":
                 self._flush(batch, steps)
@@ -196,13 +204,32 @@ class _Emission:
             call.origin,
         )
 
-    def _flush(self, batch: list[Kernel | Call], steps: list[Step]) -> None:
+    def _flush(self, batch: list[Kernel | Call | PartCall], steps: list[Step]) -> None:
         if not batch:
             return
         name = f"run{len(steps)}" if steps else "run"
         self.functions.append(Driver(self, name, batch).text())
         steps.append(NativeStep(name))
         batch.clear()
+
+    def part(self, part: Part) -> _Emission:
+        """What a part was written as: its function has its name, and takes a table of the block and
+        of those buffers that are not its own."""
+        found = self.parts.get(id(part))
+        if found is None:
+            found = copy.copy(self)
+            found.schedule, found.plan, found.inner = part.schedule, part.plan, part.plan.offsets
+            found.notes = []
+            found.names = [
+                name
+                for name, buffer in part.schedule.buffers.items()
+                if buffer.place in ("input", "result")
+            ]
+            found.places = {name: place + 1 for place, name in enumerate(found.names)}
+            self.functions.append(Driver(found, part.name, part.schedule.items).text())
+            self.parts[id(part)] = found
+        self.notes.extend(found.notes)
+        return found
 
     def kernel(self, kernel: Kernel) -> tuple[str, list[str]]:
         """The function of a kernel and the buffers that it is called with. `sized` tells of a
@@ -218,8 +245,7 @@ class _Emission:
         note = f"{function} again, with {', '.join(order)}"
         if function is None:
             note = kernel_text(kernel, self.schedule.buffers)
-            count = sum(note.kind == "generated" for note in self.notes)
-            function = self.known[text] = f"kernel{count}"
+            function = self.known[text] = f"kernel{next(self.numbers)}"
             writer = KernelText(
                 function, self.schedule.buffers, order, self.declarations, self.errors, self.symbols
             )
@@ -246,7 +272,9 @@ _ERRORS: dict[str, Callable[[object], tuple[type[Exception], str]]] = {
 class Driver:
     """The text of one step."""
 
-    def __init__(self, emission: _Emission, name: str, items: Sequence[Kernel | Call]) -> None:
+    def __init__(
+        self, emission: _Emission, name: str, items: Sequence[Kernel | Call | PartCall]
+    ) -> None:
         self.emission = emission
         self.name = name
         self.code = Code(emission.declarations)
@@ -255,6 +283,7 @@ class Driver:
         self._constants: dict[tuple[str, str], Value] = {}
         self._slots: list[str] = []
         self._spare: Value | None = None
+        self._row: Value | None = None  # the table that parts are called with
         self._adopted: dict[str, Value] = {}  # buffer -> where the handle that owns it is kept
         self._handles: list[Value] = []  # all such places; null where nothing is owned any more
 
@@ -263,6 +292,8 @@ class Driver:
         for place, item in enumerate(self._items):
             if isinstance(item, Kernel):
                 self.kernel(item, *self.emission.kernel(item))
+            elif isinstance(item, PartCall):
+                self.part(item)
             else:
                 self.external(item)
             self._release(place)
@@ -322,18 +353,23 @@ class Driver:
         found = self._owned.get(name)
         if found is None:
             # Read again at each use: hundreds of addresses kept in registers would be spilled.
-            place = self.emission.places[name]
+            offset = self.emission.inner.get(name)
+            place = self.emission.places[name] if offset is None else 0
             slot = self.code.write(f"getelementptr ptr, ptr %buffers, i64 {place}", "ptr")
             found = self.code.write(f"load ptr, ptr {slot.text}, align 8", "ptr")
+            if offset is not None:
+                found = self._at(found, offset)
         return found
+
+    def _at(self, base: Value, count: Size) -> Value:
+        """An address so many bytes further on."""
+        if count == 0:
+            return base
+        return self.code.write(f"getelementptr i8, ptr {base.text}, {self.size(count)}", "ptr")
 
     def pointer(self, view: View) -> Value:
         """The address of a view's first element."""
-        base = self.buffer(view.buffer)
-        if view.offset == 0:
-            return base
-        count = self.size(view.offset * view.type.dtype.itemsize)
-        return self.code.write(f"getelementptr i8, ptr {base.text}, {count}", "ptr")
+        return self._at(self.buffer(view.buffer), view.offset * view.type.dtype.itemsize)
 
     def size(self, size: Size) -> Value:
         """An integer: a constant, or computed from the symbols in the table of sizes. (An entry of
@@ -488,6 +524,29 @@ class Driver:
         op = isinstance(call.attributes, Invocation)
         name = str(call.attributes) if op else call.entry
         self.emission.notes.append(KernelNote(name, "native call", name, origins))
+
+    def part(self, item: PartCall) -> None:
+        """Call a part; what fails in it fails here."""
+        code = self.code
+        emission = self.emission.part(item.part)
+        given = dict(item.operands)
+        if self._row is None:
+            parts = [each for each in self._items if isinstance(each, PartCall)]
+            most = max(len(each.operands) for each in parts) + 1
+            self._row = self.reserve(f"[{most} x ptr]", 8)
+        block = Value("null", "ptr") if item.block is None else self.buffer(item.block)
+        for place, value in enumerate([block, *(self.pointer(given[n]) for n in emission.names)]):
+            slot = code.write(f"getelementptr ptr, ptr {self._row.text}, i64 {place}", "ptr")
+            code.line(f"store {value}, ptr {slot.text}, align 8")
+        name = item.part.name
+        answer = code.write(f"call i32 @{name}(ptr {self._row.text}, ptr %sizes)", "i32")
+        bad = code.compare("icmp ne", answer, Value("0", "i32"))
+        failed, fine = code.label("failed"), code.label("fine")
+        code.line(f"br {bad}, label %{failed}, label %{fine}")
+        code.start(failed)
+        code.line(f"store {answer}, ptr %error, align 4")
+        code.line("br label %leave")
+        code.start(fine)
 
     # ---------------------------------------------------------------------------------- kernels
 

@@ -66,7 +66,7 @@ class _Walk:
         self.builder.native = native
         self.values: dict[torch.fx.Node, Any] = {}
         self.output = next(node for node in graph.nodes if node.op == "output")
-        self.needed = _needed(graph)
+        self.needed = needed(graph)
         self.bases = {_base(node) for node in self.output.all_input_nodes}
 
     def run(self) -> Loops:
@@ -220,15 +220,15 @@ class _Walk:
         return View(found.buffer, type, found.offset)
 
 
-def _needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+def needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """The nodes that results depend on, and those that have an effect of their own."""
-    needed: set[torch.fx.Node] = set()
+    found: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         record = lookup(node.target) if node.op == "call_function" else None
         effect = record is not None and record.random
-        if node.op == "output" or effect or any(user in needed for user in node.users):
-            needed.add(node)
-    return needed
+        if node.op == "output" or effect or any(user in found for user in node.users):
+            found.add(node)
+    return found
 
 
 def _outputs(output: torch.fx.Node) -> tuple[torch.fx.Node | None, ...]:

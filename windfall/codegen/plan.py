@@ -13,7 +13,7 @@ from __future__ import annotations
 from windfall.codegen.lower import reads_of
 from windfall.codegen.tile import buffers_in
 from windfall.ir.dtype import TensorType
-from windfall.ir.loop import Call, Kernel, MemoryPlan, Schedule
+from windfall.ir.loop import Call, Kernel, MemoryPlan, PartCall, Schedule
 from windfall.ir.symint import Size, hint_of, known_at_least, maximum
 
 ALIGNMENT = 64
@@ -105,8 +105,11 @@ def _lifetimes(schedule: Schedule) -> dict[str, Life]:
     return life
 
 
-def touched(item: Kernel | Call) -> set[str]:
+def touched(item: Kernel | Call | PartCall) -> set[str]:
     """The buffers that an item reads or writes."""
+    if isinstance(item, PartCall):
+        block = () if item.block is None else (item.block,)
+        return {*(view.buffer for _, view in item.operands), *block}
     if isinstance(item, Call):
         return reads_of(item) | set(item.results)
     return buffers_in(item.body)

@@ -18,6 +18,14 @@ import torch
 from windfall import jit
 from windfall.codegen.cost import cost_of
 from windfall.codegen.fuse import Group, Nest, digits
+from windfall.codegen.indices import (
+    BLOCK,
+    blocked,
+    growth_within,
+    linear,
+    split_axis,
+    trailing,
+)
 from windfall.codegen.operators import identity
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
@@ -30,12 +38,10 @@ from windfall.ir.loop import (
     Statement,
     Store,
     axis,
-    is_size,
     walk,
 )
 from windfall.ir.symint import (
     Atom,
-    Expression,
     Size,
     coefficient_of,
     expression_of,
@@ -51,7 +57,6 @@ from windfall.ir.symint import (
 ENOUGH_ROWS = 16  # iterations of the outermost loop that are enough for all threads
 MANY_SQUARES = 4  # so many in both directions, where they do not fit evenly
 SQUARE = 8  # rows and columns of the blocks in which transposed operands are read
-BLOCK = 64  # additions in a row before a partial sum is set aside: keeps rounding errors small
 
 
 def tile(
@@ -89,7 +94,7 @@ class _Tiling:
         self.nests = [Nest(nest.inner, list(nest.statements)) for nest in group.nests]
         self.folded: dict[Scalar, Scalar] = {}  # reductions whose axes were renamed
         self.parts = split_axis(self.outer, "o", self._sizes())
-        self._parts_place = _linear(self.parts)
+        self._parts_place = linear(self.parts)
         self.lane = self._outer_lane()
         pointwise = all(nest.inner.extent == 1 for nest in self.nests)
         self.row_wise = not pointwise and (
@@ -129,7 +134,7 @@ class _Tiling:
         """Vectors along one part of the outer index; everything else is inside or outside it."""
         parts, lane = self.parts, self.lane
         others = tuple(part for part in parts if part is not lane)
-        self._substitute_outer({self.outer.atom: _linear(parts)})
+        self._substitute_outer({self.outer.atom: linear(parts)})
         others, between = _loops_between(others)
         count = axis("p", product(part.extent for part in others))
         if len(others) > 1:
@@ -167,12 +172,12 @@ class _Tiling:
             return None
         if any(nest.inner.extent != 1 for nest in self.nests):
             return None
-        block = _trailing(count, self._sizes())
+        block = trailing(count, self._sizes())
         if not isinstance(block, int) or block % SQUARE:
             return None
         for offset in (o for nest in self.nests for o in _offsets(nest.statements)):
             across = coefficient_of(offset, lane.atom)
-            if across not in (0, 1, None) and _growth_within(offset, count, block) == 1:
+            if across not in (0, 1, None) and growth_within(offset, count, block) == 1:
                 break
         else:
             return None
@@ -277,9 +282,9 @@ class _Tiling:
         parts, statements = self._unmasked(inner, parts, statements)
         last = parts[-1]
         blocks: tuple[Axis, ...] = (last,)
-        places = [{inner.atom: _linear(parts)}]
+        places = [{inner.atom: linear(parts)}]
         if _sums(statements):
-            blocks, within = _blocked(last, step * BLOCK)
+            blocks, within = blocked(last, step * BLOCK)
             # In a step of its own: the range of the sum that stands for `last` is wider than its.
             places += [{last.atom: within}] if blocks != (last,) else []
         axes = (*parts[:-1], *blocks)
@@ -298,7 +303,7 @@ class _Tiling:
         if condition is None:
             return parts, statements
         position, limit = (side.attribute for side in condition.arguments)
-        position = substitute(position, {inner.atom: _linear(parts)})
+        position = substitute(position, {inner.atom: linear(parts)})
         atoms = {part.atom for part in parts}
         (own,) = found if len(found := atoms & symbols_of(position)) == 1 else (None,)
         if own is None or growth_of(position, own) != 1 or inner.atom in symbols_of(limit):
@@ -397,7 +402,7 @@ class _Tiling:
         score = 0
         for offset, inner, weight in self._accesses(inner_only=True):
             parts = split_axis(inner, "v", [offset])
-            place = substitute(offset, {inner.atom: _linear(parts)})
+            place = substitute(offset, {inner.atom: linear(parts)})
             score += weight * _along(growth_of(place, parts[-1].atom))
         return score
 
@@ -528,109 +533,3 @@ def _sums(statements: Sequence[Store | Fold]) -> bool:
         and s.value.dtype.is_floating_point
         for s in statements
     )
-
-
-# ----------------------------------------------------------------------------------- indices
-
-
-def _trailing(count: Axis, sizes: Sequence[Size]) -> Size:
-    """How far the last digit of an index reaches, in which expressions use it."""
-    return split_axis(count, "d", sizes)[-1].extent
-
-
-def _growth_within(offset: Size, count: Axis, block: int) -> int | None:
-    """How an offset grows while the last digit of `count` does."""
-    high = axis("h", _extent_of(count) // block)
-    low = axis("l", block)
-    moved = substitute(offset, {count.atom: high.symbol * block + low.symbol})
-    return coefficient_of(moved, low.atom)
-
-
-def _extent_of(each: Axis) -> int:
-    assert isinstance(each.extent, int)
-    return each.extent
-
-
-def _linear(parts: Sequence[Axis]) -> Size:
-    """The linear index of which `parts` are the digits."""
-    total: Size = 0
-    for part in parts:
-        total = total * part.extent + part.symbol
-    return total
-
-
-def _blocked(whole: Axis, size: int) -> tuple[tuple[Axis, ...], Size]:
-    """`whole` as blocks of `size`, and blocks of blocks, so that no sum is long; and `whole` as an
-    expression of these."""
-    extent = whole.extent
-    if not isinstance(extent, int):
-        return _blocked_once(whole, size)
-    if extent <= 2 * size:
-        return (whole,), whole.symbol
-    unit = size // BLOCK
-    even = (each for each in range(size, size // 2, -1) if extent % each == 0 and each % unit == 0)
-    size = next(even, size)
-    count = -(-extent // size)
-    blocks, block = _blocked(axis(f"b{whole.symbol}", count), BLOCK)
-    within = axis(f"{whole.symbol}w", size)
-    start = size * block
-    return (*blocks, Axis(within.symbol, minimum(size, extent - start))), start + within.symbol
-
-
-def _blocked_once(whole: Axis, size: int) -> tuple[tuple[Axis, ...], Size]:
-    """The same for an extent that varies."""
-    count = axis(f"b{whole.symbol}", (whole.extent + size - 1) // size)
-    within = axis(f"{whole.symbol}w", size)
-    start = size * count.symbol
-    end = minimum(size, whole.extent - start)
-    return (count, Axis(within.symbol, end)), start + within.symbol
-
-
-def split_axis(linear: Axis, letter: str, sizes: Sequence[Size]) -> tuple[Axis, ...]:
-    """`linear` as the fewest digits in which the expressions need no division."""
-    points: set[Size] = set()
-    for size in sizes:
-        if linear.atom in symbols_of(size):
-            _collect(size, linear.atom, points)
-    extent = linear.extent
-    steps: list[Size] = [1]
-    for point in sorted(points, key=hint_of):
-        follows = point not in (steps[-1], extent) and point % steps[-1] == 0
-        if follows and extent % point == 0 and hint_of(point) < hint_of(extent):
-            steps.append(point)
-    if len(steps) == 1:
-        return (linear,)
-    ends: list[Size] = [*steps[1:], extent]
-    extents = [end // step for step, end in zip(steps, ends, strict=True)]
-    return tuple(axis(f"{letter}{place}", extent) for place, extent in enumerate(reversed(extents)))
-
-
-def _collect(size: Size, atom: Atom, points: set[Size]) -> None:
-    """Where the digits of `atom` end, as divisions and remainders in `size` tell."""
-    if not isinstance(size, Expression):
-        return
-    for monomial, _ in size.terms:
-        for part in monomial.atoms:
-            if not part.operation or atom not in part.symbols:
-                continue
-            if part.operation in ("//", "%"):
-                value, divisor = part.arguments
-                if all(map(is_size, symbols_of(divisor))):
-                    step, inner = _quotient(value, atom)
-                    if inner:
-                        points.update({step, step * divisor})
-            for argument in part.arguments:
-                _collect(argument, atom, points)
-
-
-def _quotient(value: Size, atom: Atom) -> tuple[Size, bool]:
-    """`(d, True)` where `value` is `atom // d`."""
-    part = value.atom if isinstance(value, Expression) else None
-    if part is atom:
-        return 1, True
-    if part is not None and part.operation == "//":
-        inner, divisor = part.arguments
-        fixed = all(map(is_size, symbols_of(divisor)))
-        if isinstance(inner, Expression) and inner.atom is atom and fixed:
-            return divisor, True
-    return 1, False

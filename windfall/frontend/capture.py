@@ -18,6 +18,7 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.errors import (
+    Counts,
     InternalError,
     SourceLine,
     Specialise,
@@ -25,15 +26,23 @@ from windfall.errors import (
     UserError,
     WindfallError,
 )
-from windfall.frontend.breaks import AMBIENT_MODE, OVERLAP, REASONS, described, stop
+from windfall.frontend.breaks import (
+    AMBIENT_MODE,
+    ATTRIBUTE_WRITE,
+    OVERLAP,
+    REASONS,
+    described,
+    stop,
+)
 from windfall.frontend.flow import live_variables
 from windfall.frontend.frame import Frame
 from windfall.frontend.idle import idle_loop
-from windfall.frontend.machine import Machine
+from windfall.frontend.machine import Machine, has_slot
 from windfall.frontend.recipe import Recipe
 from windfall.frontend.state import Facts, FrameShape, Position, Start, State
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.values.base import NULL, Value
+from windfall.frontend.values.generator import StillRunning
 from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
@@ -105,7 +114,14 @@ def capture(state: State, facts: Facts) -> Capture:
         with machine.symbols.assumed:
             machine.begin()
             machine.run()
-            return _finished(machine, ambient, modes)
+            try:
+                captured = _finished(machine, ambient, modes)
+            except StillRunning:
+                machine.take_back()
+                captured = _finished(machine, ambient, modes)
+            _refuse_counters(machine)
+            _refuse_late_writes(machine)
+            return captured
     except Specialise as reason:
         _refuse_marked(machine, reason)
         reason.sources = machine.symbols.sources(reason.names)
@@ -119,6 +135,47 @@ def capture(state: State, facts: Facts) -> Capture:
             torch_abi.set_modes(modes)
             torch.clear_autocast_cache()  # of casts of fakes
         machine.close()
+
+
+def _refuse_counters(machine: Machine) -> None:
+    """A number that was relied upon and is written by the program itself: the next call would find
+    another one."""
+    _count_variables(machine)
+    counted, lengths = machine.effects.counted, machine.effects.lengths
+    if not counted and not lengths:
+        return
+    facts = machine.facts
+    fixed = {
+        str(guard.source)
+        for guard in machine.guards
+        if guard.source in counted and type(guard.check) is Equals
+    }
+    found = frozenset((fixed | lengths) - facts.static - facts.dynamic)
+    if found:
+        raise Counts(found)
+
+
+def _refuse_late_writes(machine: Machine) -> None:
+    """Memory that a tensor was given (`x.data = y`) is written: whose version that counts is known
+    to eager alone."""
+    for one in machine.effects.replaced:
+        if one.is_written(machine):
+            raise Unsupported(ATTRIBUTE_WRITE.number, f"{one.describe()}.data, written later")
+
+
+def _count_variables(machine: Machine) -> None:
+    """A local variable that holds another number at the end of a segment than at its start, as in
+    loops."""
+    point, slots = machine.state.point, iter(machine.slots)
+    for depth, shape in enumerate(point.frames if isinstance(point, Position) else ()):
+        same = depth < len(machine.frames) and machine.frames[depth].code is shape.code
+        for index in shape.variables:
+            before = next(slots)
+            after = machine.frames[depth].variables[index] if same else None
+            if after is not None and after is not before:
+                machine.effects.count(before, after)
+        for _ in range(sum(shape.stack)):
+            next(slots)
 
 
 def _refuse_marked(machine: Machine, reason: Specialise) -> None:
@@ -380,9 +437,22 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
     handler = _handler(machine, frame, names, stack, callers, tail)
     depth = len(handler.position.frames) - 1 if handler is not None else 0
     waiting = tuple(one.line for one in machine.frames[depth:-1] if not one.is_ours)
+    first = depth + 1 if handler is not None else 0
+    if any(one.generator is not None for one in machine.frames[first:]):
+        _convert_stop(writer)
     code = frame.code
     where = SourceLine(code.co_filename, instruction.line, code.co_name)
     return Resume(tuple(writer.lines), tuple(outcomes), handler, handled, where, waiting)
+
+
+def _convert_stop(writer: Writer) -> None:
+    """What leaves a generator is not taken for its end."""
+    writer.lines[:] = [
+        "try:",
+        *(f"    {line}" for line in writer.lines or ["pass"]),
+        "except StopIteration as stopped:",
+        "    raise RuntimeError('generator raised StopIteration') from stopped",
+    ]
 
 
 def _slots(
@@ -423,6 +493,7 @@ def _top(
         frame.discard,
         frame.region,
         frame.listing.variables,
+        frame.generator is not None,
     )
 
 
@@ -438,7 +509,7 @@ def _caller(machine: Machine, recipe: Recipe, frame: Frame) -> tuple[FrameShape,
         value = frame.variables[index]
         assert value is not None
         slots.append(recipe.name(value))
-    slots += [recipe.name(value) for value in frame.stack if value is not NULL]
+    slots += [recipe.name(value) for value in frame.stack if has_slot(value)]
     return shape, slots
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
     from windfall.frontend.values.base import Value
     from windfall.frontend.values.objects import Class
+    from windfall.frontend.values.tensor import Tensor
+    from windfall.ir.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,18 @@ class EffectLog:
         self.classes: dict[type, dict[str, Value]] = {}  # what was written to classes
         self.cached: set[int] = set()  # code of functions that a replayed call of a cache runs
 
+        self.counted: set[Source] = set()  # where integers were written over integers
+        self.lengths: set[str] = set()  # of lists that grow and whose length was relied upon
+        self.replaced: list[Tensor] = []  # tensors whose memory was replaced
         self.switched: set[str] = set()  # modes that the program has switched
         self.relied: set[Any] = set()  # modes that it relied on as it found them
         self.autocast_depth = 0  # how much deeper than at the start autocast is nested
+
+    def count(self, before: Value, after: Value) -> None:
+        """Note that a number from outside is written over, maybe with another one."""
+        is_number = before.python_type() is int and after.python_type() is int
+        if is_number and before.source is not None and before.is_constant():
+            self.counted.add(before.source)
 
     def nest_autocast(self, machine: Machine, step: int) -> int:
         """One level deeper, or back."""

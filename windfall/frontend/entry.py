@@ -23,6 +23,7 @@ from windfall import stance, torch_abi
 from windfall.directives import StandIn, capturing, is_compiling
 from windfall.errors import (
     BackendError,
+    Counts,
     InternalError,
     Narrow,
     RecompileError,
@@ -210,7 +211,7 @@ class Compiled(StandIn):
             row = REASONS.get(reason.number)
             self._give_up(found, reason, for_good=row is None or not row.passing)
         except InternalError as reason:
-            if self.options.strict:
+            if self.options.strict or self.options.fullgraph:  # never eager in silence
                 raise
             self._give_up(found, reason)
         return None
@@ -222,6 +223,10 @@ class Compiled(StandIn):
         while True:
             try:
                 return self._compile_missing(State(found.point, slots), self.facts)
+            except Counts as reason:
+                known = "static" if self.options.dynamic is False else "dynamic"
+                more = getattr(self.facts, known) | reason.sources
+                self._learn(replace(self.facts, **{known: more}))
             except Narrow as reason:
                 self._learn(replace(self.facts, sizes=self.facts.sizes | reason.sources))
             except Specialise as reason:

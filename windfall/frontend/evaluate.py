@@ -168,6 +168,7 @@ _RULES: dict[type, Callable[[Any, Any, Slots], bool]] = {
     checks.TypeIs: lambda check, value, slots: type(value) is check.exact_class,
     checks.IdentityIs: _by_identity,
     checks.Equals: _equals,
+    checks.Compares: lambda check, value, slots: type(value) is float and check.holds(value),
     checks.LengthIs: lambda check, value, slots: len(value) == check.length,
     checks.KeysAre: _keys_are,
     checks.HasKey: lambda check, value, slots: (check.key in value) == check.present,

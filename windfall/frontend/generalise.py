@@ -15,7 +15,7 @@ from typing import Any
 from windfall.frontend.evaluate import failures
 from windfall.frontend.state import Facts
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Binds, Check, Equals, Guard, Holds, TensorIs
+from windfall.ir.guard import Binds, Check, Compares, Equals, Guard, Holds, TensorIs
 from windfall.ir.source import SizeOf, Source, StrideOf
 from windfall.ir.stages import Entry
 from windfall.ir.symint import Expression, Size
@@ -98,5 +98,6 @@ _RULES: dict[type[Check], Any] = {
     TensorIs: _tensor,
     # Another decision about sizes: an entry of its own.
     Holds: lambda lesson, source, check, found: True,
+    Compares: lambda lesson, source, check, found: type(found) is float,
     Binds: lambda lesson, source, check, found: type(found) is int,
 }

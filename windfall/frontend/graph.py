@@ -23,6 +23,7 @@ from windfall.ir.source import Source
 from windfall.ir.stages import GraphInput
 from windfall.ir.symint import Expression, Size, expression_of
 from windfall.ops.fake import FakeMode, Storage, is_fake, storage_of, type_of, writes_of
+from windfall.ops.stand_ins import standing_for
 from windfall.ops.symbolic import from_torch
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class GraphBuilder:
         call is then made natively."""
         try:
             with self._mode:
-                return function(*arguments, **keywords)
+                return standing_for(function)(*arguments, **keywords)
         except Unsupported:
             raise
         except Exception as error:  # any torch function may raise any exception

@@ -18,7 +18,9 @@ from windfall.errors import SourceLine, Specialise, Unsupported
 from windfall.frontend import opcodes  # noqa: F401  (fills the table)
 from windfall.frontend.breaks import (
     BUDGET,
+    GENERATOR,
     NOT_A_GRAPH_ARGUMENT,
+    REASONS,
     RECURSION,
     UNCAUGHT,
     UNKNOWN_ATTRIBUTE,
@@ -31,6 +33,7 @@ from windfall.frontend.effects import EffectLog
 from windfall.frontend.frame import Frame, Kept
 from windfall.frontend.graph import GraphBuilder
 from windfall.frontend.opcodes.table import HANDLERS
+from windfall.frontend.polyfills.iterators import MAKES
 from windfall.frontend.state import Facts, FrameShape, Start, State
 from windfall.frontend.symbols import Symbols
 from windfall.frontend.values.base import NULL, PENDING, Raised, Value
@@ -198,6 +201,14 @@ class Machine(ValueFactory):
             return
         slots = iter(self.slots)
         self.frames = [self._restored(shape, slots) for shape in point.frames]
+        for below, frame, shape in zip(
+            self.frames, self.frames[1:], point.frames[1:], strict=False
+        ):
+            if shape.generator:
+                frame.generator = Generator(frame, MAKES.get(frame.code) if frame.is_ours else None)
+                frame.generator.running = frame.generator.started = True
+                frame.role = "iterate"
+                below.stack[-1] = frame.generator
         if point.handled:
             self.handled = next(slots)
 
@@ -258,9 +269,31 @@ class Machine(ValueFactory):
     def _stop(self, reason: Unsupported) -> None:
         """The capture ends here; or where a generator that is running was resumed."""
         self.stopped = reason
+        if self._resumption is not None and not self._may_stay(reason):
+            self.take_back()
+
+    def _may_stay(self, reason: Unsupported) -> bool:
+        """Whether generators that run may be left running: each asked by a `for` that alone holds
+        it. (Whether something else holds it too shows when values are rebuilt: `StillRunning`.)"""
+        assert self._resumption is not None
+        row = REASONS.get(reason.number)
+        leaves = row is not None and row.leaves_frame
+        if self._resumption.generator is None or leaves or self.handled is not None:
+            return False
+        for below, frame in zip(self.frames, self.frames[1:], strict=False):
+            generator = frame.generator
+            if generator is None:
+                continue
+            asked = below.instructions[below.last].name == "FOR_ITER" and frame.role == "iterate"
+            if not asked or below.stack[-1] is not generator or generator.outer is not None:
+                return False
+        return self.frames[0].generator is None
+
+    def take_back(self) -> None:
+        """As if the outermost running generator had not been resumed."""
         resumption = self._resumption
         if resumption is None:
-            return
+            stop(GENERATOR, "a running generator is held by something else than its loop")
         for action in reversed(self._journal[resumption.mark.journal :]):
             action()
         self._journal.clear()
@@ -272,10 +305,17 @@ class Machine(ValueFactory):
 
     def push(self, frame: Frame) -> Value:
         """Inline a call: the callee runs next, its result lands on the present frame's stack."""
-        if len(self.frames) >= self.facts.depth:
+        if len(self.frames) >= self.facts.depth or self._recurs_after_break(frame):
             stop(RECURSION, frame.code.co_qualname)
         self.frames.append(frame)
         return PENDING
+
+    def _recurs_after_break(self, frame: Frame) -> bool:
+        """Whether a recursion in which breaks come goes so deep that each way through it would be
+        a stack of frames of its own, compiled by itself."""
+        if isinstance(self.state.point, Start) or len(self.frames) < _DEEP:
+            return False
+        return sum(one.code is frame.code for one in self.frames) >= _DEEP
 
     def pop(self, value: Value) -> None:
         """The innermost frame returns `value`."""
@@ -415,6 +455,7 @@ class Machine(ValueFactory):
 
     def _leaving(self, exception: Value) -> Value:
         """An exception leaves a generator: StopIteration would be taken for its end."""
+        exception.guard_type(self)
         if not issubclass(exception.python_type(), StopIteration):
             return exception
         made = self.raised(RuntimeError("generator raised StopIteration")).value
@@ -458,15 +499,22 @@ class Machine(ValueFactory):
             frame.last,
             frame.phase,
             bound,
-            tuple(value is not NULL for value in frame.stack),
+            tuple(has_slot(value) for value in frame.stack),
             frame.discard,
             frame.region,
             frame.listing.variables,
+            frame.generator is not None,
         )
+
+
+def has_slot(value: Value) -> bool:
+    """Whether a value on the stack is an object: NULL is none, nor is a generator that runs."""
+    return value is not NULL and not (isinstance(value, Generator) and value.running)
 
 
 _OF_KINDS = frozenset(
     row.number for row in (NOT_A_GRAPH_ARGUMENT, UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION)
 )
 Handler = Callable[[Machine, Frame, Instruction], None]
+_DEEP = 6
 _NONE = Constant(None)

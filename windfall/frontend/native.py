@@ -48,13 +48,23 @@ class NativeWay:
         if handled is not None:
             own.append(handled)
         del variables, stack, slots
+        if shape.generator:
+            # A call makes the generator, which stands where this one does: its loop asks it again.
+            waiting, names, held = outer[-1]
+            held[-1] = (True, native(tuple(own)))
+            return _continue(outer[:-1], waiting, waiting.last, 0, names, held, handled)
         try:
             result = native(tuple(own))
         except BaseException as error:
             found = _handler(outer)
-            if found is None:
+            depth = found[0] if found is not None else -1
+            crossed = any(one.generator for one, _, _ in outer[depth + 1 :])
+            known = _converted(error) if crossed else error
+            if found is None and known is error:
                 raise
-            depth, handler = found
+            if found is None:
+                raise known from error
+            handler, error = found[1], known
             return _unwound(outer[: depth + 1], handler, error, handled)
         if stops:
             return _arrived(outer, shape, *result)
@@ -83,6 +93,15 @@ _Filled = tuple[FrameShape, dict[int, Any], _Stack]
 def _filled(shape: FrameShape, values: Iterator[Any]) -> _Filled:
     variables = {index: next(values) for index in shape.variables}
     return shape, variables, [(True, next(values)) if p else (False, None) for p in shape.stack]
+
+
+def _converted(error: BaseException) -> BaseException:
+    """What leaves a generator is not taken for its end."""
+    if not isinstance(error, StopIteration):
+        return error
+    made = RuntimeError("generator raised StopIteration")
+    made.__cause__ = made.__context__ = error
+    return made
 
 
 def _handler(frames: list[_Filled]) -> tuple[int, Handler] | None:
@@ -119,6 +138,7 @@ def _continue(
     top = FrameShape(
         shape.code, shape.globals, shape.builtins, target, target, phase, kept,
         tuple(present for present, _ in stack), shape.discard, shape.region, shape.variable_names,
+        shape.generator,
     )  # fmt: skip
     slots: list[Any] = []
     for one, names, held in outer:

@@ -41,7 +41,8 @@ _FOLDED = words("""
     get_float32_matmul_precision typename is_storage
 """)
 
-# torch functions by name that change or read global state, or read data.
+# torch functions by name that change or read global state, or read data; or whose results share
+# memory without saying so (`unsafe_split`).
 _NATIVE = words("""
     set_default_dtype set_default_device set_default_tensor_type manual_seed seed
     initial_seed get_rng_state set_rng_state save load compile set_num_threads
@@ -51,6 +52,7 @@ _NATIVE = words("""
     autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache
     set_autocast_enabled set_autocast_cache_enabled set_autocast_dtype init_num_threads
     cond while_loop export set_deterministic_debug_mode set_float32_matmul_precision
+    unsafe_chunk unsafe_split unsafe_split_with_sizes
 """)
 
 # Modules by the start of their name, longest first: what is done with their Python functions.
@@ -61,6 +63,7 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.nn.utils.parametrize", Treatment.INLINE),
     ("torch.backends.mha", Treatment.INLINE),
     ("torch.autograd.grad_mode", Treatment.INLINE),
+    ("torch.fx.graph_module", Treatment.INLINE),  # a graph module's call
     ("torch.amp.autocast_mode", Treatment.INLINE),
     ("torch.nn.attention", Treatment.INLINE),
     ("torch.utils._pytree", Treatment.INLINE),
@@ -76,6 +79,7 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("logging", Treatment.NATIVE),
     ("threading", Treatment.NATIVE),
     ("inspect", Treatment.NATIVE),
+    ("random", Treatment.NATIVE),  # each draw is one native step, whatever it takes inside
     ("importlib", Treatment.NATIVE),
     ("numpy", Treatment.NATIVE),
     ("unittest", Treatment.NATIVE),

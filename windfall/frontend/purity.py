@@ -39,8 +39,8 @@ _CONSTANTS = (int, float, str, bytes, bool, type(None), complex)
 
 def is_pure(function: Any, _asked: frozenset[int] = frozenset()) -> bool:
     """Whether calling it any number of times with constants is the same as once."""
-    if isinstance(function, _CACHED):
-        function = function.__wrapped__
+    if type(function) is _CACHED:
+        function = getattr(function, "__wrapped__")  # noqa: B009 (unknown to mypy)
     if id(function) in _asked:
         return True  # as pure as the rest of the circle
     if not isinstance(function, types.FunctionType) or function.__closure__:

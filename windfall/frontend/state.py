@@ -69,6 +69,9 @@ class FrameShape:
     discard: bool
     region: Region | None
     variable_names: tuple[str, ...]
+    # A generator's, running: what it yields is awaited by the FOR_ITER of the frame below, on whose
+    # stack the generator itself is the topmost thing, without a slot.
+    generator: bool = False
 
     @property
     def key(self) -> Any:
@@ -83,6 +86,7 @@ class FrameShape:
             self.stack,
             self.discard,
             self.region,
+            self.generator,
         )
 
     def slot_names(self) -> list[str]:

@@ -60,6 +60,8 @@ class Symbols:
         text = str(source)
         if text in facts.static or (value in (0, 1) and text in facts.sizes):
             return False
+        if type(value) is int and not INTEGERS[0] <= value <= INTEGERS[1]:  # an address, a hash
+            return False
         return text in facts.dynamic or (facts.everything and isinstance(source, Slot))
 
     def _size_varies(self, source: Source, everything: bool, mark: Mark | None) -> bool:

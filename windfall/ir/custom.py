@@ -1,8 +1,8 @@
 """A function with a gradient of its own, as two graphs: the target of one node.
 
-Enters: nodes of a graph under construction that are its forward and its backward. Leaves: a callable
-of tensors that autograd differentiates by the second graph. Invariant: neither graph has effects;
-both are made of torch functions only, so the callable may be run on tensors without data.
+Enters: nodes of a graph under construction that are its forward and its backward. Leaves: a
+callable of tensors that autograd differentiates by the second graph. Invariant: neither graph has
+effects; both are made of torch functions only, so the callable may be run on tensors without data.
 
     y, = custom(x)        forward(x) → (y, what backward needs); backward(dy, …) → (dx,)
 """
@@ -101,4 +101,3 @@ class CustomGradient:
         again.output(tuple(place[one] if one is not None else None for one in gradients))
         assert all(node in first or node in inputs for node in results), "results are made inside"
         return cls(name, made, again, len(results), tuple(held), tuple(constant))
-

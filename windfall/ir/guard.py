@@ -15,7 +15,7 @@ from typing import Any
 
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
-from windfall.ir.relation import Relation
+from windfall.ir.relation import COMPARISONS, Relation
 from windfall.ir.source import Source
 from windfall.ir.symint import Expression
 
@@ -90,6 +90,25 @@ class Equals(Check):
 
     def __str__(self) -> str:
         return f"== {self.value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Compares(Check):
+    """An exact float of which `value operation other` is `outcome`; `other` None: the value itself
+    (a NaN is not equal to itself)."""
+
+    operation: str
+    other: float | int | None
+    outcome: bool
+
+    def holds(self, value: float) -> bool:
+        """Whether it does."""
+        other = value if self.other is None else self.other
+        return COMPARISONS[self.operation](value, other) is self.outcome
+
+    def __str__(self) -> str:
+        other = "itself" if self.other is None else repr(self.other)
+        return f"{'' if self.outcome else 'not '}{self.operation} {other}"
 
 
 @dataclass(frozen=True, slots=True)

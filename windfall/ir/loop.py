@@ -54,6 +54,8 @@ __all__ = [
     "Loop",
     "Loops",
     "MemoryPlan",
+    "Part",
+    "PartCall",
     "Scalar",
     "Scalars",
     "Schedule",
@@ -251,13 +253,32 @@ class Kernel:
     origins: tuple[SourceLine, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A piece of work that occurs several times: a schedule of its own, and where its temporaries
+    stand in a block that each caller provides."""
+
+    name: str
+    schedule: Schedule
+    plan: MemoryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PartCall:
+    """A part at work: for each of its inputs and results what that is here, and the block."""
+
+    part: Part
+    operands: tuple[tuple[str, View], ...]
+    block: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What runs, in order."""
 
     buffers: Mapping[str, Buffer]
     inputs: tuple[str, ...]
-    items: tuple[Kernel | Call, ...]
+    items: tuple[Kernel | Call | PartCall, ...]
     results: tuple[View | None, ...]
     scalars: Scalars
     symbols: tuple[Expression, ...] = ()

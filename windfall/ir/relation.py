@@ -25,7 +25,7 @@ from types import TracebackType
 from windfall.errors import Specialise
 from windfall.ir.symint import Expression, Size, bounds, evaluate, hint_of, symbols_of
 
-COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,

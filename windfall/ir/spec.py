@@ -26,6 +26,7 @@ from windfall.ir.loop import (
     Kernel,
     Loop,
     Loops,
+    PartCall,
     Scalar,
     Schedule,
     Statement,
@@ -202,7 +203,9 @@ def _views(value: object) -> Iterator[View]:
 def verify_schedule(schedule: Schedule) -> None:
     """Kernels whose loops bind every axis and whose folds end before they are used."""
     for item in schedule.items:
-        if isinstance(item, Kernel):
+        if isinstance(item, PartCall):
+            verify_schedule(item.part.schedule)
+        elif isinstance(item, Kernel):
             _Check(schedule.buffers).body(item.body, ())
 
 

@@ -349,5 +349,10 @@ class Entry:
     call: Callable[..., Any]
     segment: Segment
     native: bool  # guards and program are one builtin made from machine code
-    check_text: str = ""  # the Python text of the guard check, for people
+    write_check: Callable[[], str] = str  # writes `check_text`, which few ask for
     last_use: Callable[[], int] = int  # larger: used later than others; 0: never
+
+    @property
+    def check_text(self) -> str:
+        """The Python text of the guard check, for people."""
+        return self.write_check()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 from operator import attrgetter
 from threading import Lock
@@ -76,6 +77,7 @@ _ATOMS: WeakValueDictionary[Any, Atom] = WeakValueDictionary()
 _MONOMIALS: WeakValueDictionary[tuple[Atom, ...], Monomial] = WeakValueDictionary()
 _EXPRESSIONS: WeakValueDictionary[Any, Expression] = WeakValueDictionary()
 _BY_KEY = attrgetter("key")
+_REMEMBERED = 4096  # answers about sizes that vary: their proofs are dear
 # Reading a table needs no lock; but two threads must not both add what they did not find.
 _ADDING = Lock()
 
@@ -517,6 +519,7 @@ def _modulo_positive(value: Expression, divisor: int) -> Size:
     return _division("%", rest, divisor)
 
 
+@lru_cache(_REMEMBERED)
 def _divide_by_expression(value: Size, divisor: Expression) -> Size:
     """`value // divisor`, where the divisor is at least 1."""
     whole, rest = _split_by(value, divisor)
@@ -532,6 +535,7 @@ def _divide_by_expression(value: Size, divisor: Expression) -> Size:
     return whole + _division("//", rest, divisor)
 
 
+@lru_cache(_REMEMBERED)
 def _modulo_expression(value: Size, divisor: Expression) -> Size:
     """`value % divisor`, where the divisor is at least 1."""
     _, rest = _split_by(value, divisor)
@@ -581,6 +585,7 @@ def _multiple(value: Size, lead: Monomial, by: int) -> Size | None:
     return None
 
 
+@lru_cache(_REMEMBERED)
 def _fits(value: Size, divisor: Size) -> bool:
     """Whether `0 <= value < divisor` always."""
     return known_at_least(value, 0) and known_at_least(divisor - value, 1)

@@ -26,6 +26,7 @@ from windfall.ir.loop import (
     Kernel,
     Loop,
     Loops,
+    PartCall,
     Scalar,
     Schedule,
     Statement,
@@ -231,11 +232,27 @@ def loops_text(loops: Loops) -> str:
     return "\n".join(rows)
 
 
+def _part_rows(item: PartCall, written: set[str]) -> list[str]:
+    """A call of a part; before the first one, the part itself."""
+    rows = []
+    if item.part.name not in written:
+        written.add(item.part.name)
+        inside = schedule_text(item.part.schedule).splitlines()
+        rows = [f"{item.part.name}:", *(f"  {row}" for row in inside)]
+    given = ", ".join(f"{name}={_argument(view)}" for name, view in item.operands)
+    return [*rows, f"call {item.part.name}({given})"]
+
+
 def schedule_text(schedule: Schedule) -> str:
     """All of a `Schedule`."""
     rows = [*_symbol_rows(schedule.symbols), *_buffer_rows(schedule.buffers)]
+    written: set[str] = set()
     for item in schedule.items:
-        text = call_text(item) if isinstance(item, Call) else kernel_text(item, schedule.buffers)
-        rows.append(text)
+        if isinstance(item, PartCall):
+            rows += _part_rows(item, written)
+        elif isinstance(item, Call):
+            rows.append(call_text(item))
+        else:
+            rows.append(kernel_text(item, schedule.buffers))
     rows.append("return " + ", ".join(_argument(view) for view in schedule.results))
     return "\n".join(rows)

@@ -13,6 +13,7 @@ import torch
 
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
+from windfall.ir.symint import Expression
 from windfall.ops.folding import At, can_lower, fresh, op, reading, stored
 from windfall.ops.layout import (
     Sizes,
@@ -128,7 +129,9 @@ def _fill(builder: Builder, x: Lazy, value: Any = 0) -> Any:
 
 
 def _number(value: Any, x: Lazy) -> Any:
-    """A number that fits the tensor's dtype."""
+    """A number that fits the tensor's dtype; one that varies is made to fit when it is read."""
+    if isinstance(value, Expression):
+        return value
     if x.type.dtype is torch.bool:
         return bool(value)
     return value if x.type.dtype.is_floating_point else int(value)

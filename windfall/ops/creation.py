@@ -14,10 +14,11 @@ import torch
 
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index
-from windfall.ir.symint import Size
+from windfall.ir.relation import decide
+from windfall.ir.symint import Expression, Size, maximum
 from windfall.ops.copying import Format, formatted_strides
 from windfall.ops.folding import fresh, listed, op
-from windfall.ops.layout import channels_last_strides
+from windfall.ops.layout import channels_last_strides, smaller
 from windfall.ops.promotion import LOWERABLE, number_dtype
 from windfall.ops.registry import Samples
 from windfall.ops.samples import make
@@ -33,7 +34,9 @@ def _plain(device: Any = None, layout: Any = None, pin_memory: Any = None, **res
 def _filled(builder: Builder, type: Any, value: Any) -> Any:
     if type is NotImplemented or type.dtype not in LOWERABLE or isinstance(value, complex):
         return NotImplemented
-    if type.dtype is torch.bool:
+    if isinstance(value, Expression):
+        pass  # read when the program runs
+    elif type.dtype is torch.bool:
         value = bool(value)
     elif not type.dtype.is_floating_point:
         value = int(value)
@@ -217,7 +220,7 @@ def _range_shape(*bounds: Any, dtype: torch.dtype | None = None, **options: Any)
     floating = any(isinstance(each, float) for each in (start, end, step))
     chosen = dtype or (torch.get_default_dtype() if floating else torch.int64)
     if not all(isinstance(each, (int, float)) for each in (start, end, step)):
-        return fresh(chosen, ((end - start + step - 1) // step,))
+        return fresh(chosen, (_steps(start, end, step),))
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
@@ -225,6 +228,15 @@ def _range_shape(*bounds: Any, dtype: torch.dtype | None = None, **options: Any)
     if floating:
         return fresh(chosen, (math.ceil((end - start) / step),))
     return fresh(chosen, (-(-(end - start) // step),))
+
+
+def _steps(start: Size, end: Size, step: Size) -> Size:
+    """How many steps lead from start to end, where sizes vary."""
+    if smaller(step, 0):
+        start, end, step = -start, -end, -step
+    if smaller(end, start):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    return (end - start + step - 1) // step
 
 
 def _arange(
@@ -245,9 +257,9 @@ def _arange(
 
 
 def _linspace_shape(
-    start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **options: Any
+    start: Any, end: Any, steps: Size, *, dtype: torch.dtype | None = None, **options: Any
 ) -> Any:
-    if steps < 0:
+    if decide("<", steps, 0):
         raise RuntimeError("number of steps must be non-negative")
     return _sized_shape((steps,), dtype=dtype, **options)
 
@@ -256,7 +268,7 @@ def _linspace(
     builder: Builder,
     start: Any,
     end: Any,
-    steps: int,
+    steps: Size,
     *,
     dtype: torch.dtype | None = None,
     **options: Any,
@@ -264,15 +276,18 @@ def _linspace(
     result = _linspace_shape(start, end, steps, dtype=dtype, **options)
     if result is NotImplemented or result.dtype not in (torch.float32, torch.float64):
         return NotImplemented
-    step = 0.0 if steps < 2 else (end - start) / (steps - 1)
+    last = maximum(steps - 1, 1)
 
     def at(index: Index) -> Any:
         position = Term(builder, builder.index(index[0]))
         place = position.to(torch.float64)
+        step = place.like(end - start) / place.like(last)
+        if isinstance(last, int) and not isinstance(end - start, Expression):
+            step = place.like((end - start) / last)
         up = place * step + start
-        down = (place - (steps - 1)) * step + end
+        down = (place - last) * step + end
         # From both ends, so that both are exact.
-        value = up if steps < 2 else (position < steps // 2).where(up, down)
+        value = (position < maximum(steps // 2, 1)).where(up, down)
         return value.to(result.dtype).scalar
 
     return builder.tensor(result, at)

@@ -33,8 +33,9 @@ from windfall.errors import InternalError, Specialise, Unsupported
 from windfall.ir import symint
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Expression, Size
+from windfall.ops import registry
 from windfall.ops.layout import differ
-from windfall.ops.schema import SPECIAL, Plan, Return, plan_of
+from windfall.ops.schema import QUESTIONS, SPECIAL, Plan, Return, plan_of
 from windfall.ops.schema import functional_name as functional_name
 from windfall.ops.schema import returns_of as returns_of
 from windfall.ops.schema import writes_of as writes_of
@@ -258,6 +259,14 @@ def _lift_fresh(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     return constant if is_fake(constant) else _lift(constant.detach())
 
 
+def _as_integers(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A kernel wants sizes or strides as plain integers."""
+    known = args[0]._fake_type
+    names = frozenset(atom.key for atom in symbols_in(known))
+    raise Specialise(names, f"an op in C++ on {known}")
+
+
+SPECIAL |= dict.fromkeys(QUESTIONS, _as_integers)
 SPECIAL |= {
     "aten.lift_fresh.default": _lift_fresh,
     "aten.lift.default": _lift_fresh,
@@ -319,6 +328,8 @@ def _run_symbolic(
     """An op on sizes that vary: whatever its rules answer is tried at known sizes."""
     shape, op = plan.shape, plan.op
     if shape is None:
+        if torch.Tag.inplace_view in func.tags:
+            return _see_otherwise(func, plan, args, kwargs, types, named)
         return _by_examples(func, plan, args, kwargs)
 
     def rule(*types: Any, **named: Any) -> Any:
@@ -331,6 +342,28 @@ def _run_symbolic(
     if op is not None and op.offset is not None:
         offsets = tried(func, op.offset, types, named)
     return _wrap_all(plan, args, kwargs, answer, offsets)
+
+
+def _see_otherwise(
+    func: Any,
+    plan: Plan,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    types: list[Any],
+    named: dict[str, Any],
+) -> Any:
+    """`t_` and the like on sizes that vary, by the rule of the op that answers a view."""
+    view = registry.lookup(functional_name(func))
+    if view is None or not view.view or view.shape is None or not is_fake(args[0]):
+        return _by_examples(func, plan, args, kwargs)
+    target = args[0]
+    type = tried(func, view.shape, types, named)
+    if not isinstance(type, TensorType):
+        return _by_examples(func, plan, args, kwargs)
+    shift = tried(func, view.offset, types, named) if view.offset is not None else 0
+    start = 0 if view.absolute_offset else target._fake_offset
+    _become(target, _settled_type(type), target._fake_storage, start + shift)
+    return target
 
 
 def _typed(value: Any) -> Any:

@@ -13,7 +13,7 @@ import torch
 
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
-from windfall.ir.symint import Size
+from windfall.ir.symint import Expression, Size
 from windfall.ops.folding import can_lower, fresh, listed, op, size_term, type_of
 from windfall.ops.layout import (
     channels_last_strides,
@@ -21,6 +21,7 @@ from windfall.ops.layout import (
     looks_channels_last,
     normalise_dim,
     preserved_strides,
+    smaller,
     suggested_strides,
 )
 from windfall.ops.promotion import common_dtype
@@ -307,7 +308,7 @@ def _pad_shape(x: TensorType, pad: Sequence[Size], value: Any = 0) -> TensorType
                 f"dimension {dim} of your input."
             )
     own = tuple(sizes)
-    if not any(_positive(amount) for amount in pad):
+    if not any(smaller(0, amount) for amount in pad):
         return TensorType(x.dtype, own, preserved_strides(own, x.strides))
     return TensorType(x.dtype, own, suggested_strides(x, own))
 
@@ -318,9 +319,8 @@ def _pad(builder: Builder, x: Lazy, pad: Sequence[Size], value: Any = 0) -> Any:
     result, rank = _pad_shape(x.type, pad, value), x.type.rank
     before = {rank - 1 - number: pad[2 * number] for number in range(len(pad) // 2)}
     after = {rank - 1 - number: pad[2 * number + 1] for number in range(len(pad) // 2)}
-    filling = builder.constant(
-        value if x.type.dtype.is_floating_point else int(value), x.type.dtype
-    )
+    as_it_is = x.type.dtype.is_floating_point or isinstance(value, Expression)
+    filling = builder.constant(value if as_it_is else int(value), x.type.dtype)
 
     def at(index: Index) -> Any:
         own = tuple(place - before.get(dim, 0) for dim, place in enumerate(index))

@@ -20,6 +20,7 @@ from windfall.ops.layout import (
     differ,
     looks_channels_last,
     preserved_strides,
+    smaller,
     suggested_strides,
 )
 from windfall.ops.registry import Samples
@@ -171,8 +172,7 @@ def pooled_size(
     """How many windows fit into one dimension."""
     free = size + 2 * pad - dilation * (kernel - 1) - 1
     count = (free + (stride - 1 if ceil_mode else 0)) // stride + 1
-    known = all(isinstance(each, int) for each in (size, stride, pad, count))
-    if ceil_mode and known and (count - 1) * stride >= size + pad:  # type: ignore[operator]
+    if ceil_mode and not smaller((count - 1) * stride, size + pad):
         count = count - 1  # the last window would lie wholly in the padding
     return count
 

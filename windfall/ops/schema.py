@@ -23,6 +23,10 @@ from windfall.ops import registry
 SPECIAL: dict[str, Callable[..., Any]] = {}
 
 
+# What C++ asks of a tensor whose sizes it cannot see; no ops of the dispatcher.
+QUESTIONS = ("aten.size.default", "aten.stride.default")
+
+
 @dataclass(frozen=True, slots=True)
 class Return:
     """What one result of an op is: the very argument it writes, a view of an argument, or new."""
@@ -84,12 +88,13 @@ def _make_plan(func: Any) -> Plan:
     op = registry.lookup(func)
     functional = registry.lookup(functional_name(func)) if written else op
     metadata_changes = torch.Tag.inplace_view in func.tags
+    special = SPECIAL.get(str(func))
     plain = len(returns) == 1 and returns[0] == Return() and not written
     return Plan(
         op,
         None if metadata_changes or functional is None else functional.shape,
-        torch_abi.is_composite(func),
-        SPECIAL.get(str(func)),
+        str(func) not in QUESTIONS and torch_abi.is_composite(func),
+        special,
         not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags),
         tuple(one.name for one in arguments),
         written,

@@ -345,8 +345,6 @@ def value_of(size: Size, purpose: str) -> int:
 _WANTS_INTEGERS = (
     "symbolic sizes/strides",
     "SymIntArrayRef expected to contain only concrete",
-    "operator aten::size does not exist",
-    "operator aten::stride does not exist",
 )
 
 

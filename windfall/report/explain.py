@@ -26,7 +26,7 @@ from windfall.ir.stages import (
 )
 
 STAGES = (
-    "capture", "rewrite", "differentiate", "split", "lower", "schedule", "plan", "emit", "build",
+    "capture", "rewrite", "differentiate", "split", "divide", "lower", "schedule", "plan", "emit", "build",
     "bind", "enter", "backend",
 )  # fmt: skip
 

@@ -39,7 +39,7 @@ _OPERATIONS = {
     "min": machine.MINIMUM,
     "max": machine.MAXIMUM,
 }
-_COMPARISONS = {
+COMPARISON_CODES = {
     "==": machine.EQUAL,
     "!=": machine.DIFFERENT,
     "<": machine.LESS,
@@ -108,7 +108,7 @@ class Arithmetic:
         """Fail where the relation is not true; `left`: where its left side stands."""
         left = self.place(relation.left) if left is None else left
         right = self.place(relation.right)
-        self._emit(_COMPARISONS[relation.operation], left, right, left)
+        self._emit(COMPARISON_CODES[relation.operation], left, right, left)
 
     def take(self) -> list[tuple[Word, ...]]:
         """The instructions since the last time."""

@@ -13,6 +13,7 @@ with the entries it started with, which it keeps alive.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,13 +29,14 @@ Dispatcher = Callable[..., Any]
 class _Held:
     """What a dispatcher refers to; its entries change."""
 
-    __slots__ = ("__weakref__", "block", "entries", "prefix", "slow")
+    __slots__ = ("__weakref__", "block", "entries", "lock", "prefix", "slow")
 
     def __init__(self, slow: Callable[..., Any], prefix: tuple[Any, ...]) -> None:
         self.entries: tuple[Callable[..., Any], ...] = ()
         self.slow = slow
         self.prefix = prefix
         self.block = 0
+        self.lock = threading.Lock()  # of those who replace the entries
 
 
 def dispatcher(
@@ -71,9 +73,10 @@ def replace_entries(call: Dispatcher, entries: Sequence[Entry]) -> None:
 
 
 def _set_entries(held: _Held, entries: Sequence[Entry]) -> None:
-    before = held.entries
-    held.entries = tuple(entry.call for entry in entries)
-    torch_abi.write_word(held.block + 8 * layout.ENTRIES, id(held.entries))
+    calls = tuple(entry.call for entry in entries)
+    with held.lock:
+        before, held.entries = held.entries, calls
+        torch_abi.write_word(held.block + 8 * layout.ENTRIES, id(calls))
     del before  # only now: until here the block named it
 
 

@@ -13,6 +13,7 @@ import functools
 import sys
 import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from windfall.ir.guard import Guard, HasKey, SameObjects, TensorIs, TypeIs
 from windfall.ir.relation import Relation
 from windfall.ir.source import (
     Attribute,
+    ByMethod,
     CellContents,
     DictOf,
     Item,
@@ -286,21 +288,57 @@ def _walk_dict(encoder: Encoder, source: DictOf) -> Place | None:
 
 # Keys whose hash and equality are C code.
 _PLAIN_KEYS = (int, bool, type(None), bytes, float)
+_PLAIN_OBJECTS = (type, types.FunctionType, types.BuiltinFunctionType)  # by identity
+
+
+def is_plain_key(encoder: Encoder, container: Source, key: Any) -> bool:
+    """Whether a key can be looked up without user code."""
+    if type(key) in _PLAIN_KEYS:
+        return True
+    return type(key) in _PLAIN_OBJECTS and issubclass(encoder.type_of(container) or object, dict)
 
 
 def _walk_item(encoder: Encoder, source: Item) -> Place | None:
     if type(source.key) is str:
         return encoder.key_cell(source.of, sys.intern(source.key))
-    base = encoder.cell(source.of)
-    if base is None or type(source.key) not in _PLAIN_KEYS:
+    return _item_cell(encoder, source.of, source.key)
+
+
+def _item_cell(encoder: Encoder, container: Source, key: Any) -> Place | None:
+    """The cell of an item of a list, tuple or dict, past any `__getitem__` of a subclass."""
+    base = encoder.cell(container)
+    if base is None or not is_plain_key(encoder, container, key):
         return None
-    index = source.key if type(source.key) in (int, bool) else None
+    index = key if type(key) in (int, bool) else None
     if index is not None and abs(index) >= 1 << 62:
         return None
     target = encoder.fresh_cell()
     # A key that is no index only fits a dict: no sequence is as long as this number.
     place = (1 << 62) if index is None else int(index)
-    encoder.record("item", base, target, place, encoder.words.object(source.key))
+    encoder.record("item", base, target, place, encoder.words.object(key))
+    return target
+
+
+# Methods that answer an item, and of which classes.
+_ITEM_METHODS: dict[str, tuple[type, ...]] = {"__getitem__": (tuple, list, dict), "get": (dict,)}
+
+
+def _walk_method(encoder: Encoder, source: ByMethod) -> Place | None:
+    owner = encoder.type_of(source.of)
+    known = _ITEM_METHODS.get(source.name, ())
+    if owner is None or len(source.arguments) != 1 or not issubclass(source.kind, known):
+        return None
+    # The class itself may not be `kind`, but neither does it stand between it and the builtin.
+    if not issubclass(owner, source.kind) or source.kind not in (*known, OrderedDict):
+        return None
+    (key,) = source.arguments
+    if type(key) is not str:
+        return _item_cell(encoder, source.of, key)
+    base = encoder.cell(source.of)
+    if base is None or not issubclass(owner, dict):
+        return None
+    target = encoder.fresh_cell()
+    encoder.record("item", base, target, 1 << 62, encoder.words.object(sys.intern(key)))
     return target
 
 
@@ -355,4 +393,5 @@ WALKS: dict[type[Source], Walk] = {
     Attribute: _walk_attribute,
     CellContents: _walk_cell,
     TypeOf: _walk_type,
+    ByMethod: _walk_method,
 }

@@ -15,13 +15,14 @@ can, and no input at all.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Check, Guard, IdentityIs
+from windfall.ir.guard import Guard, IdentityIs
 from windfall.ir.source import ScalarOf
 from windfall.ir.stages import MISS, Entry, Program, Segment
 from windfall.runtime import guards, support
@@ -30,6 +31,7 @@ from windfall.runtime.encoder import EncodedCheck
 from windfall.runtime.guard_text import check_text, python_check
 from windfall.runtime.machine import layout
 from windfall.runtime.plan import add_plan, can_be_floats, can_be_native
+from windfall.runtime.reading import WeakIdentity
 from windfall.runtime.results import check_program
 from windfall.runtime.usage import CLOCK, Usage
 
@@ -43,8 +45,9 @@ def enter(
 ) -> Entry:
     """The segment, ready to be called."""
     ordered = guards.in_order(segment.capture.guards)
-    text = check_text(ordered, segment.slots)
-    kept = replace(segment, capture=replace(segment.capture, guards=tuple(map(_weakly, ordered))))
+    weak = tuple(map(_weakly, ordered))
+    kept = replace(segment, capture=replace(segment.capture, guards=weak))
+    text = functools.partial(check_text, weak, segment.slots)
     usable = native and support.support() is not None
     usage = Usage()
     call = _direct(segment, program, ordered, usage) if usable and program is not None else None
@@ -129,22 +132,6 @@ def _body(
     if graph_callable is None and program is not None:
         graph_callable = bind(program, native=native)
     return segment.load(graph_callable)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WeakIdentity(Check):
-    """`IdentityIs` as an entry keeps it for people to read: without the object."""
-
-    reference: weakref.ref[Any]
-    text: str
-
-    @property
-    def value(self) -> Any:
-        """The object, while it lives."""
-        return self.reference()
-
-    def __str__(self) -> str:
-        return self.text if self.reference() is not None else f"{self.text} (gone)"
 
 
 def _weakly(guard: Guard) -> Guard:

@@ -110,6 +110,16 @@ class PublicProgram:
         self._sizes = _Sizes(program)
         self._shapes = sole_shapes(program)
         self._inputs = self._indices("input")
+        self._fresh = [
+            (index, self._shapes.get(index, program.buffers[index].type))
+            for index in self._indices("result")
+        ]
+        self._constants = [
+            (index, note.constant)
+            for index, note in enumerate(program.buffers)
+            if note.place == "constant" and note.constant is not None
+        ]
+        self._arena = [(index, program.buffers[index].offset) for index in self._indices("arena")]
         named = {index for step in program.steps for index in _buffers_named(step)}
         self._arena_tensors = [index for index in self._indices("arena") if index in named]
         self._steps = [self._action(step) for step in program.steps]
@@ -153,12 +163,9 @@ class PublicProgram:
         buffers = self.program.buffers
         for index, tensor in zip(self._inputs, inputs, strict=True):
             run.set(index, tensor)
-        for index in self._indices("constant"):
-            constant = buffers[index].constant
-            assert constant is not None
+        for index, constant in self._constants:
             run.set(index, constant)
-        for index in self._indices("result"):
-            type = self._shapes.get(index, buffers[index].type)
+        for index, type in self._fresh:
             fresh = torch.empty_strided(
                 run.shape(type.sizes),
                 run.shape(type.strides),
@@ -168,8 +175,8 @@ class PublicProgram:
             run.set(index, fresh)
         if run.arena is not None:
             start = run.arena.data_ptr() + _first_aligned(run.arena)
-            for index in self._indices("arena"):
-                run.addresses[index] = start + run.size(buffers[index].offset)
+            for index, offset in self._arena:
+                run.addresses[index] = start + run.size(offset)
             for index in self._arena_tensors:
                 run.tensors[index] = _arena_tensor(run, run.arena, buffers[index])
 

@@ -13,7 +13,9 @@ import collections
 import math
 import struct
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from windfall.ir.guard import (
     AmbientIs,
     Binds,
     Check,
+    Compares,
     Equals,
     Guard,
     HasKey,
@@ -40,6 +43,7 @@ from windfall.ir.guard import (
 from windfall.ir.relation import Relation
 from windfall.ir.source import (
     Attribute,
+    ByMethod,
     CellContents,
     DictOf,
     Item,
@@ -102,6 +106,14 @@ def cell_contents(cell: Any) -> Any:
     return cell.cell_contents
 
 
+def by_method(value: Any, kind: type, name: str, *arguments: Any) -> Any:
+    """What a builtin class's own method answers, where that is no user code."""
+    lookup = name == "__getitem__" and issubclass(kind, dict)
+    if lookup and not dict.__contains__(value, *arguments):
+        raise KeyError(*arguments)  # not even `__missing__` is asked
+    return getattr(kind, name)(value, *arguments)
+
+
 def size(value: Any, dimension: int) -> int:
     """The size of one dimension of a tensor."""
     return int(_facts(value).sizes[dimension])
@@ -125,6 +137,7 @@ READERS: dict[type[Source], Callable[..., Any]] = {
     Attribute: attribute,
     CellContents: cell_contents,
     TypeOf: type,
+    ByMethod: by_method,
     SizeOf: size,
     StrideOf: stride,
 }
@@ -132,6 +145,7 @@ READERS: dict[type[Source], Callable[..., Any]] = {
 READER_ARGUMENTS: dict[type[Source], Callable[[Any], tuple[Any, ...]]] = {
     Item: lambda source: (source.key,),
     Attribute: lambda source: (source.name,),
+    ByMethod: lambda source: (source.kind, source.name, *source.arguments),
     SizeOf: lambda source: (source.dimension,),
     StrideOf: lambda source: (source.dimension,),
 }
@@ -231,7 +245,7 @@ def type_is(value: Any, check: TypeIs) -> bool:
     return type(value) is check.exact_class
 
 
-def identity_is(value: Any, check: IdentityIs) -> bool:
+def identity_is(value: Any, check: IdentityIs | WeakIdentity) -> bool:
     """This very object."""
     return value is check.value
 
@@ -268,6 +282,11 @@ _EQUALITY: dict[type, Callable[[Any, Any], bool]] = {
 }
 
 
+def by_identity(value: Any) -> bool:
+    """Whether nothing but the very object is the same constant."""
+    return type(value) not in _EQUALITY
+
+
 def same_constant(one: Any, other: Any) -> bool:
     """One exact type and one value; objects of other types only when they are one object."""
     if one is other:
@@ -281,6 +300,11 @@ def same_constant(one: Any, other: Any) -> bool:
 def equals(value: Any, check: Equals) -> bool:
     """A constant."""
     return same_constant(value, check.value)
+
+
+def compares(value: Any, check: Compares) -> bool:
+    """A float beside a number."""
+    return type(value) is float and check.holds(value)
 
 
 _SIZED: tuple[Any, ...] = (
@@ -340,12 +364,30 @@ def resolves(value: Any, check: Resolves) -> bool:
     return resolve(value, check.name) is check.value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WeakIdentity(Check):
+    """`IdentityIs` as an entry keeps it for people to read: without the object."""
+
+    reference: weakref.ref[Any]
+    text: str
+
+    @property
+    def value(self) -> Any:
+        """The object, while it lives."""
+        return self.reference()
+
+    def __str__(self) -> str:
+        return self.text if self.reference() is not None else f"{self.text} (gone)"
+
+
 PREDICATES: dict[type[Check], Callable[..., bool]] = {
     TensorIs: tensor_is,
     Binds: binds,
     TypeIs: type_is,
     IdentityIs: identity_is,
+    WeakIdentity: identity_is,
     Equals: equals,
+    Compares: compares,
     LengthIs: length_is,
     KeysAre: keys_are,
     HasKey: has_key,

@@ -159,7 +159,8 @@ def uncaught_in_finally():
     return Program(f, [Call(ramp(3), []), Call(ramp(3), [])])
 
 
-@row("exceptions", graphs=(0, 2))
+# The first number is taken as fixed; then, of one that varies, a graph on either side of the `if`.
+@row("exceptions", graphs=(0, 3))
 def uncaught_sometimes():
     def f(x, n):
         y = x * n

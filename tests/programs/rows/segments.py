@@ -269,3 +269,113 @@ def break_while_mapping_is_iterated(x, d):
             print(key, file=SINK)
         total = total + value.sum()
     return total
+
+
+# Before, between and behind the two prints, for each of the two calls of `steps`: what stands on the
+# stack then is different.
+@row("segments", graphs=(3, 6))
+def break_in_generator():
+    def steps(x, word):
+        y = x * 2
+        print(word, file=SINK)
+        yield y + 1
+        print("again", file=SINK)
+        yield y * 3
+
+    def f(x):
+        total = x - 1
+        for one in steps(x, "first"):
+            total = total + one
+        return total, [one * 2 for one in steps(total, "second")]
+
+    return Program(f, [Call(ramp(3)), Call(ramp(3, start=0))])
+
+
+@row("segments", graphs=(1, 8))
+def break_in_generator_in_generator():
+    def inner(x):
+        for i in range(3):
+            print(i, file=SINK)
+            yield x * i
+
+    def outer(x):
+        for one in inner(x):
+            yield one + 1
+
+    def f(x):
+        return sum(y.sum() for y in outer(x)), list(enumerate(outer(x)))[1][0]
+
+    return Program(f, [Call(ramp(3)), Call(ramp(3))])
+
+
+@row("segments", graphs=(1, 8))
+def break_in_generator_held_elsewhere():
+    def steps(x):
+        print("in", file=SINK)
+        yield x + 1
+        print("in", file=SINK)
+        yield x + 2
+
+    def f(x, kept):
+        generator = steps(x)
+        kept.append(generator)
+        for one in generator:
+            x = x * one
+            break
+        return x, next(generator), next(kept[0], None), generator is kept[0]
+
+    def call():
+        return Call(ramp(3), [])
+
+    return Program(f, [call(), call()])
+
+
+@row("segments", graphs=(0, 8))
+def generator_raises_after_break():
+    def steps(x, how):
+        try:
+            print("in", file=SINK)
+            yield x + 1
+            print("in", file=SINK)
+            if how == "stop":
+                raise StopIteration("early")
+            if how == "error":
+                raise KeyError("late")
+            if how == "inside":
+                next(iter(()))
+            yield x + 2
+        finally:
+            print("finally", file=SINK)
+
+    def f(x, how):
+        total = x * 0
+        try:
+            for one in steps(x, how):
+                total = total + one
+                if how == "leave":
+                    break
+        except (KeyError, RuntimeError) as error:
+            return total, str(error), type(error.__cause__)
+        return total
+
+    hows = ("none", "stop", "error", "leave", "inside", "none")
+    return Program(f, [Call(ramp(3), how) for how in hows])
+
+
+@row("segments", graphs=(1, 8))
+def data_in_generator():
+    def positive(xs):
+        for x in xs:
+            if x.sum() > 0:
+                yield x * 2
+
+    def f(xs):
+        total = xs[0] * 0
+        for x in positive(xs):
+            total = total + x
+        return total, max(float(x.sum()) for x in positive(xs))
+
+    def some():
+        return [ramp(3, start=start) for start in (-5, 1, -4, 2)]
+
+    return Program(f, [Call(some()), Call(some())])

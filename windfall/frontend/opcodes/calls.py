@@ -10,7 +10,6 @@ from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, Keywords, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell, Function
-from windfall.frontend.values.objects import Object
 from windfall.frontend.values.objects import Class, Object, Super
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.tensor import Tensor

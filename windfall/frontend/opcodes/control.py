@@ -12,7 +12,7 @@ from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.polyfills.iterators import MAKES
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.generator import Generator
-from windfall.frontend.values.iterator import END, Iterator
+from windfall.frontend.values.iterator import END, ForeignIterator, Iterator
 from windfall.frontend.values.objects import Object
 
 if TYPE_CHECKING:
@@ -122,6 +122,9 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         push(frame, machine.polyfill("next_or", [frame.stack[-1], machine.literal(END)]))
         return
     else:
+        foreign = isinstance(frame.stack[-1], ForeignIterator)
+        if foreign and idle_loop(machine, frame, instruction.index) is not None:
+            stop(IDLE_LOOP, "plain items, and nothing is called")
         item = frame.stack[-1].advance(machine)
     if item is None:
         frame.stack.pop()

@@ -10,6 +10,7 @@ from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Value
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, find
 from windfall.frontend.values.sequence import SequenceValue
@@ -134,6 +135,9 @@ def unary_not(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 
 def compare(machine: Machine, operation: str, left: Value, right: Value) -> Value:
     """`left operation right`."""
+    if _asks_object(machine, left, right, operation):
+        name, reflected = _COMPARISONS[operation]
+        return by_dunder(machine, name, reflected, operation, left, right)
     mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operation, operation)
     found = left.compare(machine, operation, right)
     if found is None:
@@ -148,6 +152,15 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
         return machine.literal(identical(machine, left, right) == (operation == "=="))
     name, reflected = _COMPARISONS[operation]
     return by_dunder(machine, name, reflected, operation, left, right)
+
+
+def _asks_object(machine: Machine, left: Value, right: Value, operation: str) -> bool:
+    """Whether one side is a tensor, which declines, and the other an object that does not."""
+    for place, (one, other) in enumerate(((left, right), (right, left))):
+        if isinstance(one, Object) and isinstance(other, Tensor):
+            method = one.dunder(machine, _COMPARISONS[operation][place])
+            return isinstance(method, Method) and isinstance(method.function, Function)
+    return False
 
 
 def _default_equality(value: Value) -> bool:

@@ -370,3 +370,8 @@ def begin_backward(context: Any) -> Any:
 
 def finish_function(context: Any, result: Any, found: Any) -> Any:
     """Has a rule: the results, with their gradients."""
+
+
+def tuple_new(cls: Any, iterable: Any) -> Any:
+    """`tuple.__new__(cls, iterable)` of items that interpreted code gives."""
+    return tuple.__new__(cls, (*iterable,))

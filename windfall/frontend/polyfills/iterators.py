@@ -110,7 +110,7 @@ def iter_until(function: Any, sentinel: Any) -> Any:
 def chain(*iterables: Any) -> Any:
     """`itertools.chain(*iterables)`: asks each for its iterator when its turn comes."""
     for iterable in iterables:
-        for item in iterable:
+        for item in iterable:  # noqa: UP028  (objects have no `send`)
             yield item
 
 
@@ -121,7 +121,7 @@ def chain_from_iterable(iterables: Any) -> Any:
 
 def _chained(iterators: Any) -> Any:
     for iterable in iterators:
-        for item in iterable:
+        for item in iterable:  # noqa: UP028  (objects have no `send`)
             yield item
 
 
@@ -485,7 +485,7 @@ AGAIN: dict[type, Callable[[Any], Any]] = {
     itertools.chain: itertools.chain,
     itertools.islice: lambda left: itertools.islice(left, None),
     itertools.accumulate: lambda left: itertools.accumulate(left, _second),
-    itertools.starmap: lambda left: itertools.starmap(_itself, zip(left)),  # noqa: B905
+    itertools.starmap: lambda left: map(_itself, left),
     itertools.takewhile: lambda left: itertools.takewhile(_always, left),
     itertools.dropwhile: lambda left: itertools.dropwhile(_never, left),
     itertools.filterfalse: lambda left: itertools.filterfalse(_never, left),

@@ -155,3 +155,42 @@ def sift_up(heap: Any, place: int) -> None:
         child = 2 * place + 1
     heap[place] = item
     sift_down(heap, start, place)
+
+
+# ------------------------------------------------------------------------------- containers
+
+
+def equal_sequences(left: Any, right: Any, unequal: bool) -> bool:
+    """`left == right` of sequences of one length."""
+    for index in range(len(left)):
+        one, other = left[index], right[index]
+        if not (one is other or one == other):
+            return unequal
+    return not unequal
+
+
+def equal_mappings(left: Any, right: Any, unequal: bool) -> bool:
+    """`left == right` of dicts with the same keys."""
+    for key in left:
+        one, other = left[key], right[key]
+        if not (one is other or one == other):
+            return unequal
+    return not unequal
+
+
+def order_sequences(left: Any, right: Any, operation: str) -> Any:
+    """`left operation right` for the four orderings: the first items that differ decide."""
+    for index in range(min(len(left), len(right))):
+        one, other = left[index], right[index]
+        if one is other or one == other:
+            continue
+        if operation == "<":
+            return one < other
+        if operation == "<=":
+            return one <= other
+        return one > other if operation == ">" else one >= other
+    if operation == "<":
+        return len(left) < len(right)
+    if operation == "<=":
+        return len(left) <= len(right)
+    return len(left) > len(right) if operation == ">" else len(left) >= len(right)

@@ -91,7 +91,13 @@ def _run_body(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     return pending
 
 
-_LEFT_TO_CPYTHON = ("__new__", "__init_subclass__", "__class_getitem__", "__slots__", "__set_name__")
+_LEFT_TO_CPYTHON = (
+    "__new__",
+    "__init_subclass__",
+    "__class_getitem__",
+    "__slots__",
+    "__set_name__",
+)
 
 
 @calls(core.finish_class)

@@ -47,7 +47,7 @@ class Deque(SequenceValue):
         """Its greatest length, relied upon."""
         if self.source is not None and self.real is not None:
             self.guard_type(machine)
-            self._limit = self.real.maxlen
+            self._limit = getattr(self.real, "maxlen")  # noqa: B009 (typed as a sequence)
             if self.guarded is None or "limit" not in self.guarded:
                 self.guarded = {*(self.guarded or ()), "limit"}
                 machine.add_guard(Attribute(self.source, "maxlen"), Equals(self._limit), "maxlen")

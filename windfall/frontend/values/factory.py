@@ -24,6 +24,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     getters,
     gradients,
     hints,
+    inspection,
     logs,
     modes,
     module,
@@ -209,6 +210,9 @@ class ValueFactory:
         self, name: str, arguments: Sequence[Value], keywords: Keywords | None = None
     ) -> Value:
         """Interpret a Python function of ours instead of a builtin."""
+        for one in arguments:
+            if isinstance(one, SequenceValue) and one.is_long:
+                stop(UNKNOWN_CALL, f"{name} of a long {one.describe()}")
         function = self.known(polyfills.TABLE[name], name)
         assert isinstance(function, Function)
         return function.inline(self._machine, list(arguments), keywords or {})

@@ -73,6 +73,8 @@ class Cell(Value):
         self.contents, self.loaded = value, True
         if self.source is not None:
             self.guard_type(machine)
+            if before is not None and value is not None:
+                machine.effects.count(before, value)
             if value is None:
                 machine.effects.add("del {}.cell_contents", self)
             else:
@@ -101,6 +103,7 @@ class Function(Value):
         "_keyword_defaults",
         "annotations",
         "code",
+        "fields",
         "globals",
         "name",
         "qualname",
@@ -125,6 +128,7 @@ class Function(Value):
         self._closure: list[Cell] | None = None if real else []
         self._attributes: Dict | None = None
         self.annotations: Value | None = None
+        self.fields: dict[str, Value] = {}  # that were written, of a function made here
 
     @classmethod
     def created(
@@ -320,15 +324,11 @@ class Function(Value):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Plain fields, then the function's dictionary."""
-        if name in ("__name__", "__qualname__") and self.source is None:
-            return machine.literal(self.name if name == "__name__" else self.qualname)
         if name == "__dict__":
             return self.attributes(machine)
         if name in _FIELDS:
             if self.real is None or self.source is None:
-                if name == "__code__":
-                    return machine.literal(self.code)
-                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+                return self._created_field(machine, name)
             return machine.wrap(getattr(self.real, name), Attribute(self.source, name))
         found = self.attributes(machine).lookup(machine, name)
         if found is not None:
@@ -337,14 +337,39 @@ class Function(Value):
             return machine.class_attribute(self, types.FunctionType, name)
         raise machine.raised(AttributeError(f"'function' object has no attribute '{name}'"))
 
+    def _created_field(self, machine: Machine, name: str) -> Value:
+        """A field of a function that the program defines."""
+        if name in self.fields:
+            return self.fields[name]
+        consts = self.code.co_consts
+        text = consts[0] if consts and isinstance(consts[0], str) else None
+        plain = {
+            "__name__": self.name,
+            "__qualname__": self.qualname,
+            "__code__": self.code,
+            "__doc__": text,
+            "__module__": self.globals.get("__name__"),
+        }
+        if name in plain:
+            return machine.literal(plain[name])
+        if name == "__annotations__":
+            if self.annotations is None:
+                self.annotations = machine.created_dict({})
+            return self.annotations
+        if name == "__defaults__":
+            return Tuple(list(self._defaults)) if self._defaults else machine.literal(None)
+        stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+
+    def _set_created_field(self, machine: Machine, name: str, value: Value) -> None:
+        fields, before = self.fields, self.fields.get(name)
+        machine.undo(lambda: machine.restore(fields, name, before))
+        fields[name] = value
+
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """In the function's dictionary; its fields are written natively."""
-        if hasattr(types.FunctionType, name):
-            if self.source is None and name in ("__name__", "__qualname__"):
-                setattr(self, name.strip("_"), value.as_constant(machine))
-                return
-            if self.source is None and name == "__doc__":
-                return
+        if self.source is None and name in _WRITABLE:
+            self._set_created_field(machine, name, value)
+            return
         if hasattr(types.FunctionType, name):
             super().set_attribute(machine, name, value)
         self.attributes(machine).store(machine, name, value)
@@ -369,12 +394,15 @@ class Function(Value):
             recipe.line(f"{made}.__qualname__ = {self.qualname!r}")
         if self.annotations is not None:
             recipe.line(f"{made}.__annotations__ = {recipe.name(self.annotations)}")
+        for name, value in self.fields.items():
+            recipe.later(f"{made}.{name} = {{}}", value)
         if self._attributes is not None:
             for name, value in self._attributes.present():
                 recipe.later(f"{made}.{name} = {{}}", value)
         return made
 
 
+_WRITABLE = words("__name__ __qualname__ __doc__ __module__ __annotations__")
 _FIELDS = words("""
     __code__ __defaults__ __kwdefaults__ __closure__ __globals__ __name__ __qualname__
     __module__ __doc__ __annotations__

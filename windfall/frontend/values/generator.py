@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 
 
+class StillRunning(Exception):
+    """A generator is asked to be rebuilt while it runs: there is no such object."""
+
+
 class Generator(Iterator):
     """A generator that the program made, or one of our own that stands for an iterator of C
     (`made_of`, see `polyfills/iterators.py`). `frame` is None when it has finished."""
@@ -96,6 +100,8 @@ class Generator(Iterator):
 
     def rebuild(self, recipe: Recipe) -> str:
         """A real generator at the same place, or an iterator of the class it stands for."""
+        if self.running:
+            raise StillRunning
         made = CONSTRUCTORS.get(self.frame.code) if self.frame is not None else None
         if made is not None and not self.started and self.made_of is not types.GeneratorType:
             return self._constructed(recipe, made)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import collections
 import operator
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from windfall.frontend.breaks import ARGUMENTS, stop
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import fold
+from windfall.frontend.values.function import Method
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps
@@ -166,8 +169,8 @@ def _subscript(function: Any, name: str, count: int) -> None:
     calls(function)(rule)
 
 
-for _each, (_name, _number) in _SUBSCRIPTS.items():
-    _subscript(_each, _name, _number)
+for _function, (_name, _number) in _SUBSCRIPTS.items():
+    _subscript(_function, _name, _number)
 
 
 # CPython's own counter, which `collections.Counter` calls.
@@ -189,3 +192,19 @@ def _abs(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if isinstance(value, Object):
         return machine.call_special(value, "__abs__", [])
     return fold(machine, abs, arguments, {})
+
+
+@calls(types.MethodType)
+def _method(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if keywords or len(arguments) != 2:
+        stop(ARGUMENTS, "method")
+    return Method(arguments[0], arguments[1])
+
+
+@calls(sys.exc_info)
+def _exc_info(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Only where nothing is handled: a traceback is the real frames' own."""
+    if machine.handled is not None:
+        stop(UNKNOWN_CALL, "exc_info")
+    none = machine.literal(None)
+    return machine.tuple([none, none, none])

@@ -1,10 +1,10 @@
 """What programs do with autograd's records: hooks, `.grad`, `.data`, functions with own gradients.
 
-Enters: `register_hook`, writes of `.grad` and `.data`, `torch.autograd.Function.apply`. Leaves: effects
-(hooks and writes are done after the graph, in program order), and for a function one node whose
-target holds the graphs of its forward and its backward (`ir/custom.py`). Invariant: no code of the
-user runs: forward and backward are interpreted, both at once or, where that cannot be done, the
-call is made natively.
+Enters: `register_hook`, writes of `.grad` and `.data`, `torch.autograd.Function.apply`. Leaves:
+effects (hooks and writes are done after the graph, in program order), and for a function one node
+whose target holds the graphs of its forward and its backward (`ir/custom.py`). Invariant: no code
+of the user runs: forward and backward are interpreted, both at once or, where that cannot be done,
+the call is made natively.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.frontend.breaks import ARGUMENTS, ATTRIBUTE_WRITE, REBUILD, UNKNOWN_ATTRIBUTE
+from windfall.frontend.breaks import ARGUMENTS, ATTRIBUTE_WRITE, REBUILD, UNKNOWN_ATTRIBUTE, stop
 from windfall.frontend.breaks import UNKNOWN_CALL as CALL
-from windfall.frontend.breaks import stop
 from windfall.frontend.polyfills import core
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
@@ -75,9 +74,7 @@ class Handle(Value):
 
 
 def _register(name: str) -> None:
-    def rule(
-        tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords
-    ) -> Value:
+    def rule(tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if keywords or len(arguments) != 1:
             stop(ARGUMENTS, name)
         fake = tensor.fake(machine)
@@ -141,6 +138,9 @@ def _write_data(tensor: Tensor, machine: Machine, value: Value) -> None:
         machine.graph.fakes[id(fake)] = other
 
     machine.undo(restore)
+    replaced = machine.effects.replaced
+    replaced.append(tensor)
+    machine.undo(lambda: replaced.remove(tensor))
     tensor.node(machine)
     tensor._node, tensor._fake = other.node(machine), fake
     machine.graph.fakes[id(fake)] = tensor

@@ -263,4 +263,4 @@ def _wrap_iterator(machine: Machine, value: Any, source: Source | None) -> Value
     return machine.remember(value, ForeignIterator(value, source))
 
 
-_KNOWN_STATE = (type(iter([])), type(iter(())))
+_KNOWN_STATE: tuple[type, ...] = (type(iter([])), type(iter(())))

@@ -10,12 +10,13 @@ import collections
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
 from windfall.ir.source import Item, KeysOf, Source
@@ -55,7 +56,7 @@ class Dict(Value):
     """A dict. `entries` are the known present items by key; complete where `whole`. Before that,
     `writes` is what the program did, in order, and a None in `entries` says: absent."""
 
-    __slots__ = ("entries", "keys", "real", "whole", "writes")
+    __slots__ = ("entries", "keys", "real", "unseen", "whole", "writes")
     made_of: type = dict
 
     def __init__(
@@ -69,6 +70,7 @@ class Dict(Value):
         self.keys: dict[Any, Value] = {}  # the keys as values, where they are no plain constants
         self.real = real
         self.whole = source is None
+        self.unseen = False  # written at a key that varies
         self.writes: list[tuple[Any, Value | None]] = []
 
     def python_type(self) -> type:
@@ -79,6 +81,8 @@ class Dict(Value):
 
     def lookup(self, machine: Machine, key: Any) -> Value | None:
         """The item at a key (as `Value.key` gives it), or None."""
+        if self.unseen:
+            self._refuse_unseen()
         if self.whole or key in self.entries:
             return self.entries.get(key)
         assert self.real is not None and self.source is not None
@@ -96,6 +100,8 @@ class Dict(Value):
 
     def load(self, machine: Machine) -> dict[Any, Value | None]:
         """All items, in order."""
+        if self.unseen:
+            self._refuse_unseen()
         if not self.whole:
             assert self.real is not None and self.source is not None
             if not all(is_plain_key(key) or is_identity_key(key) for key in self.real):
@@ -118,6 +124,9 @@ class Dict(Value):
                     whole[key] = written_value
             self.entries, self.whole = whole, True
         return self.entries
+
+    def _refuse_unseen(self) -> NoReturn:
+        stop(UNKNOWN_OPERATION, f"{self.describe()} after a write at a number that varies")
 
     def rely_on_keys(self, machine: Machine) -> None:
         """Rely on there being these keys, in this order."""
@@ -165,6 +174,8 @@ class Dict(Value):
 
     def store(self, machine: Machine, key: Any, value: Value | None) -> None:
         """Write (None: delete) at a key, and log it if the dict existed before."""
+        if self.unseen:
+            self._refuse_unseen()
         entries, writes = self.entries, len(self.writes)
         existed, before = key in entries, entries.get(key)
         order = list(entries) if self.whole and value is None else None
@@ -190,6 +201,8 @@ class Dict(Value):
         if self.source is not None:
             self.guard_type(machine)
             shown = self.key_value(machine, key)
+            if before is not None and before.source is not None and value is not None:
+                machine.effects.count(before, value)
             if value is None:
                 machine.effects.add("del {}[{}]", self, shown)
             else:
@@ -197,11 +210,28 @@ class Dict(Value):
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """`self[key] = value`."""
+        if self.source is not None and key.python_type() is int and not isinstance(key, Constant):
+            self._store_unseen(machine, key, value)
+            return
         plain = key.key(machine)
         if not is_plain_key(plain):
             self.load(machine)
             self.keys.setdefault(plain, key)
         self.store(machine, plain, value)
+
+    def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
+        """At a number that varies: from here on nothing is known of the items."""
+        if self.made_of is not dict:
+            key.key(machine)  # needs its value
+        before = self.unseen
+
+        def restore() -> None:
+            self.unseen = before
+
+        machine.undo(restore)
+        self.guard_type(machine)
+        self.unseen = True
+        machine.effects.add("{}[{}] = {}", self, key, value)
 
     def delete_item(self, machine: Machine, key: Value) -> None:
         """`del self[key]`."""
@@ -276,7 +306,8 @@ class Dict(Value):
         if self.is_constant() and other.is_constant():
             same = self.as_constant(machine) == other.as_constant(machine)
             return machine.literal(same == (operation == "=="))
-        return None
+        unequal = machine.literal(operation == "!=")
+        return machine.polyfill("equal_mappings", [self, other, unequal])
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`|` of two dicts."""
@@ -485,6 +516,10 @@ class Ordered(Dict):
 _VIEW_TYPES = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
 
 
+# What `sets.py` does with views of keys.
+KEYS_AS_SETS: dict[str, Callable[[Machine, DictView, str, Value], Value | None]] = {}
+
+
 class DictView(Value):
     """`keys()`, `values()` or `items()`."""
 
@@ -519,6 +554,16 @@ class DictView(Value):
     def truth(self, machine: Machine) -> bool | Value:
         """Whether there are items."""
         return self.owner.truth(machine)
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Keys as a set."""
+        rule = KEYS_AS_SETS["operation"]
+        return rule(machine, self, operation, other) if self.kind == "keys" else None
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Likewise."""
+        rule = KEYS_AS_SETS["comparison"]
+        return rule(machine, self, operation, other) if self.kind == "keys" else None
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """Of keys only."""

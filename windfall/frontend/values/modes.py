@@ -1,11 +1,11 @@
 """Modes of the thread that a program switches: gradients, autocast, inference mode, attention.
 
 Enters: `torch.no_grad()`, `torch.autocast()`, `inference_mode`, `sdpa_kernel` and their like: their
-Python code is interpreted, and in the end calls C functions, which have rules here. Leaves: nodes in
-the graph, so that operations after them are recorded in that mode; while tracing, the thread's own
-mode is switched too, so that operations on fakes see it. Invariant: `capture` gives the modes back
-(`torch_abi.set_modes`); a segment that leaves other modes than it found switches them in its source
-(`lines`).
+Python code is interpreted, and in the end calls C functions, which have rules here. Leaves: nodes
+in the graph, so that operations after them are recorded in that mode; while tracing, the thread's
+own mode is switched too, so that operations on fakes see it. Invariant: `capture` gives the modes
+back (`torch_abi.set_modes`); a segment that leaves other modes than it found switches them in its
+source (`lines`).
 
     with torch.autocast("cpu", dtype=torch.bfloat16):     set_mode("autocast_enabled_cpu", True)
         y = x @ w                                         set_mode("autocast_dtype_cpu", bfloat16)
@@ -23,6 +23,7 @@ from windfall.frontend.breaks import ARGUMENTS, TORCH_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
 from windfall.ir.source import ByMethod, Known, Source
@@ -233,6 +234,25 @@ class Inference(Value):
 def _inference_guard(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (mode,) = arguments
     return Inference(bool(mode.as_constant(machine)))
+
+
+def _is_inference_tensor(
+    tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords
+) -> Value:
+    """Stand-ins of tensors from outside are made outside of inference mode; their keys are
+    relied upon."""
+    fake = tensor.fake(machine)
+    return machine.literal((tensor.real if tensor.real is not None else fake).is_inference())
+
+
+METHOD_RULES["is_inference"] = _is_inference_tensor
+
+
+@calls(torch.is_inference)
+def _is_inference_call(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if len(arguments) != 1 or not isinstance(arguments[0], Tensor):
+        stop(ARGUMENTS, "is_inference")
+    return _is_inference_tensor(arguments[0], machine, [], {})
 
 
 @calls(torch.is_inference_mode_enabled)

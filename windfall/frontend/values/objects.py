@@ -8,6 +8,7 @@ Python. Invariant: the order of lookup is `object.__getattribute__`'s.
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import types
 from collections.abc import Callable
@@ -121,6 +122,9 @@ class Class(Value):
         raw = self.find(machine, name)
         if raw is ABSENT or (meta is not ABSENT and is_data_descriptor(meta)):
             return self._from_metaclass(machine, name, meta)
+        return self._class_attribute(machine, name, raw)
+
+    def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
         if isinstance(raw, staticmethod):
             return self.value_of(machine, name, raw.__func__)
         if isinstance(raw, classmethod):
@@ -145,8 +149,13 @@ class Class(Value):
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
     def get_item(self, machine: Machine, key: Value) -> Value:
-        """`list[int]`: of builtin classes, an object without further meaning."""
+        """`list[int]`: of builtin classes, an object without further meaning; a member, by name."""
         self.rely(machine)
+        if self._is_enumeration():
+            try:
+                return machine.literal(self._members()[key.as_constant(machine)])
+            except KeyError as error:
+                raise machine.raised(error) from None
         raw = find(self.real, "__class_getitem__")
         keys = key.unpack(machine) if key.python_type() is tuple else [key]
         if isinstance(raw, types.ClassMethodDescriptorType) and all(
@@ -158,6 +167,40 @@ class Class(Value):
             made: Any = raw.__get__(None, self.real)
             return machine.known(made(tuple(reals) if len(reals) != 1 else reals[0]), "alias")
         return super().get_item(machine, key)
+
+    def _is_enumeration(self) -> bool:
+        return type(self.real) is enum.EnumType
+
+    def _members(self) -> dict[str, Any]:
+        return dict(getattr(self.real, "__members__"))  # noqa: B009 (of enumerations only)
+
+    def unpack(self, machine: Machine) -> list[Value]:
+        """The members of an enumeration."""
+        if not self._is_enumeration():
+            return super().unpack(machine)
+        self.rely(machine)
+        kind: Any = self.real
+        return [machine.literal(one) for one in kind]
+
+    def iterate(self, machine: Machine) -> Value:
+        """Likewise."""
+        if not self._is_enumeration():
+            return super().iterate(machine)
+        return machine.iterator(self.unpack(machine))
+
+    def length(self, machine: Machine) -> Value:
+        """How many members."""
+        if not self._is_enumeration():
+            return super().length(machine)
+        return machine.literal(len(self.unpack(machine)))
+
+    def _member(self, machine: Machine, value: Value) -> Value | None:
+        """The member of an enumeration with this value, where there is one."""
+        wanted = value.as_constant(machine) if value.is_constant() else None
+        for one in self._members().values():
+            if one is wanted or (type(one.value) is type(wanted) and one.value == wanted):
+                return machine.literal(one)
+        return None
 
     def written(self, machine: Machine, name: str) -> Value | None:
         """What the program wrote to this class or one that it derives from, if that is found."""
@@ -187,6 +230,10 @@ class Class(Value):
         rule = CALLS.get(self.real)
         if rule is not None:
             return rule(machine, arguments, keywords)
+        if self._is_enumeration() and len(arguments) == 1 and not keywords:
+            found = self._member(machine, arguments[0])
+            if found is not None:
+                return found
         how = treatment(self.real)
         if how is Treatment.FOLD:
             return machine.treated(how, self.real, arguments, keywords)
@@ -285,9 +332,10 @@ class Object(Value):
         if name == "__dict__":
             found = self.attributes(machine)
             return found if found is not None else self.missing(machine, name)
-        written = cls.written(machine, name)
-        if written is not None:
-            return self._own(machine, name) or written
+        if machine.effects.classes:
+            written = cls.written(machine, name)
+            if written is not None:
+                return self._own(machine, name) or written
         raw = cls.find(machine, name)
         if raw is not ABSENT and is_data_descriptor(raw):
             return self.described(machine, name, raw)
@@ -422,11 +470,13 @@ class Object(Value):
 
         machine.undo(restore)
         self.slots[name] = value
-        if self.source is not None:
+        if self.source is not None:  # past the class's own `__setattr__`, which has run by now
             if value is None:
-                machine.effects.add(f"del {{}}.{name}", self)
+                delete = machine.known(object.__delattr__, "delete_slot")
+                machine.effects.add(f"{{}}({{}}, {name!r})", delete, self)
             else:
-                machine.effects.add(f"{{}}.{name} = {{}}", self, value)
+                write = machine.known(object.__setattr__, "write_slot")
+                machine.effects.add(f"{{}}({{}}, {name!r}, {{}})", write, self, value)
 
     def _write_descriptor(self, machine: Machine, name: str, raw: Any, value: Value | None) -> None:
         setter = find(type(raw), "__set__")
@@ -538,7 +588,8 @@ class Object(Value):
                 recipe.later(f"{name}.__dict__[{key!r}] = {{}}", value)
         for key, written in self.slots.items():
             if written is not None:
-                recipe.later(f"{name}.{key} = {{}}", written)
+                write = recipe.known(object.__setattr__, "write_slot")
+                recipe.later(f"{write}({name}, {key!r}, {{}})", written)
         return name
 
 

@@ -18,7 +18,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
-from windfall.ir.source import Item, Source
+from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -83,14 +83,23 @@ class SequenceValue(Value):
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
+        if self.is_long and not getattr(self, "appended", ()):
+            return machine.literal(machine.length_of(self))
         return machine.literal(len(self.items(machine)))
 
     def unpack(self, machine: Machine) -> list[Value]:
         """A copy of the items."""
         return list(self.items(machine))
 
+    @property
+    def is_long(self) -> bool:
+        """Whether looking at all of it, which was not done yet, costs more than it may gain."""
+        return self._items is None and self.real is not None and len(self.real) > _LONG
+
     def iterate(self, machine: Machine) -> Value:
         """An iterator that sees later changes, as Python's do."""
+        if self.is_long:
+            stop(UNKNOWN_OPERATION, f"iterating over a long {self.describe()}")
         return machine.iterate_sequence(self)
 
     def same_kind(self, items: list[Value]) -> Value:
@@ -148,12 +157,18 @@ class SequenceValue(Value):
         if self.is_constant() and other.is_constant():
             return fold(machine, COMPARE[operation], [self, other], {})
         if operation not in ("==", "!="):
-            return None
+            if not self._joins(other):
+                return None
+            return machine.polyfill("order_sequences", [self, other, machine.literal(operation)])
         if len(mine) != len(others):
             return machine.literal(operation == "!=")
         if all(a is b for a, b in zip(mine, others, strict=True)):
             return machine.literal(operation == "==")
-        return None
+        unequal = machine.literal(operation == "!=")
+        return machine.polyfill("equal_sequences", [self, other, unequal])
+
+
+_LONG = 5000
 
 
 def raise_if_unknown(one: Value, other: Value) -> None:
@@ -181,9 +196,7 @@ def _renamed(error: Exception, kind: type) -> Exception:
     return type(error)(text)
 
 
-def index_in(
-    machine: Machine, owner: SequenceValue, item: Value, limits: Sequence[Value]
-) -> Value:
+def index_in(machine: Machine, owner: SequenceValue, item: Value, limits: Sequence[Value]) -> Value:
     """`owner.index(item, *limits)`."""
     owner.items(machine)
     if owner.is_constant() and item.is_constant():
@@ -324,9 +337,28 @@ class List(SequenceValue):
             self.guard_type(machine)
             machine.effects.add(template, self, *operands)
 
+    def _length_source(self) -> Source:
+        assert self.source is not None
+        return ByMethod(self.source, list, "__len__")
+
+    def length(self, machine: Machine) -> Value:
+        """How many items; of a list that is known to grow, a number that varies."""
+        if self.source is None or self.real is None:
+            return super().length(machine)
+        count = len(self.real)
+        if self._items is None and machine.symbols.varies(self._length_source(), count):
+            self.guard_type(machine)
+            found = machine.wrap(count, self._length_source())
+            more = machine.literal(len(self.appended))
+            return (found.binary(machine, "+", more) if self.appended else found) or more
+        self.guarded = {*(self.guarded or ()), "counted"}
+        return super().length(machine)
+
     def append(self, machine: Machine, item: Value) -> Value:
         """At the end: does not look into the list."""
         target = self.appended if self._items is None else self._items
+        if self.source is not None and self.guarded is not None and "counted" in self.guarded:
+            machine.effects.lengths.add(str(self._length_source()))
         target.append(item)
         machine.undo(lambda: target.__delitem__(-1))
         self.write(machine, "{}.append({})", item)

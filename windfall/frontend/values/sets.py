@@ -16,7 +16,7 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.mapping import Dict, DictView, is_plain_key
+from windfall.frontend.values.mapping import KEYS_AS_SETS, Dict, DictView, is_plain_key
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
@@ -295,6 +295,30 @@ def mirrored(machine: Machine, value: Value) -> tuple[Any, dict[Any, Value]]:
     items = value.unpack(machine)
     keys = [one.key(machine) for one in items]
     return keys, {key: one for key, one in zip(keys, items, strict=True) if not is_plain_key(key)}
+
+
+def keys_operation(machine: Machine, view: DictView, operation: str, other: Value) -> Value | None:
+    """`view & other` and its like, by Python's own on the mirrors: in its order."""
+    if operation not in _OPERATORS or machine.runs_frames(other):
+        return None
+    mine, values = mirrored(machine, view)
+    theirs, more = mirrored(machine, other)
+    result = _OPERATORS[operation](mine.keys(), theirs)
+    known = {**values, **more}
+    return Set(result, {key: known[key] for key in result if key in known})
+
+
+def keys_comparison(machine: Machine, view: DictView, operation: str, other: Value) -> Value | None:
+    """`view <= other` and its like."""
+    if not isinstance(other, Set) and not (isinstance(other, DictView) and other.kind == "keys"):
+        return None
+    mine, theirs = mirrored(machine, view)[0].keys(), mirrored(machine, other)[0]
+    theirs = theirs.keys() if isinstance(theirs, dict) else theirs
+    return machine.literal(_COMPARISONS[operation](mine, theirs))
+
+
+KEYS_AS_SETS["operation"] = keys_operation
+KEYS_AS_SETS["comparison"] = keys_comparison
 
 
 def _made(kind: type, name: str) -> Callable[[Machine, Arguments, Keywords], Value]:

@@ -528,6 +528,8 @@ def _new(kind: type) -> None:
             stop(UNKNOWN_CALL, f"{kind.__name__}.__new__")
         if kind is tuple and keywords:
             stop(ARGUMENTS, "tuple.__new__")
+        if kind is tuple and len(arguments) == 2 and machine.runs_frames(arguments[1]):
+            return machine.polyfill("tuple_new", arguments)
         return new_instance(machine, cls, arguments[1:])
 
     calls(kind.__new__)(rule)

@@ -25,7 +25,7 @@ from windfall.frontend.values.constant import BINARY, Constant, fold
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Binds, TypeIs
+from windfall.ir.guard import Binds, Compares, TypeIs
 from windfall.ir.relation import decide
 from windfall.ir.source import ScalarOf, Source
 from windfall.ir.symint import (
@@ -278,12 +278,19 @@ def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
 class Float(Value):
     """A float that varies: `held` is a float64 tensor of the graph without dimensions."""
 
-    __slots__ = ("held", "names")
+    __slots__ = ("held", "names", "value")
 
-    def __init__(self, held: Value, names: frozenset[str], source: Source | None = None) -> None:
+    def __init__(
+        self,
+        held: Value,
+        names: frozenset[str],
+        source: Source | None = None,
+        value: float | None = None,
+    ) -> None:
         super().__init__(source)
         self.held = held
         self.names = names
+        self.value = value  # in the call being compiled, of one from outside
 
     @classmethod
     def of(cls, machine: Machine, value: Value) -> Float:
@@ -370,14 +377,30 @@ class Float(Value):
         return Float(machine.torch_call("call_method", "neg", [self.held], {}), self.names)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """The value is needed."""
+        """Of one from outside with a constant: decided as in the call being compiled."""
         if other.python_type() not in (float, int, bool):
             return None
-        return fold_compare(machine, operation, self, other)
+        if isinstance(other, Constant):
+            decided = self._decided(machine, operation, other.as_constant(machine))
+        else:
+            decided = self._decided(machine, operation, None) if other is self else None
+        if decided is None:
+            return fold_compare(machine, operation, self, other)
+        return machine.literal(decided)
+
+    def _decided(self, machine: Machine, operation: str, other: float | None) -> bool | None:
+        if self.source is None or self.value is None:
+            return None
+        check = Compares(operation, other, True)
+        if not check.holds(self.value):
+            check = Compares(operation, other, False)
+        self.guard(machine, check, check, "a branch")
+        return check.outcome
 
     def truth(self, machine: Machine) -> bool | Value:
-        """The value is needed."""
-        return bool(self.as_constant(machine))
+        """Whether it is not 0."""
+        decided = self._decided(machine, "!=", 0.0)
+        return bool(self.as_constant(machine)) if decided is None else decided
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of floats."""
@@ -408,7 +431,7 @@ def varying(machine: Machine, value: Any, source: Source) -> Value:
     name = machine.symbols.number(source)
     type = TensorType.contiguous(torch.float64, ())
     node = machine.graph.placeholder(ScalarOf(source), type)
-    return Float(Tensor(node=node, fake=fake(type)), frozenset((name,)), source)
+    return Float(Tensor(node=node, fake=fake(type)), frozenset((name,)), source, value)
 
 
 @wraps(torch.SymInt)

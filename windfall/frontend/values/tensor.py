@@ -66,6 +66,7 @@ NATIVE_METHODS = {
     storage untyped_storage share_memory_ pin_memory is_pinned set_ resize_ resize_as_
     rename_ __deepcopy__ __reduce_ex__ __setstate__ apply_ map_ map2_ as_subclass
     __dlpack__ __dlpack_device__ detach_ module_load
+    unsafe_chunk unsafe_split unsafe_split_with_sizes
 """),
         UNKNOWN_ATTRIBUTE,
     ),

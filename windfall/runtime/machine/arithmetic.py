@@ -1,4 +1,5 @@
-"""Integer arithmetic and comparison over words of memory, and the step of a check that does it."""
+"""Integer arithmetic and comparison over words of memory, and the steps of a check that do it, that
+read the numbers for it, and that compare floats."""
 
 from __future__ import annotations
 
@@ -19,6 +20,16 @@ _COMPARISONS = {
     GREATER_OR_EQUAL: "sge",
 }
 
+# NaN is different from everything, and in no other relation to anything.
+_FLOAT_COMPARISONS = {
+    EQUAL: "oeq",
+    DIFFERENT: "une",
+    LESS: "olt",
+    LESS_OR_EQUAL: "ole",
+    GREATER: "ogt",
+    GREATER_OR_EQUAL: "oge",
+}
+
 
 def text(objects: ObjectLayout) -> str:
     """All of it."""
@@ -28,6 +39,14 @@ def text(objects: ObjectLayout) -> str:
         f"  br i1 %{name}.holds, label %next, label %fail"
         for name in _COMPARISONS.values()
     )
+    floats = {code: f"{_FLOAT_COMPARISONS[code]}.float" for code in _COMPARISONS}
+    float_targets = "\n".join(f"    i64 {code}, label %{name}" for code, name in floats.items())
+    float_comparisons = "\n".join(
+        f"{name}:\n  %{name}.holds = fcmp {_FLOAT_COMPARISONS[code]} double %value, %other\n"
+        "  br label %judge"
+        for code, name in floats.items()
+    )
+    float_answers = ", ".join(f"[ %{name}.holds, %{name} ]" for name in floats.values())
     return f"""
 declare {{i64, i1}} @llvm.sadd.with.overflow.i64(i64, i64)
 declare {{i64, i1}} @llvm.smul.with.overflow.i64(i64, i64)
@@ -148,6 +167,55 @@ read:
   %cell = call ptr @pointer(ptr %record, i64 3)
   store i64 %number, ptr %cell
   br i1 %good, label %go, label %miss
+{NEXT}
+}}
+; Record: 2 the cell of an object, 3 its class, 4 where in it the number stands, 5 the cell of its
+; number, 6 the least, 7 the greatest.
+define i32 @op.count(ptr %record, ptr %args) {{
+  %object = call ptr @value(ptr %record, i64 2)
+  %type = call i64 @field(ptr %object, i64 {objects.type})
+  %class = call i64 @word(ptr %record, i64 3)
+  %typed = icmp eq i64 %type, %class
+  br i1 %typed, label %read, label %miss
+read:
+  %offset = call i64 @word(ptr %record, i64 4)
+  %number = call i64 @field(ptr %object, i64 %offset)
+  %cell = call ptr @pointer(ptr %record, i64 5)
+  store i64 %number, ptr %cell
+  %least = call i64 @word(ptr %record, i64 6)
+  %greatest = call i64 @word(ptr %record, i64 7)
+  %enough = icmp sge i64 %number, %least
+  %small = icmp sle i64 %number, %greatest
+  %good = and i1 %enough, %small
+  br i1 %good, label %go, label %miss
+{NEXT}
+}}
+; Record: 2 the cell of a float, 3 the comparison, 4 the bits of the other, 5 whether that is the
+; float itself, 6 what comes of it.
+define i32 @op.float(ptr %record, ptr %args) {{
+  %object = call ptr @value(ptr %record, i64 2)
+  %type = call ptr @behind(ptr %object, i64 {objects.type})
+  %typed = icmp eq ptr %type, @PyFloat_Type
+  br i1 %typed, label %read, label %miss
+read:
+  %bits = call i64 @field(ptr %object, i64 {objects.float_value})
+  %value = bitcast i64 %bits to double
+  %given.bits = call i64 @word(ptr %record, i64 4)
+  %given = bitcast i64 %given.bits to double
+  %itself = call i64 @word(ptr %record, i64 5)
+  %by.itself = icmp ne i64 %itself, 0
+  %other = select i1 %by.itself, double %value, double %given
+  %what = call i64 @word(ptr %record, i64 3)
+  switch i64 %what, label %miss [
+{float_targets}
+  ]
+{float_comparisons}
+judge:
+  %holds = phi i1 {float_answers}
+  %seen = zext i1 %holds to i64
+  %wanted = call i64 @word(ptr %record, i64 6)
+  %right = icmp eq i64 %seen, %wanted
+  br i1 %right, label %go, label %miss
 {NEXT}
 }}
 """

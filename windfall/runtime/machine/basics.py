@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TEXT = """
-@PyDict_Type = external global i8
+@PyFloat_Type = external global i8
 @PyLong_Type = external global i8
 @PyUnicode_Type = external global i8
 @_Py_NoneStruct = external global i8

@@ -109,6 +109,35 @@ yes:
 no:
   ret i1 0
 }}
+; Keys are text, or integers of 64 bits.
+define internal i1 @same_key(ptr %object, ptr %constant) {{
+  %overflow = alloca i32
+  %identical = icmp eq ptr %object, %constant
+  br i1 %identical, label %yes, label %kind
+kind:
+  %type = call ptr @behind(ptr %object, i64 {layout.type})
+  %wanted = call ptr @behind(ptr %constant, i64 {layout.type})
+  %alike = icmp eq ptr %type, %wanted
+  br i1 %alike, label %compare, label %no
+compare:
+  %number = icmp eq ptr %type, @PyLong_Type
+  br i1 %number, label %numbers, label %text
+text:
+  %same.text = call i1 @same_text(ptr %object, ptr %constant)
+  ret i1 %same.text
+numbers:
+  %have = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow)
+  %outside = load i32, ptr %overflow
+  %fits = icmp eq i32 %outside, 0
+  %want = call i64 @PyLong_AsLongLongAndOverflow(ptr %constant, ptr %overflow)
+  %equal = icmp eq i64 %have, %want
+  %same = and i1 %fits, %equal
+  ret i1 %same
+yes:
+  ret i1 1
+no:
+  ret i1 0
+}}
 define i32 @op.string(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
   %constant = call ptr @pointer(ptr %record, i64 3)
@@ -283,7 +312,8 @@ entry:
   %item = alloca ptr
   %object = call ptr @value(ptr %record, i64 2)
   %type = call ptr @behind(ptr %object, i64 {layout.type})
-  %dict = icmp eq ptr %type, @PyDict_Type
+  %class = call ptr @pointer(ptr %record, i64 5)
+  %dict = icmp eq ptr %type, %class
   br i1 %dict, label %version.of, label %miss
 version.of:
   {unchanged}
@@ -303,10 +333,10 @@ row:
   %any = icmp ne i32 %got, 0
   br i1 %any, label %compare.first, label %miss
 compare.first:
-  %place = add i64 %index, 5
+  %place = add i64 %index, 6
   %wanted = call ptr @pointer(ptr %record, i64 %place)
   %have = load ptr, ptr %key
-  %same = call i1 @same_text(ptr %have, ptr %wanted)
+  %same = call i1 @same_key(ptr %have, ptr %wanted)
   br i1 %same, label %compare, label %miss
 compare:
   %next = add i64 %index, 1
@@ -315,6 +345,25 @@ refresh:
   %tag = getelementptr i64, ptr %record, i64 3
   store i64 %version, ptr %tag
   br label %go
+{NEXT}
+}}
+define i32 @op.has_key(ptr %record, ptr %args) {{
+  %object = call ptr @value(ptr %record, i64 2)
+  %dict = call i1 @has_flag(ptr %object, i64 {DICT_FLAG})
+  br i1 %dict, label %look, label %miss
+look:
+  %key = call ptr @pointer(ptr %record, i64 3)
+  %wanted = call i64 @word(ptr %record, i64 4)
+  %found = call ptr @PyDict_GetItemWithError(ptr %object, ptr %key)
+  %present = icmp ne ptr %found, null
+  %seen = zext i1 %present to i64
+  %same = icmp eq i64 %seen, %wanted
+  br i1 %present, label %judge, label %clear
+clear:
+  call void @PyErr_Clear()
+  br label %judge
+judge:
+  br i1 %same, label %go, label %miss
 {NEXT}
 }}
 define i32 @op.item(ptr %record, ptr %args) {{

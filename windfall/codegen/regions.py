@@ -1,0 +1,341 @@
+"""Repeated blocks: found in a graph, lowered and scheduled once, called wherever they occur.
+
+Enters: a graph of ATen overloads. Leaves: a `Division` of it into pieces one after the other, many
+of which are the same work on other tensors (the layers of a transformer, forward and backward);
+then a `Schedule` whose items call the parts. Invariant: what crosses from piece to piece is a
+tensor in memory; two pieces share a part only if they are equal node by node, types included.
+
+    embedding, layer, layer, layer, layer, head      pieces 0 1 1 1 1 2: three parts are built
+
+Blocks are found by what nodes do, not by the modules they came from: in the backward graph there
+are none. A period is a distance at which many nodes stand that do the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from windfall.codegen.lower import needed
+from windfall.codegen.plan import plan
+from windfall.ir.dtype import TensorType
+from windfall.ir.graph_key import NoKey, value_key
+from windfall.ir.loop import Buffer, Call, Part, PartCall, Schedule, View
+from windfall.ir.node import NodeInfo, info, set_info, tensor_type
+from windfall.ir.symint import Expression
+
+SMALLEST_GRAPH = 120  # nodes below which there is nothing to win
+SMALLEST_BLOCK = 12  # nodes of a block
+FEWEST_BLOCKS = 3
+GRAM = 6  # nodes in a row that must do the same to vote for a distance
+CANDIDATES = 6  # distances with the most votes that are looked at
+
+Node = torch.fx.Node
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of nodes: which part it is, what it reads from outside and what others read of it."""
+
+    part: int
+    reads: tuple[Node, ...]
+    writes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A graph as pieces in order; `graphs` are the parts."""
+
+    graph: torch.fx.Graph
+    pieces: tuple[Piece, ...]
+    graphs: tuple[torch.fx.Graph, ...]
+
+
+# ------------------------------------------------------------------------------------- dividing
+
+
+def divide(graph: torch.fx.Graph) -> Division | None:
+    """The pieces of a graph; None where no block repeats."""
+    wanted = needed(graph)
+    nodes = list(_in_order(graph, wanted))
+    if len(nodes) < SMALLEST_GRAPH:
+        return None
+    try:
+        tokens = _tokens(nodes)
+        found = _repetition(nodes, tokens)
+        return None if found is None else _divided(graph, nodes, found, wanted)
+    except NoKey:
+        return None
+
+
+def _in_order(graph: torch.fx.Graph, wanted: set[Node]) -> Iterator[Node]:
+    """The nodes that do something; the items of a tuple directly behind it, so that no tuple
+    crosses from piece to piece."""
+    for node in graph.nodes:
+        if node.op != "call_function" or node not in wanted or node.target is operator.getitem:
+            continue
+        yield node
+        waiting = [node]
+        while waiting:
+            for user in waiting.pop(0).users:
+                if user.target is operator.getitem and user in wanted:
+                    yield user
+                    waiting.append(user)
+
+
+def _tokens(nodes: Sequence[Node]) -> list[int]:
+    """For each node a number that nodes share which do the same with the same types."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(_token(node), len(numbers)) for node in nodes]
+
+
+def _token(node: Node) -> Hashable:
+    def outside(other: Node) -> Hashable:
+        found = info(other).type
+        return found.without_grad() if isinstance(found, TensorType) else found
+
+    return (node.target, value_key(node.args, outside), value_key(node.kwargs, outside))
+
+
+def _repetition(nodes: Sequence[Node], tokens: Sequence[int]) -> tuple[int, int, int] | None:
+    """Where the first block starts, how long a block is, how many there are."""
+    best: tuple[int, int, int] | None = None
+    for period in _periods(tokens):
+        start, length = _longest_run(tokens, period)
+        if length // period < FEWEST_BLOCKS:
+            continue
+        if best is None or length > best[1] * 1.05:
+            best = (start, length, period)
+    if best is None:
+        return None
+    start, length, period = best
+    shift = _rotation(nodes, start, length, period)
+    if shift is None:
+        return None
+    return start + shift, period, (length - shift) // period
+
+
+def _periods(tokens: Sequence[int]) -> list[int]:
+    """Distances at which the same happens again, the likeliest first."""
+    last: dict[tuple[int, ...], int] = {}
+    votes: Counter[int] = Counter()
+    for place in range(len(tokens) - GRAM):
+        gram = tuple(tokens[place : place + GRAM])
+        if gram in last:
+            votes[place - last[gram]] += 1
+        last[gram] = place
+    return [one for one, _ in votes.most_common(CANDIDATES) if one >= SMALLEST_BLOCK]
+
+
+def _longest_run(tokens: Sequence[int], period: int) -> tuple[int, int]:
+    """The longest stretch that repeats itself after `period` nodes: its start and its length."""
+    best, start = (0, 0), 0
+    for place in range(len(tokens) - period + 1):
+        if place < len(tokens) - period and tokens[place] == tokens[place + period]:
+            continue
+        if place - start > 0:
+            best = max(best, (place - start + period, -start))
+        start = place + 1
+    return -best[1], best[0]
+
+
+def _rotation(nodes: Sequence[Node], start: int, length: int, period: int) -> int | None:
+    """By how much the first block starts later, so that the least crosses from block to block.
+    None: something that is no tensor would."""
+    places = {node: place for place, node in enumerate(nodes)}
+    most = length // period
+    best: tuple[int, int, int] | None = None
+    for shift in range(period):
+        count = (length - shift) // period
+        if count < max(most - 1, FEWEST_BLOCKS):
+            break
+        begin = start + shift
+        crossing = {
+            read
+            for node in nodes[begin : begin + period]
+            for read in node.all_input_nodes
+            if places.get(read, begin) < begin
+        }
+        if all(isinstance(info(read).type, TensorType) for read in crossing):
+            cost = (len(crossing), -count, shift)
+            best = cost if best is None else min(best, cost)
+    return None if best is None else best[2]
+
+
+def _divided(
+    graph: torch.fx.Graph,
+    nodes: Sequence[Node],
+    found: tuple[int, int, int],
+    wanted: set[Node],
+) -> Division | None:
+    start, period, count = found
+    cuts = [0, *(start + period * index for index in range(count + 1)), len(nodes)]
+    parts: dict[Hashable, int] = {}
+    graphs: list[torch.fx.Graph] = []
+    pieces: list[Piece] = []
+    for low, high in itertools.pairwise(cuts):
+        if low == high:
+            continue
+        members = nodes[low:high]
+        key, reads, writes = _described(members, wanted)
+        if not all(isinstance(info(node).type, TensorType) for node in (*reads, *writes)):
+            return None
+        part = parts.setdefault(key, len(parts))
+        if part == len(graphs):
+            graphs.append(_cut_out(members, reads, writes))
+        pieces.append(Piece(part, reads, writes))
+    return Division(graph, tuple(pieces), tuple(graphs))
+
+
+def _described(
+    members: Sequence[Node], wanted: set[Node]
+) -> tuple[Hashable, tuple[Node, ...], tuple[Node, ...]]:
+    """What makes a piece the same work as another; what it reads; what others read of it."""
+    inside = {node: place for place, node in enumerate(members)}
+    reads: dict[Node, int] = {}
+
+    def reference(node: Node) -> Hashable:
+        place = inside.get(node)
+        if place is not None:
+            return place
+        return ("outside", reads.setdefault(node, len(reads)))
+
+    rows = [
+        (node.target, value_key(node.args, reference), value_key(node.kwargs, reference))
+        for node in members
+    ]
+    writes = tuple(
+        node
+        for node in members
+        if any(
+            user not in inside and (user in wanted or user.op == "output") for user in node.users
+        )
+    )
+    types = tuple(_plain(node) for node in reads)
+    return (tuple(rows), types, tuple(inside[node] for node in writes)), tuple(reads), writes
+
+
+def _plain(node: Node) -> Hashable:
+    found = info(node).type
+    return found.without_grad() if isinstance(found, TensorType) else found
+
+
+def _cut_out(
+    members: Sequence[Node], reads: Sequence[Node], writes: Sequence[Node]
+) -> torch.fx.Graph:
+    """A piece as a graph of its own."""
+    graph = torch.fx.Graph()
+    made: dict[Node, Node] = {}
+    for node in reads:
+        made[node] = set_info(graph.placeholder(node.name), info(node))
+    for node in members:
+        made[node] = graph.node_copy(node, made.__getitem__)
+    output = graph.output(tuple(made[node] for node in writes))
+    set_info(output, NodeInfo(tuple(info(node).type for node in writes)))
+    return graph
+
+
+# -------------------------------------------------------------------------------------- joining
+
+
+def join(
+    division: Division, schedules: Sequence[Schedule], symbols: tuple[Expression, ...]
+) -> Schedule | None:
+    """The whole as calls of its parts; None where a part cannot be native code alone."""
+    if any(isinstance(one, Call) and one.entry == "python" for one in _items(schedules)):
+        return None
+    parts = [Part(f"part{index}", each, plan(each)) for index, each in enumerate(schedules)]
+    return _Join(division, parts, symbols).run()
+
+
+def _items(schedules: Sequence[Schedule]) -> Iterator[Any]:
+    return itertools.chain.from_iterable(each.items for each in schedules)
+
+
+class _Join:
+    def __init__(
+        self, division: Division, parts: Sequence[Part], symbols: tuple[Expression, ...]
+    ) -> None:
+        self.division = division
+        self.parts = parts
+        self.symbols = symbols
+        self.buffers: dict[str, Buffer] = {}
+        self.views: dict[Node, View] = {}
+
+    def run(self) -> Schedule:
+        """One call after the other."""
+        graph = self.division.graph
+        inputs = []
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                inputs.append(self._outside(node, "input"))
+            elif node.op == "get_attr":
+                self._outside(node, "constant")
+        items = tuple(self._call(piece) for piece in self.division.pieces)
+        output = next(node for node in graph.nodes if node.op == "output")
+        values: Any = output.args[0]
+        given = values if isinstance(values, list | tuple) else (values,)
+        results = tuple(None if node is None else self._result(node) for node in given)
+        scalars = self.parts[0].schedule.scalars
+        return Schedule(self.buffers, tuple(inputs), items, results, scalars, self.symbols)
+
+    def _outside(self, node: Node, place: Any) -> str:
+        constant: Any = None
+        if place == "constant":
+            constant = self.division.graph.owning_module
+            for name in str(node.target).split("."):
+                constant = getattr(constant, name)
+        type = TensorType.of(constant).without_grad() if constant is not None else tensor_type(node)
+        name = self._fresh(node.name)
+        self.buffers[name] = Buffer(name, type.without_grad(), place, constant)
+        self.views[node] = View(name, type.without_grad())
+        return name
+
+    def _fresh(self, name: str) -> str:
+        while name in self.buffers:
+            name += "_"
+        return name
+
+    def _call(self, piece: Piece) -> PartCall:
+        part = self.parts[piece.part]
+        schedule = part.schedule
+        given = {
+            name: self.views[node] for name, node in zip(schedule.inputs, piece.reads, strict=True)
+        }
+        for node, view in zip(piece.writes, schedule.results, strict=True):
+            assert view is not None, "a piece answers tensors"
+            if view.buffer not in given:
+                name = self._fresh(node.name)
+                type = schedule.buffers[view.buffer].type
+                self.buffers[name] = Buffer(name, type, "temporary")
+                given[view.buffer] = View(name, type)
+            base = given[view.buffer]
+            self.views[node] = View(base.buffer, view.type, base.offset + view.offset)
+        return PartCall(part, tuple(given.items()), self._block(part))
+
+    def _block(self, part: Part) -> str | None:
+        if part.plan.arena_bytes == 0:
+            return None
+        name = self._fresh(part.name)
+        type = TensorType.contiguous(torch.uint8, (part.plan.arena_bytes,))
+        self.buffers[name] = Buffer(name, type, "temporary")
+        return name
+
+    def _result(self, node: Node) -> View:
+        view = self.views[node]
+        buffer = self.buffers[view.buffer]
+        if buffer.place == "temporary":
+            self.buffers[view.buffer] = replace(buffer, place="result")
+        return View(view.buffer, tensor_type(node).without_grad(), view.offset)
+
+
+def parts_of(schedule: Schedule) -> Mapping[str, Part]:
+    """The parts that a schedule calls, by name."""
+    return {item.part.name: item.part for item in schedule.items if isinstance(item, PartCall)}
