@@ -28,7 +28,9 @@ from typing import Any, Literal
 from windfall import torch_abi
 from windfall.errors import UserError
 
-Kind = Literal["native", "inline", "graph", "constant", "break", "leave", "forbid", "true"]
+Kind = Literal[
+    "native", "inline", "graph", "constant", "break", "leave", "forbid", "true", "nothing"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class Directive:
 
     native: called at a break. inline: `function` is read in its place. graph: one node. constant:
     called while capturing, its answer is a constant. break: a break and nothing else. leave: the
-    rest of the calling frame runs natively. forbid: an error. true: answers True."""
+    rest of the calling frame runs natively. forbid: an error. true: answers True. nothing: does
+    nothing and answers None."""
 
     kind: Kind
     detail: str = ""
@@ -85,6 +88,8 @@ _BY_NAME: dict[tuple[str, str], Directive] = {
     ("torch._dynamo.decorators", "skip_frame"): Directive("leave", "torch._dynamo.skip_frame()"),
     ("torch._dynamo.external_utils", "is_compiling"): Directive("true"),
     ("torch._utils", "is_compiling"): Directive("true"),
+    # It tells CUDA graphs that a step begins; calling it would load torch's compiler.
+    ("torch.compiler", "cudagraph_mark_step_begin"): Directive("nothing"),
 }
 
 

@@ -1292,6 +1292,12 @@ def is_operation(value: Any) -> bool:
     return isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
 
 
+def custom_operation(value: Any) -> Any:
+    """The overload that a function made by `torch.library.custom_op` calls; None for others."""
+    made_by = torch._library.custom_ops.CustomOpDef
+    return value._opoverload if isinstance(value, made_by) else None
+
+
 def scripted_from(function: Any) -> Any:
     """The Python function that torch.jit made a scripted one of; None where it is not known, and of
     a traced one, which does not do what its function does (it has no name, by which it is told)."""

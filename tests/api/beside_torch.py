@@ -84,6 +84,22 @@ def marks() -> None:
     assert not explained(lambda x: wrapper(x) * 2, fullgraph=True).breaks
 
 
+def sizes() -> None:
+    """One compilation for every size, from the first call on."""
+    compiled = windfall.compile(callee)
+    for size in (4, 5, 9):
+        x = torch.rand(size, 3)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(compiled(x), callee(x))
+    assert len(windfall.explanation(compiled).captures) == 1
+    fixed = windfall.compile(callee)
+    for size in (4, 5, 9):
+        x = torch.rand(size, 3)
+        torch._dynamo.mark_static(x)
+        torch.testing.assert_close(fixed(x), callee(x))
+    assert len(windfall.explanation(fixed).captures) == 3
+
+
 # ----------------------------------------------------------------------- windfall as a backend
 
 
@@ -132,4 +148,5 @@ if __name__ == "__main__":
     import torch._dynamo
 
     marks()
+    sizes()
     backend()

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from tests.autograd.harness import check_gradients, same_tensor
 from tests.autograd.varying import Varying, check_varying, made, size_symbol, tensor
+from tests.test_independence import run_in_a_bare_process
 from windfall.autograd import bridge, differentiate, interpreter, split
 from windfall.errors import Specialise
 
@@ -240,6 +241,14 @@ def test_a_size_as_a_number() -> None:
     assert not any("7777777" in str(node.args) for node in found.joint.graph.nodes)
 
 
+def test_numbers_made_of_sizes() -> None:
+    def run(b: int, t: int, x: Any) -> Any:
+        return x.var(0), x.std(1), x.var(), x * (b / t), x - 1 / (b + 0.5), x.sum() * (t / 2)
+
+    found = check_varying(run, [S, T], [tensor(S, T, 3, grad=True)], TWO)
+    assert found.relations == []
+
+
 def test_transposed_and_expanded() -> None:
     def run(b: int, t: int, x: Any, y: Any) -> Any:
         z = x.t() + 1
@@ -339,7 +348,8 @@ def test_a_value_that_is_needed_is_specialised() -> None:
     for needing in (
         lambda n, x: x.unbind(0),
         lambda n, x: torch.linspace(0, 1, n),
-        lambda n, x: x.var(0),  # its gradient has a fraction of the size
+        lambda n, x: x.clamp(max=n / 2),
+        lambda n, x: x * (n / 2) ** 0.5,
     ):
         with pytest.raises(Specialise):
             Varying(needing, [S], [tensor(S, 4, grad=True)])
@@ -391,3 +401,50 @@ def test_resampling(arguments: Any, rank: int) -> None:
         (found,), expected = call(b, h, ours), F.interpolate(eagers, **arguments)
         same_tensor(found, expected)
         check_gradients([found], [ours], [expected], [eagers])
+
+
+def test_sizes_that_vary_load_nothing_that_is_replaced() -> None:
+    report = run_in_a_bare_process(
+        """
+        import torch
+        own = set(sys.modules)
+        import torch.nn.functional as F
+        from tests.autograd.varying import check_varying, size_symbol, tensor
+        b, t = size_symbol("b", 4), size_symbol("t", 6)
+        def run(b, t, x, w):
+            y = F.linear(x, w).view(b, t, 2, 4).transpose(1, 2)
+            y = F.scaled_dot_product_attention(y, y, y).transpose(1, 2).reshape(b, t, 8)
+            return F.layer_norm(y, (8,)).softmax(-1)[:, 1:].mean(), y.std(0)
+        types = [tensor(b, t, 8, grad=True), tensor(8, 8, grad=True)]
+        check_varying(run, [b, t], types, [(4, 6), (2, 9)])
+        """
+    )
+    assert report["loaded"] == []
+
+
+def test_double_backward_replays_with_the_sizes_of_its_call() -> None:
+    def run(n: int, x: Any) -> Any:
+        return (x.sin() * n).sum(0)
+
+    compiled = Varying(run, [S], [tensor(S, 4, grad=True)])
+    for size in (8, 3):
+        ours = torch.randn(size, 4, requires_grad=True)
+        eagers = ours.detach().clone().requires_grad_()
+        (found,), expected = compiled.call(size, ours), run(size, eagers)
+        (first,) = torch.autograd.grad(found.sum(), ours, create_graph=True)
+        (wanted,) = torch.autograd.grad(expected.sum(), eagers, create_graph=True)
+        torch.testing.assert_close(first, wanted)
+        (second,) = torch.autograd.grad(first.sum(), ours)
+        (last,) = torch.autograd.grad(wanted.sum(), eagers)
+        torch.testing.assert_close(second, last)
+
+
+def test_tangents_with_other_strides_share_a_variant() -> None:
+    compiled = Varying(lambda b, t, x: x * 2, [S, T], [tensor(S, T, grad=True)])
+    for b, t in ((8, 6), (3, 5), (4, 9)):
+        x = torch.randn(b, t, requires_grad=True)
+        for tangent in (torch.randn(b, t), torch.ones(()).expand(b, t), torch.randn(t, b).t()):
+            (found,) = compiled.call(b, t, x)
+            (gradient,) = torch.autograd.grad(found, x, tangent)
+            torch.testing.assert_close(gradient, tangent * 2)
+    assert len(compiled.backwards) == 3, "row-major, expanded and transposed"

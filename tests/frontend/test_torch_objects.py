@@ -38,6 +38,20 @@ def test_ops_by_packet_and_by_overload() -> None:
     agrees(lambda x: torch.ops.aten.add(torch.ops.aten.relu.default(x), x), X)
 
 
+@torch.library.custom_op("windfall_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(x.numpy() * 2)
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_custom_op_is_a_node() -> None:
+    agrees(lambda x: twice(x) + torch.ops.windfall_tests.twice(x), X)
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 def test_a_scripted_function_is_inlined() -> None:
     scripted = torch.jit.script(scaled_sine)

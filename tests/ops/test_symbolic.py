@@ -81,7 +81,7 @@ def test_nothing_is_assumed_where_that_is_closed() -> None:
         bool(as_torch(S) > 4)
 
 
-@pytest.mark.parametrize("needing", [int, range, float, lambda s: s / 2, lambda s: [0] * s])
+@pytest.mark.parametrize("needing", [int, range, float, lambda s: float(s / 2), lambda s: [0] * s])
 def test_whoever_needs_the_value_specialises(needing: Any) -> None:
     with Assumptions(), pytest.raises(Specialise) as found:
         needing(as_torch(S))

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from windfall import torch_abi
 from windfall.autograd.components import Component, components
 from windfall.autograd.conventions import compose, conventions
 from windfall.autograd.interpret import replayer
@@ -33,6 +34,7 @@ from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.stages import Joint, Split
 
 _CALLS = 1024  # sizes of calls that are remembered
+_FREED = (None, None, None, ())  # what `Replay` keeps once it is forgotten
 Callee = Callable[..., tuple[Any, ...]]
 CompileBackward = Callable[[torch.fx.Graph], Callee]
 
@@ -138,6 +140,8 @@ class _Function:
         self._variants: dict[tuple[Strides, ...], _Built | None] = {}
         # Where sizes vary: the variants by sizes and strides of a call, which they are found by.
         self._calls: dict[Any, _Built | None] = {}
+        # Of a graph with one result: the variants by the strides of its tangent.
+        self._of_strides: dict[Strides, _Built] = {}
         writes = len(split.signature.writes)
         positions = (*split.write_tangents_for, *(writes + one for one in split.tangents_for))
         self._visible = writes + split.signature.fresh
@@ -158,14 +162,17 @@ class _Function:
         symbols = len(self._split.symbols)
         nothing = (None,) * symbols
 
+        saves_none = not saves.inputs and not saves.results
+
         class Compiled(torch.autograd.Function):
             @staticmethod
             def forward(context: Any, *args: Any) -> Any:
                 primals = args[symbols:] if symbols else args
                 remember(context, primals, args[:symbols])
                 found = forward(*args)
-                shown = tuple(found[:visible])
-                context.save_for_backward(*saves.pick(primals, found))
+                shown = found if len(found) == visible else tuple(found[:visible])
+                if not saves_none:
+                    context.save_for_backward(*saves.pick(primals, found))
                 context.set_materialize_grads(False)
                 if constant:
                     context.mark_non_differentiable(*[shown[index] for index in constant])
@@ -176,7 +183,31 @@ class _Function:
                 own = [given[index] for index in results] if constant else given
                 return nothing + backward(context, own) if nothing else backward(context, own)
 
+        if visible == 1 and not symbols and not constant and not self._complex:
+            Compiled.backward = staticmethod(self._of_one(saves_none))  # type: ignore[method-assign]
         return _apply(Compiled)
+
+    def _of_one(self, saves_none: bool) -> Callee:
+        """Backward of a graph with one result and fixed sizes: what a tiny function can afford."""
+        built, backward = self._of_strides, self._backward
+        plain, keeps = torch.Tensor, torch_abi.backward_keeps_graph
+        grad_enabled, autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
+
+        def backward_of_one(context: Any, tangent: Any) -> Any:
+            if tangent.__class__ is plain and not (grad_enabled() or autocast_enabled("cpu")):
+                found = built.get(tangent.stride())
+                if found is not None:
+                    saved = () if saves_none else context.saved_tensors  # raises if freed
+                    values = found.call(*saved, tangent) if found.computes else ()
+                    if not keeps():
+                        context.kept = _FREED
+                    slots = found.slots
+                    if len(slots) == 1 and slots[0] is not None:
+                        return tangent if slots[0] < 0 else values[slots[0]]
+                    return found.gradients(values, (tangent,))
+            return backward(context, (tangent,))
+
+        return backward_of_one
 
     def attach(self) -> Callee:
         """The function that takes results made elsewhere and answers its own of them."""
@@ -200,7 +231,7 @@ class _Function:
     def _backward(self, context: Any, tangents: Sequence[Any]) -> Any:
         """Gradients for the component's inputs."""
         strides = tuple([None if one is None else one.stride() for one in tangents])
-        sizes = context.sizes
+        sizes = context.kept[3]
         found = self._calls.get((sizes, strides)) if sizes else self._variants.get(strides)
         if (
             found is None
@@ -228,7 +259,9 @@ class _Function:
             return None
         known = self._symbolic(strides, sizes) if sizes else strides
         if known not in self._variants:
-            self._variants[known] = self._build(known)
+            made = self._variants[known] = self._build(known)
+            if made is not None and len(strides) == 1 and strides[0] is not None and not sizes:
+                self._of_strides[strides[0]] = made
         if sizes:
             if len(self._calls) >= _CALLS:
                 self._calls.clear()
@@ -260,7 +293,8 @@ class _Function:
                 slots = tuple(
                     ~places[~one] if one is not None and one < 0 else one for one in slots
                 )
-                return _Built(self._compile(made.graph), slots)
+                computes = any(one is not None and one >= 0 for one in slots)
+                return _Built(self._compile(made.graph), slots, computes)
         except Unsupported:
             return None  # counted by whoever compiles; eager answers
 
@@ -278,6 +312,7 @@ class _Built:
 
     call: Callee
     slots: tuple[int | None, ...]
+    computes: bool  # whether any gradient is more than a tangent
 
     def gradients(self, values: Sequence[Any], tangents: Sequence[Any]) -> Any:
         """The gradients, in the order of the component's inputs."""

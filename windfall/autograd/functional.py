@@ -218,6 +218,8 @@ class Functional:
 
     def operand(self, value: Any) -> Any:
         """`value` with nodes in place of tensors."""
+        if isinstance(value, torch.fx.Node):
+            return value
         if fakes.is_fake(value):
             return self.read(self.place(value))
         if isinstance(value, torch.Tensor):

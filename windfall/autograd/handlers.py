@@ -20,9 +20,11 @@ import torch.fx
 
 from windfall.autograd.functional import Functional
 from windfall.autograd.memory import Memory
+from windfall.autograd.numbers import with_numbers_as_tensors
 from windfall.autograd.record import Step
 from windfall.autograd.restride import same_layout
 from windfall.errors import Unsupported
+from windfall.ir import symint
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info, tensor_type
 from windfall.ops import fake as fakes
@@ -65,6 +67,8 @@ def add_steps(build: Functional, steps: Iterable[Step]) -> None:
     """Translate recorded steps, in order."""
     for step in steps:
         build.origin = step.origin
+        if symint.varying:
+            step = with_numbers_as_tensors(build, step)
         handler = HANDLERS.get(str(step.func))
         (handler or _handle_by_schema)(build, step)
 

@@ -44,16 +44,14 @@ class Replay:
         self._copied = {index: _matters(split, index) for index in signature.writes}
 
     def remember(self, context: Any, primals: tuple[Any, ...], sizes: tuple[int, ...] = ()) -> None:
-        """Keep what a replay would need."""
-        context.sizes = sizes
+        """Keep what a replay would need: as one attribute, for each costs a tiny function dear."""
         if self._copied:
             primals = tuple(
                 self._old(index, one) if index in self._copied else one
                 for index, one in enumerate(primals)
             )
-        context.primals = primals
-        context.versions = torch_abi.versions_of(primals)
-        context.generator_state = torch.get_rng_state() if self._random else None
+        state = torch.get_rng_state() if self._random else None
+        context.kept = (primals, torch_abi.versions_of(primals), state, sizes)
 
     def _old(self, index: int, primal: torch.Tensor) -> torch.Tensor:
         return primal.detach().clone() if self._copied[index] else primal.detach()
@@ -61,22 +59,22 @@ class Replay:
     def forget(self, context: Any) -> None:
         """Free it, unless the graph is retained."""
         if not torch_abi.backward_keeps_graph():
-            context.primals = None
+            context.kept = (None, None, None, context.kept[3])
 
     def gradients(self, context: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
         """Gradients for all primals, differentiable again if grad mode is on."""
-        primals = context.primals
+        primals, versions, state, sizes = context.kept
         if primals is None:
             raise RuntimeError(_TWICE)
-        self._check(primals, context.versions)
+        self._check(primals, versions)
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             handles = [self._handle(i, one, again) for i, one in enumerate(primals)]
             inputs = [
                 one.clone() if index in self._copied else one for index, one in enumerate(handles)
             ]
-            with _generator_state(context.generator_state):
-                outputs = self._run(*context.sizes, *inputs)
+            with _generator_state(state):
+                outputs = self._run(*sizes, *inputs)
         results = self._results(inputs, outputs)
         wanted = self._split.gradients_for
         pairs = [

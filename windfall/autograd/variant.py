@@ -29,6 +29,7 @@ from windfall.ir.node import NodeInfo, info, set_info, tensor_type
 from windfall.ir.stages import Split
 from windfall.ir.symint import Expression, Size, evaluate
 from windfall.ops import fake as fakes
+from windfall.ops.layout import strides_in_order
 
 Node = torch.fx.Node
 Strides = tuple[Size, ...] | None  # None: this tangent does not exist
@@ -67,15 +68,17 @@ def tangent_types(split: Split) -> list[TensorType]:
 def expressed(
     strides: tuple[Any, ...], expected: TensorType, values: Mapping[str, int]
 ) -> tuple[Size, ...]:
-    """A tangent's strides in a call: the expected expressions if they are that in this call; else
-    integers, which hold in this call alone (0 and 1 apart)."""
-    wanted = expected.strides
-    if all(
-        size == 1 or evaluate(stride, values) == given
-        for size, stride, given in zip(expected.sizes, wanted, strides, strict=True)
-    ):
-        return wanted
-    known = {evaluate(one, values): one for one in wanted if isinstance(one, Expression)}
+    """A tangent's strides in a call: as expected, or dense in another order of dimensions, if they
+    are that in this call; else integers, which hold in this call alone (0 and 1 apart)."""
+    sizes = expected.sizes
+    innermost_first = sorted(range(expected.rank), key=lambda dim: (strides[dim], -dim))
+    for wanted in (expected.strides, strides_in_order(sizes, innermost_first)):
+        if all(
+            size == 1 or evaluate(stride, values) == given
+            for size, stride, given in zip(sizes, wanted, strides, strict=True)
+        ):
+            return wanted
+    known = {evaluate(one, values): one for one in expected.strides if isinstance(one, Expression)}
     return tuple(known.get(one, one) if one > 1 else one for one in strides)
 
 

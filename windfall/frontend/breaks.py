@@ -293,3 +293,10 @@ IDLE_LOOP = declare(
     leaves=True,
     loop=True,
 )
+LEFT_GENERATOR = declare(
+    31,
+    "a function returns that holds a generator before its end",
+    "When the generator goes with the frame, its `finally` or `with` runs: CPython itself returns.",
+    "Exhaust the generator, or close it.",
+    leaves=True,
+)

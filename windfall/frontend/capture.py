@@ -43,6 +43,7 @@ from windfall.frontend.state import Facts, FrameShape, Position, Start, State
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.generator import StillRunning
+from windfall.frontend.values.iterator import Iterator
 from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
@@ -393,7 +394,7 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         raise machine.stopped
     frame = machine.frames[-1]
     instruction = frame.instructions[frame.ip]
-    live = live_variables(frame.listing)[instruction.index]
+    live = live_variables(frame.listing)[instruction.index] | _kept(frame)
     names = {
         index: recipe.name(value)
         for index, value in enumerate(frame.variables)
@@ -479,7 +480,7 @@ def _top(
     machine: Machine, frame: Frame, names: Mapping[int, str], target: int, stack: Sequence[str]
 ) -> FrameShape:
     """The innermost frame when it goes on at `target` with this stack."""
-    live = live_variables(frame.listing)[target]
+    live = live_variables(frame.listing)[target] | _kept(frame)
     variables = tuple(index for index in sorted(names) if index in live)
     return FrameShape(
         frame.code,
@@ -497,9 +498,18 @@ def _top(
     )
 
 
+def _kept(frame: Frame) -> frozenset[int]:
+    """Variables that nobody reads again, but whose end is seen: a frame drops them when it ends."""
+    return frozenset(
+        index
+        for index, value in enumerate(frame.variables)
+        if isinstance(value, Iterator) and value.sees_its_end
+    )
+
+
 def _caller(machine: Machine, recipe: Recipe, frame: Frame) -> tuple[FrameShape, list[str]]:
     """A frame that waits for its callee, and the names of its slots."""
-    live = live_variables(frame.listing)[frame.ip]
+    live = live_variables(frame.listing)[frame.ip] | _kept(frame)
     handler = frame.listing.handler_at(frame.last)
     if handler is not None:
         live |= live_variables(frame.listing)[handler.target]

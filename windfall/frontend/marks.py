@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -67,6 +68,15 @@ def _mark(tensor: torch.Tensor, dimension: int | Sequence[int], mark: Mark) -> N
 
 
 def marks_of(tensor: torch.Tensor) -> Mapping[int, Mark]:
-    """The marks of a tensor by dimension."""
-    found: Mapping[int, Mark] = getattr(tensor, "__dict__", {}).get(_NAME, {})
+    """The marks of a tensor by dimension: ours, and those that torch was given."""
+    attributes: dict[str, Any] = getattr(tensor, "__dict__", {})
+    return {**_said_to_torch(attributes), **attributes.get(_NAME, {})} if attributes else {}
+
+
+def _said_to_torch(attributes: Mapping[str, Any]) -> dict[int, Mark]:
+    """What torch's own `mark_dynamic`, `maybe_mark_dynamic` and `mark_static` left behind."""
+    found = {one: Mark() for one in attributes.get("_dynamo_weak_dynamic_indices", ())}
+    found |= {one: Mark(static=True) for one in attributes.get("_dynamo_static_indices", ())}
+    for one in attributes.get("_dynamo_dynamic_range", ()):
+        found[one.dim] = Mark(required=True, low=one.min, high=one.max)
     return found

@@ -18,7 +18,7 @@ from windfall.frontend.flow import live_variables
 from windfall.frontend.fragment import Arrival, Slots
 from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
-from windfall.frontend.values.iterator import END
+from windfall.frontend.values.iterator import END, end_is_seen
 
 
 class NativeWay:
@@ -134,7 +134,9 @@ def _continue(
     handled: BaseException | None,
 ) -> Continue:
     live = live_variables(decode(shape.code))[target]
-    kept = tuple(index for index in sorted(variables) if index in live)
+    kept = tuple(
+        index for index in sorted(variables) if index in live or end_is_seen(variables[index])
+    )
     top = FrameShape(
         shape.code, shape.globals, shape.builtins, target, target, phase, kept,
         tuple(present for present, _ in stack), shape.discard, shape.region, shape.variable_names,

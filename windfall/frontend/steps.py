@@ -210,6 +210,13 @@ def _delete_subscr(writer: Writer, instruction: Instruction) -> None:
     writer.line(f"del {_operand(owner)}[{key}]")
 
 
+@native("POP_TOP")
+def _pop_top(writer: Writer, instruction: Instruction) -> None:
+    """What has no slot any more is dropped when the segment returns."""
+    writer.pop()
+    writer.line("pass")
+
+
 @native("GET_LEN")
 def _get_len(writer: Writer, instruction: Instruction) -> None:
     writer.result(f"len({writer.stack[-1]})")
@@ -487,10 +494,11 @@ def _delete_global(writer: Writer, instruction: Instruction) -> None:
 
 @native("LOAD_FAST", "DELETE_FAST")
 def _unbound_local(writer: Writer, instruction: Instruction) -> None:
-    """Where the variable is unbound it raises. Deleting one that is bound needs no line: no way on
-    has a slot for it."""
+    """Where the variable is unbound it raises. Deleting one that is bound is nothing: no way on has
+    a slot for it."""
     name = instruction.value
     if instruction.name == "DELETE_FAST" and instruction.argument in writer.variables:
+        writer.line("pass")
         return
     text = f"cannot access local variable {name!r} where it is not associated with a value"
     writer.raises = True

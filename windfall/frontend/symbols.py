@@ -17,6 +17,7 @@ import torch
 
 from windfall.errors import Specialise
 from windfall.frontend.marks import Mark, marks_of
+from windfall.frontend.state import Point, Start
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import SYMBOLS, Holds
 from windfall.ir.relation import Assumptions, Relation
@@ -40,11 +41,20 @@ class Symbol:
     marked: bool = False
 
 
+def _fresh_slot(point: Point) -> int:
+    """The slot of what the native step before this point has given, on top of the stack: a float
+    from there (`item()`, `random()`, `time()`) is another one each time. -1: there is none."""
+    if isinstance(point, Start) or not point.frames[-1].stack or not point.frames[-1].stack[-1]:
+        return -1
+    return len(point.slot_names) - 1 - point.handled
+
+
 class Symbols:
     """The table of one capture."""
 
     def __init__(self, machine: Machine) -> None:
         self._facts = machine.facts
+        self._fresh = _fresh_slot(machine.state.point)
         self.by_name: dict[str, Symbol] = {}
         self._by_source: dict[str, Symbol] = {}
         self._shared: dict[int, Expression] = {}
@@ -55,6 +65,8 @@ class Symbols:
     def varies(self, source: Source, value: Any) -> bool:
         """Whether a number read from `source` is one that changes."""
         facts = self._facts
+        if type(value) is float and isinstance(source, Slot) and source.index == self._fresh:
+            return str(source) not in facts.static
         if not facts.dynamic and not facts.everything:
             return False
         text = str(source)

@@ -19,11 +19,20 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 from types import TracebackType
 
 from windfall.errors import Specialise
-from windfall.ir.symint import Expression, Size, bounds, evaluate, hint_of, symbols_of
+from windfall.ir.symint import (
+    Expression,
+    Size,
+    bounds,
+    evaluate,
+    hint_of,
+    known_at_least,
+    known_at_most,
+    symbols_of,
+)
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
@@ -59,31 +68,22 @@ def known(operation: str, left: Size, right: Size) -> bool | None:
     if isinstance(difference, int):
         return COMPARISONS[operation](difference, 0)
     answer = _BY_RANGE[operation](*bounds(difference))
-    return _BY_RANGE[operation](*shifted_bounds(difference)) if answer is None else answer
+    return _BY_RANGE[operation](*_signs(difference)) if answer is None else answer
 
 
-def shifted_bounds(value: Expression) -> tuple[int | None, int | None]:
-    """Bounds of a sum whose terms hang together, as in `s0*s1 - s1`: with each atom written as its
-    least value and something that is not negative, terms of one sign tell more."""
-    total: dict[tuple[str, ...], int] = {(): value.constant}
-    for monomial, coefficient in value.terms:
-        part: dict[tuple[str, ...], int] = {(): coefficient}
-        for atom in monomial.atoms:
-            if atom.low is None:
-                return None, None
-            grown: dict[tuple[str, ...], int] = {}
-            for product, by in part.items():
-                grown[product] = grown.get(product, 0) + by * atom.low
-                more = tuple(sorted((*product, atom.key)))
-                grown[more] = grown.get(more, 0) + by
-            part = grown
-        for product, by in part.items():
-            total[product] = total.get(product, 0) + by
-    constant = total.pop(())
-    return (
-        constant if all(by >= 0 for by in total.values()) else None,
-        constant if all(by <= 0 for by in total.values()) else None,
-    )
+def _signs(value: Expression) -> tuple[int | None, int | None]:
+    """Bounds between -1 and 1 of a sum whose terms hang together, as in `s0*s1 - s1` or, quotients
+    made whole, `s0 - s0//2`."""
+    divisors = [
+        atom.arguments[1]
+        for monomial, _ in value.terms
+        for atom in monomial.atoms
+        if atom.operation == "//"
+    ]
+    whole = value * lcm(*(one for one in divisors if isinstance(one, int) and one > 0))
+    low = 1 if known_at_least(whole, 1) else 0 if known_at_least(whole, 0) else None
+    high = -1 if known_at_most(whole, -1) else 0 if known_at_most(whole, 0) else None
+    return low, high
 
 
 def _less(low: int | None, high: int | None) -> bool | None:

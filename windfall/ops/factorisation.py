@@ -82,6 +82,14 @@ def _counts(x: TensorType, bins: Sequence[int], **_: Any) -> TensorType:
     return fresh(x.dtype, tuple(bins))
 
 
+def _histogram_between(x: TensorType, bins: TensorType, **_: Any) -> tuple[TensorType, TensorType]:
+    return fresh(x.dtype, (bins.sizes[0] - 1,)), fresh(x.dtype, bins.sizes)
+
+
+def _counts_between(x: TensorType, bins: Sequence[TensorType], **_: Any) -> TensorType:
+    return fresh(x.dtype, tuple(each.sizes[0] - 1 for each in bins))
+
+
 def _matrices() -> Iterator[Sample]:
     for sizes in ((3, 3), (4, 3), (3, 4), (2, 3, 2)):
         yield (make(sizes),), {}
@@ -112,6 +120,14 @@ def _rows_of_points() -> Iterator[Sample]:
     yield (make((20, 2)), [3, 4]), {}
 
 
+def _points_between() -> Iterator[Sample]:
+    yield (make((20,)), torch.linspace(-1, 1, 5)), {}
+
+
+def _rows_between() -> Iterator[Sample]:
+    yield (make((20, 2)), [torch.linspace(-1, 1, 5), torch.linspace(-2, 2, 4)]), {}
+
+
 op("linalg_eig.default", _eig, None, _squares)
 op("_linalg_svd.default", _svd, None, _decompositions)
 op("geqrf.default", _geqrf, None, _matrices)
@@ -119,3 +135,5 @@ op("nonzero_static.default", _nonzero_static, None, _sparse_masks)
 op("histogram.bin_ct", _histogram, None, _points)
 op("_histogramdd_bin_edges.default", _edges, None, _rows_of_points)
 op("_histogramdd_from_bin_cts.default", _counts, None, _rows_of_points)
+op("histogram.bins_tensor", _histogram_between, None, _points_between)
+op("_histogramdd_from_bin_tensors.default", _counts_between, None, _rows_between)

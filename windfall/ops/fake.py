@@ -39,7 +39,15 @@ from windfall.ops.schema import QUESTIONS, SPECIAL, Plan, Return, plan_of
 from windfall.ops.schema import functional_name as functional_name
 from windfall.ops.schema import returns_of as returns_of
 from windfall.ops.schema import writes_of as writes_of
-from windfall.ops.symbolic import as_torch, at, is_symbolic, plain, settled, symbols_in
+from windfall.ops.symbolic import (
+    Number,
+    as_torch,
+    at,
+    is_symbolic,
+    plain,
+    settled,
+    symbols_in,
+)
 from windfall.ops.trial import generalised, tried
 
 Observer = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], None]
@@ -375,19 +383,32 @@ def _typed(value: Any) -> Any:
         return [_typed(one) for one in value]
     if isinstance(value, torch.Tensor):
         return _number_or_type(value)
-    return value.node.size if kind is torch.SymInt else value
+    if kind is torch.SymInt:
+        return value.node.size
+    return _hint(value.node.number) if kind is torch.SymFloat else value
+
+
+def _hint(number: Any) -> Any:
+    """A number that varies, as rules see it: only its kind matters to them."""
+    return number.value if isinstance(number, Number) else number
 
 
 def _number_or_type(value: torch.Tensor) -> Any:
     """The type of a real tensor; a number that torch wrapped in a tensor is that number again,
     because it takes part in dtype promotion as a number."""
     if torch_abi.is_wrapped_number(value):
-        return number_of(value)
+        return _hint(number_of(value))
     return TensorType.of(value).without_grad()
 
 
+def varying_number(value: torch.Tensor) -> Any:
+    """The size or `Number` that a real tensor stands for, or the tensor itself."""
+    size = torch_abi.wrapped_size(value)
+    return value if size is None else plain(size)
+
+
 def number_of(wrapped: torch.Tensor) -> Any:
-    """The number that torch wrapped in a tensor, or the size that varies."""
+    """The number that torch wrapped in a tensor, or the size or `Number` that varies."""
     size = torch_abi.wrapped_size(wrapped) if symint.varying else None
     return wrapped.item() if size is None else plain(size)
 
@@ -528,7 +549,7 @@ class _Twins:
 
     def _twin(self, value: torch.Tensor) -> Any:
         if not is_fake(value) and torch_abi.is_wrapped_number(value):
-            return number_of(value)
+            return _hint(number_of(value))
         self.device = self.device or value.device
         known = _typed(value)
         start: Any = value._fake_offset if is_fake(value) else value.storage_offset()
@@ -623,8 +644,8 @@ def _fakes_at(value: Any, values: Mapping[str, int]) -> Any:
     if isinstance(value, list | tuple):
         return [_fakes_at(one, values) for one in value]
     if isinstance(value, torch.Tensor) and torch_abi.wrapped_size(value) is not None:
-        return at(number_of(value), values)
-    return at(plain(value), values)
+        return at(_hint(number_of(value)), values)
+    return at(_hint(plain(value)), values)
 
 
 def _type_from_meta(answer: torch.Tensor, device: torch.device) -> TensorType:

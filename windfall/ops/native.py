@@ -483,6 +483,41 @@ op(
 )
 
 
+# ------------------------------------------------------------- gradients that torch has no rule for
+
+
+def _shaped_as_input(grad: TensorType, x: TensorType, *rest: Any, **named: Any) -> TensorType:
+    return fresh(x.dtype, x.sizes)
+
+
+def _fractional_gradients() -> Iterator[Sample]:
+    x = make((1, 2, 5, 6, 4))
+    out, indices = torch.ops.aten.fractional_max_pool3d(
+        x, [2, 2, 2], [2, 3, 2], torch.full((1, 2, 3), 0.4)
+    )
+    yield (torch.ones_like(out), x, [2, 2, 2], [2, 3, 2], indices), {}
+
+
+def _margin_gradients() -> Iterator[Sample]:
+    target = torch.tensor([1, 0, 2])
+    for x in (make((3, 4)), make((4, 3)).t()):
+        for reduction, grad in ((0, make((3,))), (1, make(())), (2, make(()))):
+            yield (grad, x, target, 1, 1.0, None, reduction), {}
+
+
+def _label_gradients() -> Iterator[Sample]:
+    target = torch.tensor([[1, -1, 0, 0], [3, 0, -1, 0], [2, 1, 0, -1]])
+    for x in (make((3, 4)), make((4, 3)).t()):
+        for reduction in (0, 1, 2):
+            out, hits = torch.ops.aten.multilabel_margin_loss_forward(x, target, reduction)
+            yield (torch.ones_like(out), x, target, reduction, hits), {}
+
+
+op("fractional_max_pool3d_backward.default", _shaped_as_input, None, _fractional_gradients)
+op("multi_margin_loss_backward.default", _shaped_as_input, None, _margin_gradients)
+op("multilabel_margin_loss_backward.default", _shaped_as_input, None, _label_gradients)
+
+
 # ------------------------------------------------------------------------- ops that are refused
 
 

@@ -16,14 +16,14 @@ Invariants: a question goes through `ir.relation.decide`; one that needs the val
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from windfall.errors import Specialise
 from windfall.ir.dtype import TensorType
-from windfall.ir.relation import decide, known
+from windfall.ir.relation import COMPARISONS, decide, known
 from windfall.ir.symint import (
     Expression,
     Size,
@@ -40,6 +40,7 @@ from windfall.ir.symint import (
 )
 
 __all__ = [
+    "Number",
     "SizeNode",
     "as_torch",
     "at",
@@ -102,28 +103,111 @@ class _Node:
         return FloatNode(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A floating-point number made of sizes: `operation` of numbers, or "size" of a size. `value`
+    is what it is in the call being compiled."""
+
+    operation: str
+    arguments: tuple[Any, ...]
+    value: float
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the symbols in it."""
+        parts = [one for one in self.arguments if isinstance(one, Number | Expression)]
+        return frozenset[str]().union(*(one.names for one in parts))
+
+
+_NUMBER_OPERATIONS: dict[str, Callable[[float, float], float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+}
+
+
+def _number(operation: str, left: Number | float, right: Number | float) -> Number | float:
+    compute = _NUMBER_OPERATIONS[operation]
+    if not isinstance(left, Number) and not isinstance(right, Number):
+        return compute(left, right)
+    value = compute(*(one.value if isinstance(one, Number) else one for one in (left, right)))
+    return Number(operation, (left, right), value)
+
+
+def _ratio(left: Size, right: Size) -> Number | float:
+    return _number("div", _as_number(left), _as_number(right))
+
+
+def _as_number(size: Size) -> Number | float:
+    if isinstance(size, int):
+        return float(size)
+    return Number("size", (size,), float(hint_of(size)))
+
+
+def _as_size(number: Number | float) -> Size | None:
+    """The size that a number is, where it is one."""
+    if not isinstance(number, Number):
+        return int(number) if number.is_integer() else None
+    if number.operation == "size":
+        size: Size = number.arguments[0]
+        return size
+    left, right = map(_as_size, number.arguments)
+    if left is None or right is None or number.operation == "div":
+        return None
+    return _ARITHMETIC[number.operation](left, right)
+
+
 class FloatNode(_Node):
-    """A floating-point number beside sizes: only a known one."""
+    """A floating-point number beside sizes."""
 
-    __slots__ = ("value",)
+    __slots__ = ("number",)
 
-    def __init__(self, value: float) -> None:
-        self.value = value
+    def __init__(self, number: Number | float) -> None:
+        self.number = number
 
     def __str__(self) -> str:
-        return str(self.value)
+        return str(self.number)
 
     def is_float(self) -> bool:
         return True
 
     def is_constant(self) -> bool:
-        return True
+        return isinstance(self.number, float)
 
     def guard_float(self, file: str, line: int) -> float:
-        return self.value
+        if isinstance(self.number, Number):
+            raise Specialise(self.number.names, "a floating-point number")
+        return self.number
 
-    def clone(self) -> FloatNode:
+    def add(self, other: FloatNode) -> FloatNode:
+        return FloatNode(_number("add", self.number, other.number))
+
+    def sub(self, other: FloatNode) -> FloatNode:
+        return FloatNode(_number("sub", self.number, other.number))
+
+    def mul(self, other: FloatNode) -> FloatNode:
+        return FloatNode(_number("mul", self.number, other.number))
+
+    def truediv(self, other: FloatNode) -> FloatNode:
+        return FloatNode(_number("div", self.number, other.number))
+
+    float_truediv = truediv
+
+    def neg(self) -> FloatNode:
+        return FloatNode(_number("mul", self.number, -1.0))
+
+    def sym_float(self) -> FloatNode:
         return self
+
+    def _needed(self, *others: Any) -> Any:
+        """Whatever else is done with it needs the value."""
+        for one in (self, *others):
+            one.guard_float("", 0)
+        raise Specialise(frozenset(), "a function of floating-point numbers")
+
+    pow = float_pow = mod = floordiv = _needed
+    sym_max = sym_min = floor = ceil = trunc = sym_int = sym_sqrt = is_integer = _needed
 
 
 class SizeNode(_Node):
@@ -156,10 +240,10 @@ class SizeNode(_Node):
         return self
 
     def sym_float(self) -> FloatNode:
-        return FloatNode(float(value_of(self.size, "a floating-point number")))
+        return FloatNode(_as_number(self.size))
 
     def int_truediv(self, other: SizeNode) -> FloatNode:
-        return FloatNode(value_of(self.size, "a ratio") / value_of(other.size, "a ratio"))
+        return FloatNode(_ratio(self.size, other.size))
 
     truediv = int_truediv
 
@@ -304,9 +388,23 @@ def _comparison(operation: str) -> Callable[[Any, Any], TruthNode]:
     return method
 
 
-for _name, _sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
+def _comparison_of_numbers(operation: str) -> Callable[[Any, Any], TruthNode]:
+    compare = _comparison(operation)
+
+    def method(self: FloatNode, other: FloatNode) -> TruthNode:
+        left, right = _as_size(self.number), _as_size(other.number)
+        if left is None or right is None:
+            values = self.guard_float("", 0), other.guard_float("", 0)
+            return TruthNode("", COMPARISONS[operation](*values))
+        return compare(SizeNode(left), SizeNode(right))
+
+    return method
+
+
+_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+for _name, _sign in _SIGNS.items():
     setattr(SizeNode, _name, _comparison(_sign))
-SizeNode.ge = _comparison(">=")  # type: ignore[attr-defined]
+    setattr(FloatNode, _name, _comparison_of_numbers(_sign))
 
 
 # ------------------------------------------------------------------------------- back and forth
@@ -318,14 +416,14 @@ def as_torch(size: Size) -> Any:
 
 
 def from_torch(value: Any) -> Any:
-    """The size that a `torch.SymInt` stands for (the truth, of a `torch.SymBool`); anything else
-    as it is."""
+    """The size that a `torch.SymInt` stands for (the truth, of a `torch.SymBool`; the `Number`, of
+    a `torch.SymFloat`); anything else as it is."""
     kind = value.__class__
     if kind is torch.SymInt:
         return value.node.size
     if kind is torch.SymBool:
         return value.node.ask(decide)
-    return value
+    return value.node.number if kind is torch.SymFloat else value
 
 
 def plain(value: Any) -> Any:
@@ -345,6 +443,7 @@ def value_of(size: Size, purpose: str) -> int:
 _WANTS_INTEGERS = (
     "symbolic sizes/strides",
     "SymIntArrayRef expected to contain only concrete",
+    "NYI SymInt",
 )
 
 

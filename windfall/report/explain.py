@@ -26,8 +26,8 @@ from windfall.ir.stages import (
 )
 
 STAGES = (
-    "capture", "rewrite", "differentiate", "split", "divide", "lower", "schedule", "plan", "emit", "build",
-    "bind", "enter", "backend",
+    "capture", "rewrite", "differentiate", "split", "divide", "lower", "schedule", "plan",
+    "emit", "build", "bind", "enter", "backend",
 )  # fmt: skip
 
 

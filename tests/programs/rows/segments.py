@@ -271,10 +271,9 @@ def break_while_mapping_is_iterated(x, d):
     return total
 
 
-# Before, between and behind the two prints, for each of the two calls of `steps`: what stands on the
-# stack then is different.
+# Before, between and behind the two prints, for each call of `steps`: the stacks are different.
 @row("segments", graphs=(3, 6))
-def break_in_generator():
+def breaks_in_generator():
     def steps(x, word):
         y = x * 2
         print(word, file=SINK)
@@ -379,3 +378,66 @@ def data_in_generator():
         return [ramp(3, start=start) for start in (-5, 1, -4, 2)]
 
     return Program(f, [Call(some()), Call(some())])
+
+
+@row("segments", graphs=(1, 8))
+def generator_left_before_its_end():
+    def steps(x, log):
+        try:
+            yield x + 1
+            yield x + 2
+        finally:
+            log.append("closed")
+
+    def outer(x, log):
+        for one in steps(x, log):  # noqa: UP028
+            yield one
+
+    def f(x, log):
+        for one in steps(x, log):
+            x = x * one
+            break
+        log.append("between")
+        for two in outer(x, log):
+            x = x - two
+            break
+        log.append("before")
+        try:
+            for three in steps(x, log):
+                return x * three
+        finally:
+            log.append("last")
+
+    return Program(f, [Call(ramp(3), []), Call(ramp(3), [])])
+
+
+@row("segments", graphs=(0, 8))
+def generator_goes_with_its_frame():
+    def steps(x, log, word):
+        try:
+            yield x + 1
+            yield x + 2
+        finally:
+            log.append(word)
+
+    def inner(x, log):
+        generator = steps(x, log, "inner")
+        first = next(generator)
+        log.append("before inner")
+        return first * 2
+
+    def f(x, log):
+        held = steps(x, log, "held")
+        for one in held:
+            x = x * one
+            break
+        y = inner(x, log)
+        print("between", file=SINK)
+        returned = steps(y, log, "returned")
+        log.append("last")
+        return next(returned) + y, returned
+
+    def look(result):
+        return [one + 1 for one in result[1]]
+
+    return Program(f, [Call(ramp(3), [], after=look), Call(ramp(3), [], after=look)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.frontend.breaks import BUDGET, GENERATOR, IDLE_LOOP, stop
+from windfall.frontend.breaks import BUDGET, GENERATOR, IDLE_LOOP, LEFT_GENERATOR, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.idle import idle_loop
 from windfall.frontend.opcodes.operators import push
@@ -135,6 +135,10 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 
 @opcode("RETURN_VALUE")
 def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack[-1]
+    for one in frame.variables:
+        if isinstance(one, Generator) and one is not value and one.sees_its_end:
+            stop(LEFT_GENERATOR, frame.code.co_name)
     machine.pop(frame.stack.pop())
 
 

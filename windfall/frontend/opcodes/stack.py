@@ -6,11 +6,12 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, NoReturn
 
-from windfall.frontend.breaks import IMPORT, UNKNOWN_OPCODE, WATCHED_DEATH, stop
+from windfall.frontend.breaks import GENERATOR, IMPORT, UNKNOWN_OPCODE, WATCHED_DEATH, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, PENDING, Value
 from windfall.frontend.values.function import Cell
+from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.mapping import Dict
 from windfall.ir.source import Item, Known, Slot
 
@@ -26,6 +27,10 @@ def nothing(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 
 @opcode("POP_TOP")
 def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """A loop that is left drops its iterator; only a real generator knows when it is the last."""
+    value = frame.stack[-1]
+    if isinstance(value, Generator) and value.sees_its_end:
+        stop(GENERATOR, "a generator is left before its end")
     frame.stack.pop()
 
 

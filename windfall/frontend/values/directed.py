@@ -91,6 +91,12 @@ def _true(
     return machine.literal(True)
 
 
+def _nothing(
+    machine: Machine, said: Directive, function: Any, arguments: Arguments, keywords: Keywords
+) -> Value:
+    return machine.literal(None)
+
+
 _WAYS: dict[str, Callable[..., Value]] = {
     "native": _native,
     "inline": _inline,
@@ -100,6 +106,7 @@ _WAYS: dict[str, Callable[..., Value]] = {
     "leave": _leave,
     "forbid": _forbid,
     "true": _true,
+    "nothing": _nothing,
 }
 
 

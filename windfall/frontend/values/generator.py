@@ -3,7 +3,8 @@
 Enters: calls of generator functions. Leaves: items, one resumption at a time: the generator's frame
 is put on the machine's stack, runs until it yields, and is taken off again. Invariants: a generator
 that lives on after the segment is rebuilt as a real one that goes on where this one stands; one
-that is running when a break comes is taken back to before it was resumed, and resumed natively.
+that is running when a break comes stays so if its loop alone holds it, else it is taken back to
+before it was resumed, and resumed natively.
 """
 
 from __future__ import annotations
@@ -46,6 +47,17 @@ class Generator(Iterator):
         self.started = False
         self.handled: Value | None = None  # the exception that its frame is handling
         self.outer: Value | None = None  # the one that whoever resumed it is handling
+
+    @property
+    def sees_its_end(self) -> bool:
+        """Whether code of it runs when it is dropped where it stands: a `finally`, a `with`."""
+        frame = self.frame
+        if frame is None or not self.started or self.running:
+            return False
+        if frame.listing.handler_at(frame.last) is not None:
+            return True
+        held = (*frame.stack, *frame.variables)
+        return any(isinstance(one, Generator) and one.sees_its_end for one in held)
 
     def python_type(self) -> type:
         """A generator, or what this one stands for."""

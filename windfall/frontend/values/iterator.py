@@ -11,6 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import FOREIGN_ITERATOR, stop
+from windfall.frontend.bytecode import decode
 from windfall.frontend.state import Start
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
@@ -58,6 +59,11 @@ class Iterator(Value):
     def truth(self, machine: Machine) -> bool | Value:
         """An iterator is true."""
         return True
+
+    @property
+    def sees_its_end(self) -> bool:
+        """Whether code of it runs when it is dropped where it stands: a `finally`, a `with`."""
+        return False
 
     def key(self, machine: Machine) -> Any:
         """Hashed by identity."""
@@ -218,6 +224,14 @@ class Zip(Iterator):
         return f"zip({', '.join(map(recipe.name, self.inner))})"
 
 
+def end_is_seen(real: Any) -> bool:
+    """Whether this is a generator that has begun and has not ended, with something in it that runs
+    when it is dropped."""
+    if not isinstance(real, types.GeneratorType) or real.gi_frame is None:
+        return False
+    return real.gi_frame.f_lasti > 0 and bool(decode(real.gi_code).handlers)
+
+
 class ForeignIterator(Iterator):
     """An iterator from outside: only itself knows where it stands."""
 
@@ -234,6 +248,11 @@ class ForeignIterator(Iterator):
     def advance(self, machine: Machine) -> Value | None:
         """Natively."""
         stop(FOREIGN_ITERATOR, self.describe())
+
+    @property
+    def sees_its_end(self) -> bool:
+        """As of any object."""
+        return end_is_seen(self.real)
 
 
 ITERATOR_TYPES: tuple[type, ...] = (

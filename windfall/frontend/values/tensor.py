@@ -231,15 +231,21 @@ class Tensor(Value):
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        return machine.torch_call("call_function", BINARY[operation], [self, other.operand(machine, self)], {})
+        return machine.torch_call(
+            "call_function", BINARY[operation], [self, other.operand(machine, self)], {}
+        )
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        return machine.torch_call("call_function", BINARY[operation], [other.operand(machine, self), self], {})
+        return machine.torch_call(
+            "call_function", BINARY[operation], [other.operand(machine, self), self], {}
+        )
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph: answers this very tensor."""
-        return machine.torch_call("call_function", IN_PLACE[operation], [self, other.operand(machine, self)], {})
+        return machine.torch_call(
+            "call_function", IN_PLACE[operation], [self, other.operand(machine, self)], {}
+        )
 
     def unary(self, machine: Machine, operation: str) -> Value:
         """In the graph; `not` reads data."""
@@ -249,7 +255,9 @@ class Tensor(Value):
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        return machine.torch_call("call_function", COMPARE[operation], [self, other.operand(machine, self)], {})
+        return machine.torch_call(
+            "call_function", COMPARE[operation], [self, other.operand(machine, self)], {}
+        )
 
     def get_item(self, machine: Machine, key: Value) -> Value:
         """In the graph."""

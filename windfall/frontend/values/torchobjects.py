@@ -57,6 +57,22 @@ class Operation(Builtin):
         return machine.known(found, str(found))
 
 
+class CustomOperation(Builtin):
+    """A function of `torch.library.custom_op`: it calls its op and does nothing else."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        """The op's name."""
+        return f"custom op {torch_abi.custom_operation(self.real)}"
+
+    def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """The op, into the graph."""
+        self.rely(machine)
+        operation = torch_abi.custom_operation(self.real)
+        return torch_call(machine, "call_function", operation, arguments, keywords)
+
+
 class Scripted(Builtin):
     """A function that torch.jit made of a Python function: that one is interpreted."""
 
@@ -64,7 +80,7 @@ class Scripted(Builtin):
 
     def describe(self) -> str:
         """What it was made from."""
-        return f"scripted function {self.real.__qualname__}"
+        return f"scripted function {_name(self.real)}"
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """As the Python function it was made from."""
@@ -99,9 +115,19 @@ def _wrap_operation(machine: Machine, value: Any, source: Source | None) -> Valu
     return machine.remember(value, Operation(value, source or Known(value, str(value))))
 
 
-@wraps_if(46, lambda value: isinstance(value, torch.jit.ScriptFunction))
+@wraps_if(46, lambda value: torch_abi.custom_operation(value) is not None)
+def _wrap_custom(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, CustomOperation(value, source or Known(value, "custom op")))
+
+
+@wraps_if(47, lambda value: isinstance(value, torch.jit.ScriptFunction))
 def _wrap_scripted(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, Scripted(value, source or Known(value, value.__qualname__)))
+    return machine.remember(value, Scripted(value, source or Known(value, _name(value))))
+
+
+def _name(scripted: Any) -> str:
+    original = torch_abi.scripted_from(scripted)
+    return getattr(original, "__qualname__", type(scripted).__name__)
 
 
 def _tensor_methods() -> None:
