@@ -22,7 +22,7 @@ import torch
 
 from benchmarks import process
 from benchmarks.case import Case, agree, answers, runner
-from benchmarks.contenders import CONTENDERS
+from benchmarks.contenders import CONTENDERS, remembering
 from benchmarks.results import Row
 from benchmarks.suites import first_results
 
@@ -76,7 +76,8 @@ def _child(label: str, contender: str) -> None:
     with torch.set_grad_enabled(case.mode == "training"):
         torch.manual_seed(0)
         started_wall, started = time.perf_counter(), cpu_seconds()
-        run = runner(subject, CONTENDERS[contender].ready(subject.program, None), case.mode)
+        backend = remembering if case.call_only else None
+        run = runner(subject, CONTENDERS[contender].ready(subject.program, backend), case.mode)
         result = run()
         spent = cpu_seconds() - started
         wall = time.perf_counter() - started_wall

@@ -59,6 +59,13 @@ def first_results() -> list[Case]:
         Case("gelu(x*y+1).sum(-1)", on(p.gelu_sum, *pair), goals={"torch.compile": 1 / 15}),
         Case("softmax(x@w+b)", on(p.affine_softmax, *affine), quick=False),
         Case("MLP, 3 layers", module(p.three_layers, normal(16, 64)), "training", quick=False),
+        Case(
+            "capture of BERT-base, 1 x 128",
+            inference_subject("bert-12", 1),
+            goals={"torch.compile": 0.5},
+            call_only=True,  # nothing is compiled
+            quick=False,
+        ),
         *model_first_results(),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -448,3 +449,20 @@ def test_tangents_with_other_strides_share_a_variant() -> None:
             (gradient,) = torch.autograd.grad(found, x, tangent)
             torch.testing.assert_close(gradient, tangent * 2)
     assert len(compiled.backwards) == 3, "row-major, expanded and transposed"
+
+
+def test_tensors_of_sizes() -> None:
+    graph = torch.fx.Graph()
+    b, t, x = (graph.placeholder(name) for name in ("b", "t", "x"))
+    sizes = graph.call_function(torch.tensor, ([b, 3, t],))
+    scale = graph.call_function(torch.tensor, (t,), {"dtype": torch.float32})
+    graph.output((sizes, graph.call_function(operator.truediv, (x, scale))))
+    type = tensor(S, T, grad=True)
+    joint = differentiate(graph, [S, T, type])
+    call = interpreter(split(joint).forward, [S, T])
+    assert joint.relations == ()
+    for rows, columns in TWO:
+        value = made(type, {"s0": rows, "s1": columns})
+        found, scaled, *_ = call(rows, columns, value)
+        assert torch.equal(found, torch.tensor([rows, 3, columns]))
+        torch.testing.assert_close(scaled, value.detach() / columns)

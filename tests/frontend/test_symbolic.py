@@ -18,9 +18,7 @@ from windfall.pipeline import Compiler
 BACKENDS = ("eager", "windfall")
 
 
-def run(
-    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], **options: Any
-) -> EventLog:
+def run(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], **options: Any) -> EventLog:
     """Call a compiled function and the function itself; what was logged."""
     log = EventLog()
     compiled = Compiler(Options.checked(strict=True, **options), log).compiled(function)
@@ -68,9 +66,7 @@ SIZES: dict[Callable[..., Any], Callable[[int], tuple[torch.Tensor, ...]]] = {
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("function", SIZES, ids=lambda one: one.__name__)
-def test_a_size_that_changes_is_compiled_twice(
-    function: Callable[..., Any], backend: str
-) -> None:
+def test_a_size_that_changes_is_compiled_twice(function: Callable[..., Any], backend: str) -> None:
     make = SIZES[function]
     log = run(function, [make(n) for n in (3, 4, 5, 6, 17, 2)], backend=backend)
     assert captures(log) == 2
@@ -279,3 +275,36 @@ def test_a_storm_of_lengths_and_rates() -> None:
     calls = [(torch.randn(2, n), 0.1 * 0.99**n) for n in range(2, 1002)]
     log = run(update, calls)
     assert captures(log) <= 3
+
+
+def test_a_number_that_goes_through_many_steps() -> None:
+    class Owner:
+        state = 3
+
+        def __call__(self, x: torch.Tensor, n: int) -> torch.Tensor:
+            total = 0
+            for _ in range(n):
+                total += self.state
+                self.state = (total * 5 + self.state) % 7
+            return x * total
+
+    plain, owner = Owner(), Owner()
+    compiled = Compiler(Options.checked(strict=True), EventLog()).compiled(owner)
+    for n in (100, 100, 90):
+        torch.testing.assert_close(compiled(torch.ones(3), n), plain(torch.ones(3), n))
+        assert owner.state == plain.state
+
+
+def test_a_long_loop_on_a_float_that_varies() -> None:
+    def f(x: torch.Tensor, t: float, n: int) -> torch.Tensor:
+        for i in range(n):
+            t = t * 0.5 + i
+        return x + t
+
+    log = EventLog()
+    compiled = Compiler(Options.checked(strict=True), log).compiled(f)
+    for t in (1.0, 2.5, 3.0, 4.0, 5.0):
+        assert torch.equal(compiled(torch.ones(3), t, 3000), f(torch.ones(3), t, 3000))
+    assert captures(log) <= 6
+    nodes = [len(one.record.graph.nodes) for one in log.snapshot("capture")]
+    assert max(nodes) < 2500

@@ -39,6 +39,7 @@ class GraphBuilder:
         self.graph = torch.fx.Graph()
         self.inputs: list[tuple[torch.fx.Node, GraphInput]] = []
         self.calls: list[torch.fx.Node] = []
+        self.scalars = 0  # of these, how many are arithmetic of numbers that vary
         self._symbols: dict[str, torch.fx.Node] = {}
         self.fakes: dict[int, Tensor] = {}  # values by the address of their fake
         self.written: set[Storage] = set()  # memory that some operation wrote

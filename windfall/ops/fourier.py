@@ -36,11 +36,25 @@ def _by_stride(x: TensorType, dims: Sequence[int]) -> list[int]:
     return sorted(dims, key=functools.cmp_to_key(order))
 
 
+def _untransformed(rank: int, dims: Sequence[int]) -> list[int]:
+    """The dimensions that are not transformed, in the kernel's order among equal strides: from the
+    left, the place of each transformed one is taken by the last that is not."""
+    order, first, last = list(range(rank)), 0, rank
+    while first < last:
+        if order[first] not in dims:
+            first += 1
+            continue
+        last -= 1
+        if order[last] not in dims:
+            order[first], order[last] = order[last], order[first]
+    return order[:first]
+
+
 def _laid_out(
     x: TensorType, dtype: torch.dtype, sizes: Sequence[Size], dims: Sequence[int]
 ) -> TensorType:
     """The result of transforming `dims`, in their order in memory."""
-    order = [*_by_stride(x, [each for each in range(x.rank) if each not in dims]), *dims]
+    order = [*_by_stride(x, _untransformed(x.rank, dims)), *dims]
     strides: list[Size] = [0] * x.rank
     for dim, stride in zip(
         order, contiguous_strides(tuple(sizes[each] for each in order)), strict=True
@@ -91,6 +105,8 @@ def _inputs(dtype: torch.dtype) -> Iterator[torch.Tensor]:
             yield (
                 x.permute(order).contiguous().permute([order.index(each) for each in range(x.ndim)])
             )
+    number = torch.tensor(0.5)
+    yield (torch.complex(number, number) if dtype.is_complex else number).expand(4, 3, 6)
 
 
 def _transforms(dtype: torch.dtype, last: Callable[[int], Sequence[Any]]) -> Samples:

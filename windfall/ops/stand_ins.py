@@ -1,8 +1,8 @@
 """Functions of torch that read sizes as plain integers on their way, done without that.
 
 Enters: a torch function that is about to be called on fake tensors. Leaves: the function, or one
-that answers the same and asks nothing about sizes that vary. Invariant: a stand-in dispatches the
-very ops that the function dispatches at known sizes; arguments that it does not know go to the
+that answers the same and asks nothing about sizes that vary. Invariant: a stand-in dispatches ops
+that answer what the function answers at known sizes; arguments that it does not know go to the
 function.
 
     >>> standing_for(torch.relu) is torch.relu
@@ -83,5 +83,21 @@ def _scaled(size: symint.Size, factor: float) -> symint.Size:
     return size * above // below
 
 
+def _tensor(data: Any, **options: Any) -> Any:
+    """`torch.tensor` of a size that varies, or of a list of integers with such in it."""
+    several = isinstance(data, list | tuple)
+    parts = list(data) if several else [data]
+    varies = any(isinstance(one, torch.SymInt) for one in parts)
+    plain = all(isinstance(one, torch.SymInt) or type(one) is int for one in parts)
+    if not varies or not plain or not options.keys() <= {"dtype"}:
+        return torch.tensor(data, **options)
+    dtype = options.get("dtype") or torch.int64
+    made = [torch.full((), one, dtype=dtype) for one in parts]
+    return torch.stack(made) if several else made[0]
+
+
 # By identity, since not every callable can be hashed.
-_STAND_INS: dict[int, Callable[..., Any]] = {id(torch.nn.functional.interpolate): _interpolate}
+_STAND_INS: dict[int, Callable[..., Any]] = {
+    id(torch.nn.functional.interpolate): _interpolate,
+    id(torch.tensor): _tensor,
+}

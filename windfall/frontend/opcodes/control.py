@@ -31,8 +31,9 @@ def jump(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 
 def _count_round(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     count, size = frame.rounds
-    count = count + 1 if size == machine.graph.mark() else 1
-    frame.rounds = count, machine.graph.mark()
+    now = machine.graph.mark() - machine.graph.scalars
+    count = count + 1 if size == now else 1
+    frame.rounds = count, now
     machine.idle += 1
     if count > machine.facts.idle or machine.idle > _MANY * machine.facts.idle:
         row = IDLE_LOOP if idle_loop(machine, frame, instruction.index) is not None else BUDGET

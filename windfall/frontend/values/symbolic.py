@@ -90,6 +90,9 @@ def _names(size: Size) -> frozenset[str]:
     return frozenset(atom.key for atom in symbols_of(size))
 
 
+_LONGEST = 1000  # characters of an expression
+
+
 class Integer(Value):
     """An integer that is an expression over symbols."""
 
@@ -171,6 +174,11 @@ class Integer(Value):
         if result is None:
             order = [other, self] if swapped else [self, other]
             return fold(machine, BINARY[operation], order, {})
+        if isinstance(result, Expression) and len(str(result)) > _LONGEST:
+            # As of a number that a long loop works on: each step would double it.
+            raise Specialise(
+                _names(result), "a number that goes through many steps", machine.where()
+            )
         return made(machine, result)
 
     def unary(self, machine: Machine, operation: str) -> Value:
@@ -349,9 +357,13 @@ class Float(Value):
         if not self._cannot_raise(machine, operation, other, swapped):
             order = [other, self] if swapped else [self, other]
             return fold(machine, BINARY[operation], order, {})
+        before, idle = machine.graph.mark(), machine.idle
         mine, its = self.used(machine), Float.of(machine, other)
         pair = [its.held, mine.held] if swapped else [mine.held, its.held]
         result = machine.torch_call("call_function", BINARY[operation], pair, {})
+        # A loop that works on numbers only does nothing with tensors, though it grows the graph.
+        machine.graph.scalars += machine.graph.mark() - before
+        machine.idle = idle
         return Float(result, mine.names | its.names)
 
     def _cannot_raise(self, machine: Machine, operation: str, other: Value, swapped: bool) -> bool:
