@@ -308,3 +308,48 @@ def test_a_long_loop_on_a_float_that_varies() -> None:
     assert captures(log) <= 6
     nodes = [len(one.record.graph.nodes) for one in log.snapshot("capture")]
     assert max(nodes) < 2500
+
+
+# ---------------------------------------------------------------------------------------- items
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_item_that_nobody_looks_at_is_no_break(backend: str) -> None:
+    """A loss for the log, beside the loss itself."""
+
+    def losses(x: torch.Tensor, total: float) -> Any:
+        loss = torch.tanh(x).mean()
+        value = loss.item()
+        x = x * value - float(loss * 2)
+        loss.add_(1.0)  # the item was read before
+        return x, loss, total + value
+
+    calls = [(torch.randn(4, dtype=kind), n / 2) for n in range(4) for kind in (torch.float64,)]
+    log = run(losses, calls, backend=backend, fullgraph=True)
+    assert not any(event.record.stopped for event in log.snapshot("capture") if event.record)
+    run(losses, [(torch.randn(4), 0.5)], backend=backend, fullgraph=True)
+
+
+def test_an_item_that_is_looked_at_is_a_break() -> None:
+    def branch(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return y + 1 if y.sum().item() > 0 else y - 1
+
+    log = run(branch, [(torch.ones(3),), (-torch.ones(3),), (torch.ones(3),)], backend="eager")
+    assert len(log.snapshot("specialise")) == 1
+    assert any(event.record.stopped for event in log.snapshot("capture") if event.record)
+
+
+def test_an_item_of_a_tensor_that_needs_a_gradient() -> None:
+    def loss(x: torch.Tensor) -> Any:
+        value = (x * x).sum()
+        return value * value.item(), value.item()
+
+    compiled = windfall.compile(loss, fullgraph=True)
+    found = []
+    for function in (compiled, loss):
+        x = torch.arange(4.0, requires_grad=True)
+        result, number = function(x)
+        result.backward()
+        found.append((result.detach(), number, x.grad))
+    torch.testing.assert_close(*found)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from windfall.errors import Specialise
+from windfall.errors import SourceLine, Specialise
 from windfall.frontend.marks import Mark, marks_of
 from windfall.frontend.state import Point, Start
 from windfall.ir.dtype import TensorType
@@ -49,6 +49,16 @@ def _fresh_slot(point: Point) -> int:
     return len(point.slot_names) - 1 - point.handled
 
 
+@dataclass(frozen=True, slots=True)
+class _Read(Source):
+    """A read of data, by its place in the capture: facts name it so."""
+
+    place: str
+
+    def __str__(self) -> str:
+        return self.place
+
+
 class Symbols:
     """The table of one capture."""
 
@@ -58,6 +68,7 @@ class Symbols:
         self.by_name: dict[str, Symbol] = {}
         self._by_source: dict[str, Symbol] = {}
         self._shared: dict[int, Expression] = {}
+        self._items = 0
         self.assumed = _Noted(machine)
 
     # ------------------------------------------------------------------------------ what varies
@@ -172,6 +183,17 @@ class Symbols:
         made = size_symbol(name, value, low, high)
         self._by_source[str(source)] = self.by_name[name] = Symbol(name, source, made, marked)
         return made
+
+    def item(self, where: SourceLine | None) -> str | None:
+        """The name of a float that is read from a tensor of the graph; None: the program turned out
+        to need its value."""
+        self._items += 1
+        source = _Read(f"item {self._items} at {where}")
+        if str(source) in self._facts.static:
+            return None
+        name = f"f{len(self.by_name)}"
+        self.by_name[name] = Symbol(name, source, None)
+        return name
 
     # ------------------------------------------------------------------------------------- text
 

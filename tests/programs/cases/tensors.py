@@ -76,8 +76,8 @@ def torch_function():
     return Program(f, [call(), call()], state=Tagged)
 
 
-# One with fixed sizes, then `b` varies on either side of 4, then `n` too; `b == n` on either side; and
-# two in which a size is 1.
+# One with fixed sizes, then `b` varies on either side of 4, then `n` too; `b == n` on either side;
+# and two in which a size is 1.
 @hard(40, "shape arithmetic, `b > 4`, equal sizes, sizes from 1", torch="6", graphs=(1, 8))
 def shapes():
     def f(x, y):

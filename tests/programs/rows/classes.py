@@ -25,7 +25,7 @@ def class_with_everything(x, n):
         """Its text."""
 
         weight = x * 2
-        table = [1, 2]
+        table = [1, 2]  # noqa: RUF012
         size: int = n
 
         def __init__(self, scale):

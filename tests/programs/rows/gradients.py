@@ -45,7 +45,7 @@ class Clipped(torch.autograd.Function):
 class Noisy(torch.autograd.Function):
     """With an effect: left to Python."""
 
-    seen = []
+    seen = []  # noqa: RUF012
 
     @staticmethod
     def forward(ctx, x):

@@ -36,9 +36,15 @@ def break_between(x):
     return y + 1
 
 
+@plain("segments", graphs=(1, 1))
+def no_break_by_item(x):
+    k = (x * 2).sum().item()
+    return x + k
+
+
 @plain("segments", graphs=(2, 2))
 def break_by_item(x):
-    k = (x * 2).sum().item()
+    k = int((x * 2).sum().item())
     return x + k
 
 
@@ -145,7 +151,7 @@ def break_in_call_arguments(x):
     def combine(a, b, *, c):
         return a * b - c
 
-    return combine(x + 1, (x.sum()).item(), c=x * 2)
+    return combine(x + 1, len(str(x.sum())), c=x * 2)
 
 
 @plain("segments", graphs=(2, 2))

@@ -471,6 +471,8 @@ def _folded(function: Any) -> None:
             varies = symbolic.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
+        if function is float and len(arguments) == 1 and isinstance(arguments[0], Tensor):
+            return arguments[0].call_method(machine, "__float__", [], {})
         return fold(machine, function, arguments, keywords)
 
     calls(function)(rule)

@@ -95,6 +95,10 @@ class ValueFactory:
         """A number from outside that varies."""
         return symbolic.varying(self._machine, value, source)
 
+    def item(self, tensor: Any) -> Value | None:
+        """`tensor.item()` without its value; None: the value is needed."""
+        return symbolic.item(self._machine, tensor)
+
     def tuple(self, items: Sequence[Value]) -> Tuple:
         """A tuple."""
         return Tuple(list(items))

@@ -436,6 +436,25 @@ class Float(Value):
         return f"{recipe.name(self.held)}.item()"
 
 
+def item(machine: Machine, tensor: Tensor) -> Value | None:
+    """`tensor.item()` of a float: it stays in the graph until somebody needs the value. None: that
+    is now, or it is no float."""
+    known = tensor.fake(machine)
+    if not known.dtype.is_floating_point or any(size != 1 for size in known.shape):
+        return None
+    name = machine.symbols.item(machine.where())
+    if name is None:
+        return None
+    held = machine.torch_call("call_method", "detach", [tensor], {})
+    if known.dim():
+        held = machine.torch_call("call_method", "reshape", [held, machine.tuple([])], {})
+    # A copy, because the tensor may be written before the value leaves the graph.
+    copied = {"copy": machine.literal(True)}
+    kind = machine.literal(torch.float64)
+    held = machine.torch_call("call_method", "to", [held, kind], copied)
+    return Float(held, frozenset((name,)))
+
+
 def varying(machine: Machine, value: Any, source: Source) -> Value:
     """The value of an int or float from outside that varies."""
     if isinstance(value, int):

@@ -222,6 +222,10 @@ class Tensor(Value):
         rule = METHOD_RULES.get(name)
         if rule is not None:
             return rule(self, machine, arguments, keywords)
+        if name in ("item", "__float__") and not arguments and not keywords:
+            number = machine.item(self)
+            if number is not None:
+                return number
         native = NATIVE_METHODS.get(name)
         if native is not None:
             stop(native, f"{self.describe()}.{name}()")
