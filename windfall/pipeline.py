@@ -57,7 +57,8 @@ class Compiler:
 
     options: Options
     log: EventLog
-    graphs: dict[Hashable, Bound] = field(default_factory=dict)  # the latest, by their keys
+    # The latest graphs by their keys; a graph is kept because the key has addresses of its constants.
+    graphs: dict[Hashable, tuple[Bound, torch.fx.Graph]] = field(default_factory=dict)
 
     def compiled(self, target: Callable[..., Any]) -> frontend.Compiled:
         """The compiled object of `target`. Its calls go to a native dispatcher first, which knows
@@ -229,13 +230,13 @@ def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Te
     known = compiler.graphs.get(key)
     if known is not None:
         compiler.log.add("reuse", captured.name)
-        return known
+        return known[0]
     try:
         made = compiler.compile_graph(captured.graph, types, captured.name, given)
         if key is not None:
             while len(compiler.graphs) >= KEPT_GRAPHS:
                 compiler.graphs.pop(next(iter(compiler.graphs)), None)
-            compiler.graphs[key] = made
+            compiler.graphs[key] = (made, captured.graph)
         return made
     except Specialise:
         raise
