@@ -57,7 +57,7 @@ class Compiler:
 
     options: Options
     log: EventLog
-    # The latest graphs by their keys; a graph is kept because the key has addresses of its constants.
+    # The latest graphs by their keys; with the graph, since a key has addresses of its constants.
     graphs: dict[Hashable, tuple[Bound, torch.fx.Graph]] = field(default_factory=dict)
 
     def compiled(self, target: Callable[..., Any]) -> frontend.Compiled:
