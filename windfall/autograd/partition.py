@@ -49,14 +49,10 @@ def _split(joint: Joint) -> Split:
     mutated = {parts.primals[index] for index in joint.signature.writes}
     as_they_are = [node for node in saved if node.op == "placeholder" and node not in mutated]
     stand_ins, shielded = _views_of_saved(saved, parts.visible)
-    results = [
-        stand_ins.get(node, node) for node in saved if node in parts.visible or node in stand_ins
-    ]
-    others = [
-        node
-        for node in saved
-        if node not in as_they_are and node not in parts.visible and node not in stand_ins
-    ]
+    visible = set(parts.visible)
+    results = [stand_ins.get(node, node) for node in saved if node in visible or node in stand_ins]
+    elsewhere = {*as_they_are, *visible, *stand_ins}
+    others = [node for node in saved if node not in elsewhere]
     forward = _extract(
         joint.graph,
         parts.primals,
@@ -235,6 +231,7 @@ def _choose(parts: _Parts, joint: Joint) -> list[Node]:
         for node in (result, memory_root(result))
         if node is result or _undo(result, node) is not None
     }
+    gradients = set(parts.gradients)
     flow = FlowGraph()
     source, sink = flow.vertex(), flow.vertex()
     into: dict[Node, int] = {}
@@ -246,7 +243,7 @@ def _choose(parts: _Parts, joint: Joint) -> list[Node]:
         flow.edge(entry, leave, _price(node, mutated, visible))
         if not may_recompute(node) or _is_stored_for_backward(node, parts):
             flow.edge(source, entry, INFINITE)
-        if node in parts.gradients or any(user in parts.after_tangents for user in node.users):
+        if node in gradients or any(user in parts.after_tangents for user in node.users):
             flow.edge(leave, sink, INFINITE)
     for node in needed:
         for user in node.users:
