@@ -144,7 +144,8 @@ def _growth_table(profiles: Sequence[Profile]) -> tuple[str, tuple[bool, str]]:
             (last.operations, last.stages.get(kind, 0.0)),
             (largest.operations, largest.stages.get(kind, 0.0)),
         )
-        judged = kind not in (COLLECTOR, CAPTURING) and largest.stages.get(kind, 0.0) > MINOR * largest.total
+        share = largest.stages.get(kind, 0.0) / largest.total
+        judged = kind not in (COLLECTOR, CAPTURING) and share > MINOR
         if judged and power > LINEAR:
             steep.append(kind)
         lines.append([kind, *(f"{one * 1e6:.1f}" for one in shares), f"{power:.2f}"])
