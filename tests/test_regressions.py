@@ -118,3 +118,39 @@ def test_an_entry_with_the_same_graph_is_not_compiled_again() -> None:
     with torch.no_grad():
         compiled(x)
     assert len(log.snapshot("build")) == 2  # another grad mode is another work
+
+
+def _raised(function: Any, *arguments: Any) -> tuple[Any, ...]:
+    try:
+        function(*arguments)
+    except Exception as error:  # whatever it is, both must raise it
+        return type(error), str(error), error.__context__, error.__suppress_context__
+    raise AssertionError("nothing was raised")
+
+
+def test_what_an_empty_cell_raises_has_no_context() -> None:
+    def own(x: torch.Tensor) -> Any:
+        kept += x  # type: ignore[used-before-def]  # noqa: F821
+        return lambda: kept
+
+    def free(x: torch.Tensor) -> Any:
+        def inner() -> Any:
+            return later
+
+        inner()
+        later = x
+        return later
+
+    for function in (own, free):
+        x = torch.ones(2)
+        assert _raised(windfall.compile(function), x) == _raised(function, x)
+
+
+def test_an_in_place_operator_names_itself_in_its_error() -> None:
+    def multiplied(x: torch.Tensor) -> Any:
+        nothing: Any = None
+        nothing *= 2
+        return x
+
+    x = torch.ones(2)
+    assert _raised(windfall.compile(multiplied), x) == _raised(multiplied, x)

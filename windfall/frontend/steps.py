@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -448,15 +449,14 @@ def _imported(module: Any, name: str) -> Any:
     """`from module import name`."""
     import sys
 
-    try:
+    with suppress(AttributeError):  # and not in an `except`: eager's error has no context
         return getattr(module, name)
-    except AttributeError:
-        full = f"{module.__name__}.{name}"
-        if full in sys.modules:
-            return sys.modules[full]
-        where = getattr(module, "__file__", None) or "unknown location"
-        text = f"cannot import name {name!r} from {module.__name__!r} ({where})"
-        raise ImportError(text, name=module.__name__, path=where) from None
+    full = f"{module.__name__}.{name}"
+    if full in sys.modules:
+        return sys.modules[full]
+    where = getattr(module, "__file__", None) or "unknown location"
+    text = f"cannot import name {name!r} from {module.__name__!r} ({where})"
+    raise ImportError(text, name=module.__name__, path=where)
 
 
 @native("LOAD_BUILD_CLASS")
@@ -521,20 +521,18 @@ def _load_deref(writer: Writer, instruction: Instruction) -> None:
 
 def _own_cell_contents(cell: Any, name: str) -> Any:
     """The same, of a variable of the frame itself."""
-    try:
+    with suppress(ValueError):  # and not in an `except`: eager's error has no context
         return cell.cell_contents
-    except ValueError:
-        text = f"cannot access local variable {name!r} where it is not associated with a value"
-        raise UnboundLocalError(text) from None
+    text = f"cannot access local variable {name!r} where it is not associated with a value"
+    raise UnboundLocalError(text)
 
 
 def _cell_contents(cell: Any, name: str) -> Any:
     """What a cell holds, or the error that reading it raises."""
-    try:
+    with suppress(ValueError):
         return cell.cell_contents
-    except ValueError:
-        text = f"cannot access free variable {name!r} where it is not associated with a value"
-        raise NameError(text + " in enclosing scope", name=name) from None
+    text = f"cannot access free variable {name!r} where it is not associated with a value"
+    raise NameError(text + " in enclosing scope", name=name)
 
 
 # ----------------------------------------------------------------------------------------- match

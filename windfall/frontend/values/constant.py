@@ -132,6 +132,12 @@ class Constant(Value):
             return None
         return fold(machine, BINARY[operation], [self, other], {})
 
+    def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """Folded by the operator itself, whose name stands in the text of what it raises."""
+        if not isinstance(other, Constant):
+            return None
+        return fold(machine, IN_PLACE[operation], [self, other], {})
+
     def unary(self, machine: Machine, operation: str) -> Value:
         """Folded."""
         return fold(machine, UNARY[operation], [self], {})
