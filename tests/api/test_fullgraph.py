@@ -68,7 +68,7 @@ def test_the_traceback_ends_in_the_users_frames() -> None:
 
 
 def reads_data(x: torch.Tensor) -> torch.Tensor:
-    return x * x.sum().item()
+    return x * int(x.sum().item())
 
 
 def branches(x: torch.Tensor) -> torch.Tensor:
