@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -334,8 +334,3 @@ class _Join:
         if buffer.place == "temporary":
             self.buffers[view.buffer] = replace(buffer, place="result")
         return View(view.buffer, tensor_type(node).without_grad(), view.offset)
-
-
-def parts_of(schedule: Schedule) -> Mapping[str, Part]:
-    """The parts that a schedule calls, by name."""
-    return {item.part.name: item.part for item in schedule.items if isinstance(item, PartCall)}

@@ -83,7 +83,6 @@ _ARITHMETIC: dict[str, Callable[[Machine, Size, Size], Size | None]] = {
     "<<": _shifted_left,
     ">>": _shifted_right,
 }
-_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
 
 def _names(size: Size) -> frozenset[str]:
