@@ -154,3 +154,24 @@ def test_an_in_place_operator_names_itself_in_its_error() -> None:
 
     x = torch.ones(2)
     assert _raised(windfall.compile(multiplied), x) == _raised(multiplied, x)
+
+
+def test_objects_of_unrelated_classes_that_come_to_share_a_dict() -> None:
+    class One:
+        def __init__(self) -> None:
+            self.value = 1
+
+    class Other:
+        def __init__(self) -> None:
+            self.value = 1
+
+    def f(one: One, other: Other, x: torch.Tensor) -> torch.Tensor:
+        one.value = 5
+        return x * other.value
+
+    compiled = windfall.compile(f)
+    x = torch.ones(2)
+    assert compiled(One(), Other(), x).tolist() == [1, 1]
+    one, other = One(), Other()
+    other.__dict__ = one.__dict__
+    assert compiled(one, other, x).tolist() == [5, 5]

@@ -358,7 +358,7 @@ def _rely_on_distinctness(machine: Machine) -> None:
         alike = tuple(
             one
             for one in machine.from_outside()
-            if one is not value and one.guarded and _confusable(machine, one, value)
+            if one is not value and one.guarded and _confusable(one, value)
         )
         if value.source is not None and alike:
             check = SameObjects(_sources(alike), False)
@@ -369,17 +369,13 @@ def _sources(values: Sequence[Value]) -> tuple[Source, ...]:
     return tuple(one.source for one in values if one.source is not None)
 
 
-def _confusable(machine: Machine, one: Value, other: Value) -> bool:
-    """Whether the two could be one object on another call. What is known for good could not, an
-    instance dictionary is no other dict, and objects of unrelated classes share none."""
+def _confusable(one: Value, other: Value) -> bool:
+    """Whether the two could be one object on another call. What is known for good could not, and
+    an instance dictionary is no other dict (but two objects may come to share one)."""
     mine, others = one.source, other.source
     if mine == others or isinstance(mine, Known) or isinstance(others, Known):
         return False
-    if isinstance(mine, DictOf) and isinstance(others, DictOf):
-        slots = machine.state.values
-        owners = [type(source.of.read(slots)) for source in (mine, others)]
-        return issubclass(*owners) or issubclass(*reversed(owners))
-    if isinstance(mine, DictOf) or isinstance(others, DictOf):
+    if isinstance(mine, DictOf) != isinstance(others, DictOf):
         return False
     return one.python_type() is other.python_type()
 
