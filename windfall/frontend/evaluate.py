@@ -148,11 +148,7 @@ def _resolves(check: Any, value: Any, slots: Slots) -> bool:
 
 
 def _same_objects(check: Any, value: Any, slots: Slots) -> bool:
-    others = [one.read(slots) for one in check.others]
-    if check.same:
-        return all(one is value for one in others)
-    everything = [value, *others]
-    return len({id(one) for one in everything}) == len(everything)
+    return all((one.read(slots) is value) is check.same for one in check.others)
 
 
 def _keys_are(check: Any, value: Any, slots: Slots) -> bool:

@@ -144,8 +144,7 @@ class HasKey(Check):
 
 @dataclass(frozen=True, slots=True)
 class SameObjects(Check):
-    """The value at the guard's source and those at `others` are one object (`same`), or pairwise
-    different objects (not `same`)."""
+    """The value at the guard's source is the one at each of `others` (`same`), or at none."""
 
     others: tuple[Source, ...]
     same: bool

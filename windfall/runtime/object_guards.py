@@ -239,16 +239,8 @@ def native_resolves(encoder: Encoder, cell: Place, check: Resolves) -> bool:
 
 
 def native_same(encoder: Encoder, cell: Place, check: SameObjects) -> bool:
-    """One object, or pairwise different ones."""
-    others = [encoder.cell(one) for one in check.others]
-    cells = [cell, *(one for one in others if one is not None)]
-    if None in others or (not check.same and len(cells) > 16):
-        return False
-    pairs = (
-        [(cells[0], other) for other in cells[1:]]
-        if check.same
-        else [(one, other) for i, one in enumerate(cells) for other in cells[i + 1 :]]
-    )
-    for one, other in pairs:
-        encoder.record("same", one, other, int(check.same))
-    return True
+    """The one object, or none of these."""
+    others = [place for place in map(encoder.cell, check.others) if place is not None]
+    for other in others:
+        encoder.record("same", cell, other, int(check.same))
+    return len(others) == len(check.others)

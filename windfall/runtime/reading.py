@@ -347,10 +347,8 @@ def has_key(value: Any, check: HasKey) -> bool:
 
 
 def same_objects(value: Any, check: SameObjects, others: Sequence[Any]) -> bool:
-    """One object, or pairwise different ones."""
-    if check.same:
-        return all(value is other for other in others)
-    return len({id(value), *map(id, others)}) == 1 + len(others)
+    """The one object, or none of these."""
+    return all((value is other) is check.same for other in others)
 
 
 def ambient_is(_: Any, check: AmbientIs) -> bool:
