@@ -6,10 +6,10 @@ STAMP := $(VENV)/.windfall-installed
 
 .PHONY: help demo test lint format bench conformance clean
 help:
-	@echo "make demo         a transformer block and a training step, eager against windfall"
+	@echo "make demo         a block, an MLP, and a GPT-2 that learns and writes: eager against windfall"
 	@echo "make test         the tests"
 	@echo "make lint         ruff, its formatter and mypy"
-	@echo "make bench        speed of calls, of compiling and of kernels, against eager and torch.compile"
+	@echo "make bench        calls, compiling, models, memory and kernels, against eager and torch.compile"
 	@echo "make conformance  sweeps over many programs and ops (long)"
 
 $(BIN)/python:
@@ -42,6 +42,8 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks overhead --json benchmarks/results/overhead.json
 	$(BIN)/python -m benchmarks compile --json benchmarks/results/compile.json
+	$(BIN)/python -m benchmarks models --json benchmarks/results/models.json
+	$(BIN)/python -m benchmarks stages --json benchmarks/results/stages.json
 	$(BIN)/python -m benchmarks kernels --quick --json benchmarks/results/kernels.json
 
 conformance: $(STAMP)

@@ -6,7 +6,9 @@ aside; and no stage takes more than its share when the program grows (LINEAR). E
 median over fresh processes, `python -m benchmarks.stages RECIPE MODE LAYERS`, in which one small
 function was compiled before: what is paid once for a process is not counted. Python's collector
 runs where it likes: what it takes is told in columns of its own (in capture, and elsewhere), not as
-part of the stage in which it struck.
+part of the stage in which it struck. It has collected once before the compilation begins, so that
+the columns tell what the compilation's own objects cause, and not those of imports and of the model
+(a full collection falls due once the objects since the last one are a quarter of all).
 """
 
 from __future__ import annotations
@@ -217,6 +219,7 @@ def _child(recipe: str, mode: Mode, layers: str) -> None:
     small(torch.ones(2, 4)).sum().backward()
     subject = _subject(recipe, mode, int(layers))
     compiled = windfall.compile(subject.program)
+    gc.collect()
     collections = Collections()
     with torch.set_grad_enabled(mode == "training"):
         runner(subject, compiled, mode)()

@@ -156,7 +156,7 @@ def show_explanation(function: Callable[..., Any], *x: Any, lines: int = 24) -> 
 
 def language() -> None:
     """Train and write, eagerly and compiled, and put both side by side."""
-    print("\nGPT-2 of transformers, 2 layers, learns the bytes of LICENSE, then writes; one thread")
+    print("\nGPT-2 of transformers, 6 layers, learns the bytes of LICENSE, then writes; one thread")
     found = {name: in_a_process(name) for name in ("eager", "windfall")}
     if None in found.values():
         return

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 TEXT = Path(__file__).resolve().parents[1] / "LICENSE"
-LAYERS, WIDTH, HEADS = 2, 128, 4
+LAYERS, WIDTH, HEADS = 6, 128, 4
 CONTEXT, BATCH, STEPS = 64, 8, 240
 WRITTEN = 160  # bytes generated
 PROMPT = b"You may reproduce and distribute copies of the Work or Derivative Works"
@@ -69,7 +69,7 @@ class Objective(nn.Module):
 
 def train(forward: Forward, objective: nn.Module, text: Tensor) -> dict[str, Any]:
     """STEPS steps on random pieces of the text."""
-    optimizer = torch.optim.AdamW(objective.parameters(), lr=1.5e-3, fused=True)
+    optimizer = torch.optim.AdamW(objective.parameters(), lr=5e-4, fused=True)
     pieces = text.unfold(0, CONTEXT + 1, 1)
     losses, times = [], []
     for number in range(STEPS):

@@ -15,10 +15,12 @@ import dis
 import inspect
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
+
+from windfall.errors import SourceLine
 
 VERSION = sys.version_info[:2]
 
@@ -80,6 +82,7 @@ class Listing:
     free: tuple[int, ...]  # the free variables, in order of the closure
     is_generator: bool
     is_coroutine: bool
+    lines: Mapping[int, SourceLine]  # by number: guards and nodes of one line share its record
 
     def handler_at(self, index: int) -> Handler | None:
         """The innermost handler that covers an instruction."""
@@ -132,6 +135,10 @@ def _decode(code: CodeType) -> Listing:
         free,
         bool(flags & inspect.CO_GENERATOR),
         bool(flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)),
+        {
+            number: SourceLine(code.co_filename, number, code.co_qualname)
+            for number in {one.line for one in instructions}
+        },
     )
 
 

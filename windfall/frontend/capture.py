@@ -280,8 +280,8 @@ def _origin(machine: Machine) -> SourceLine | None:
         frame = point.frames[-1]
         from windfall.frontend.bytecode import decode
 
-        line = decode(frame.code).instructions[frame.ip].line
-        return SourceLine(frame.code.co_filename, line, frame.code.co_qualname)
+        listing = decode(frame.code)
+        return listing.lines[listing.instructions[frame.ip].line]
     target = point.target
     target = getattr(target, "forward", target)
     code = getattr(getattr(target, "__func__", target), "__code__", None)

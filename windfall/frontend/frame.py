@@ -75,8 +75,7 @@ class Frame:
     @property
     def line(self) -> SourceLine:
         """The line being executed."""
-        where = self.instructions[self.last].line
-        return SourceLine(self.code.co_filename, where, self.code.co_qualname)
+        return self.listing.lines[self.instructions[self.last].line]
 
     @property
     def is_ours(self) -> bool:
