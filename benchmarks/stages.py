@@ -63,6 +63,11 @@ class Profile:
         """All but capture, and what the collector took in it: what equal blocks save."""
         return self.total - sum(self.stages.get(one, 0.0) for one in ("capture", CAPTURING))
 
+    @property
+    def uncollected(self) -> float:
+        """The same without the collector."""
+        return self.aside - self.stages.get(COLLECTOR, 0.0)
+
 
 def run(repeats: int, path: Path | None, quick: bool) -> bool:
     """Measure, print, write; whether every goal is met."""
@@ -130,8 +135,8 @@ def _depth(profiles: Sequence[Profile], mode: Mode) -> tuple[bool, str]:
     met = ratio <= DEPTH_GOAL and not (four.fallbacks or twelve.fallbacks)
     return met, (
         f"BERT of 12 layers / of 4, {mode}, capture aside: {ratio:.2f} "
-        f"(goal {DEPTH_GOAL} {'met' if met else 'missed'}); with capture: "
-        f"{twelve.total / four.total:.2f}"
+        f"(goal {DEPTH_GOAL} {'met' if met else 'missed'}); without the collector: "
+        f"{twelve.uncollected / four.uncollected:.2f}; with capture: {twelve.total / four.total:.2f}"
     )
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import windfall
 from windfall.events import EventLog
@@ -175,3 +177,70 @@ def test_objects_of_unrelated_classes_that_come_to_share_a_dict() -> None:
     one, other = One(), Other()
     other.__dict__ = one.__dict__
     assert compiled(one, other, x).tolist() == [5, 5]
+
+
+def test_hooks_of_saved_tensors_see_nothing_of_a_compilation() -> None:
+    """A checkpoint counts what is saved, and found the compiler's own tensors among it."""
+    layer = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.GELU(), torch.nn.Linear(6, 1))
+    compiled = windfall.compile(layer)
+    inputs = [torch.randn(size, 6, requires_grad=True) for size in (2, 3, 4)]
+    losses = [checkpoint(compiled, x, use_reentrant=False).sum() for x in inputs]
+    for loss in losses:
+        loss.backward()
+    for x in inputs:
+        (expected,) = torch.autograd.grad(layer(x).sum(), x)
+        torch.testing.assert_close(x.grad, expected)
+
+    seen: list[tuple[int, ...]] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(tensor.shape))
+        return tensor.clone()  # reads the data
+
+    function = windfall.compile(lambda x: (x.sin() * x).sum())
+    for _ in range(2):
+        before = len(seen)
+        x = torch.randn(5, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = function(x)
+        loss.backward()
+        torch.testing.assert_close(x.grad, (x.cos() * x + x.sin()).detach())
+        assert len(seen) - before <= 3
+    assert set(seen) == {(5,)}
+
+
+@pytest.mark.parametrize("name", ["graph", "Continue", "max", "class", "position0", "1 a", ""])
+def test_a_function_may_have_any_name(name: str) -> None:
+    """It becomes the name of a function in generated source, which uses names of its own."""
+
+    def program(x: torch.Tensor, n: int) -> tuple[torch.Tensor, int]:
+        y = x * n
+        print(end="")
+        return y + 1, max(n, x.shape[0]) - min(n, 3)
+
+    program.__name__ = program.__qualname__ = name
+    compiled = windfall.compile(program)
+    for size in (2, 3, 4):
+        x = torch.ones(size)
+        torch.testing.assert_close(compiled(x, size), program(x, size))
+    assert not windfall.explanation(compiled).fallbacks
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_ops_that_only_check_are_not_dropped(dynamic: bool | None) -> None:
+    """Nobody reads their results, for they have none: they raise."""
+    programs = {
+        torch.linalg.cholesky: -torch.eye(3),
+        torch.linalg.inv: torch.zeros(3, 3),
+        lambda a: torch.linalg.solve(a, torch.ones(3)) * 2: torch.zeros(3, 3),
+    }
+    for program, wrong in programs.items():
+        compiled = windfall.compile(program, dynamic=dynamic, options={"strict": True})
+        a = torch.randn(3, 3)
+        a = (a @ a.t() + torch.eye(3)).requires_grad_()
+        for _ in range(2):
+            torch.testing.assert_close(compiled(a), program(a))
+            (ours,) = torch.autograd.grad(compiled(a).sum(), a)
+            torch.testing.assert_close(ours, torch.autograd.grad(program(a).sum(), a)[0])
+        for x in (wrong, wrong.clone().requires_grad_()):
+            assert _raised(compiled, x) == _raised(program, x)

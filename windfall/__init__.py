@@ -10,18 +10,25 @@ from windfall.api import (
     disable,
     explain,
     explanation,
+    get_default_backend,
     list_backends,
     reset,
+    set_default_backend,
 )
 from windfall.directives import (
     allow_in_graph,
     assume_constant_result,
+    cudagraph_mark_step_begin,
     disallow_in_graph,
     forbid_in_graph,
     graph_break,
     is_compiling,
+    is_exporting,
+    nested_compile_region,
+    nonstrict_trace,
     skip_frame,
     substitute_in_graph,
+    wrap_numpy,
 )
 from windfall.errors import (
     BackendError,
@@ -33,6 +40,7 @@ from windfall.errors import (
     WindfallError,
 )
 from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
+from windfall.frontend.polyfills.scopes import error_on_graph_break
 from windfall.options import Options
 from windfall.stance import set_stance
 
@@ -51,19 +59,27 @@ __all__ = [
     "assume_constant_result",
     "cache_entries",
     "compile",
+    "cudagraph_mark_step_begin",
     "disable",
     "disallow_in_graph",
+    "error_on_graph_break",
     "explain",
     "explanation",
     "forbid_in_graph",
+    "get_default_backend",
     "graph_break",
     "is_compiling",
+    "is_exporting",
     "list_backends",
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
+    "nested_compile_region",
+    "nonstrict_trace",
     "reset",
+    "set_default_backend",
     "set_stance",
     "skip_frame",
     "substitute_in_graph",
+    "wrap_numpy",
 ]

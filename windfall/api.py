@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -55,14 +55,35 @@ def compile(
     """
     if shapes_spec is not None:
         raise UserError("shapes_spec is not supported; use dynamic=True or windfall.mark_dynamic")
-    chosen = Options.checked(
+    chosen = _options(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
         disable=disable or None, name=name, recompile_limit=recompile_limit,
     )  # fmt: skip
-    pipeline.resolve_backend(chosen.backend)  # a wrong name is told here, not at the first call
     if model is None:
         return lambda actual: _compiled(actual, chosen)
     return _compiled(model, chosen)
+
+
+_default_backend: str | Callable[..., Any] = "windfall"
+
+
+def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
+    """What `backend=None` means from now on, for what is compiled later; None: windfall's own."""
+    global _default_backend
+    _default_backend = _options(backend=backend or "windfall").backend
+
+
+def get_default_backend() -> str | Callable[..., Any]:
+    """What `backend=None` means now."""
+    return _default_backend
+
+
+def _options(backend: Any = None, **given: Any) -> Options:
+    """What the user says, checked: a wrong name is told here, not at the first call."""
+    backend = _default_backend if backend is None else backend
+    chosen = Options.checked(backend=backend, **given)
+    pipeline.resolve_backend(chosen.backend)
+    return chosen
 
 
 def _compiled(target: Any, options: Options) -> Any:
@@ -156,7 +177,7 @@ def explain(target: Callable[..., Any], **settings: Any) -> Callable[..., Explan
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         log = EventLog()
-        result = _with_log(_innermost(target), Options.checked(**settings), log)(*args, **kwargs)
+        result = _with_log(_innermost(target), _options(**settings), log)(*args, **kwargs)
         return explanation_of(log, result)
 
     return run
@@ -179,6 +200,7 @@ def _needed(compiled: Any) -> frontend.Compiled:
     return found
 
 
-def list_backends() -> list[str]:
-    """The names that `backend=` accepts."""
-    return pipeline.backend_names()
+def list_backends(exclude_tags: Iterable[str] = ()) -> list[str]:
+    """The names that `backend=` accepts, but those with one of these tags: `"debug"` is "eager"."""
+    left_out = {"eager"} if "debug" in tuple(exclude_tags or ()) else set()
+    return [name for name in pipeline.backend_names() if name not in left_out]

@@ -25,6 +25,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy
+import torch
+
 from windfall import torch_abi
 from windfall.errors import UserError
 
@@ -165,6 +168,64 @@ def allow_in_graph(function: Any) -> Any:
     return function
 
 
+def nonstrict_trace(function: Any) -> Any:
+    """Put calls of `function` into the graph as one node; whatever it does is recorded, not read.
+
+    So it may do what cannot be read (a break is none inside of it), as long as its results depend
+    on its arguments alone: tensors, numbers, strings, lists, tuples and dicts of them. A module or
+    another object as an argument is a break. This is what `allow_in_graph` does here.
+    """
+    _checked("nonstrict_trace", function)
+    return allow_in_graph(function)
+
+
+def nested_compile_region(
+    function: Any = None,
+    *,
+    options: Any = None,
+    max_reuse_entries: int = 8,
+    reuse_hash_fn: Any = None,
+) -> Any:
+    """Say that a function or module is repeated; without one, a decorator.
+
+    It changes nothing: blocks that repeat themselves are found in the graph and compiled once,
+    marked or not, and what they share is checked there. The other arguments are torch's own and
+    ask for nothing.
+    """
+    if function is None:
+        return nested_compile_region
+    _checked("nested_compile_region", function)
+    return function
+
+
+def wrap_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy arrays as one of tensors: arguments and results are converted, also in
+    lists, tuples and dicts, without copying. In compiled code it runs natively, at a break; no
+    gradient flows through it."""
+    _checked("wrap_numpy", function)
+
+    @functools.wraps(function)
+    def of_tensors(*args: Any, **kwargs: Any) -> Any:
+        given, named = _converted((args, kwargs), torch.Tensor, torch.Tensor.numpy)
+        result = function(*given, **named)
+        return _converted(result, (numpy.ndarray, numpy.generic), torch.as_tensor)
+
+    give(of_tensors, Directive("native", "it is a function of NumPy arrays"))
+    return of_tensors
+
+
+def _converted(value: Any, kind: Any, change: Callable[[Any], Any]) -> Any:
+    """`value` with everything of a kind changed, in lists, tuples and dicts of any depth."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, dict):
+        return type(value)({key: _converted(one, kind, change) for key, one in value.items()})
+    if isinstance(value, list | tuple):
+        parts = [_converted(one, kind, change) for one in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
 def disallow_in_graph(function: Any) -> Any:
     """Call `function` natively, at a break, although it could stand in a graph."""
     if isinstance(function, list | tuple):
@@ -241,6 +302,24 @@ def skip_frame(message: str = "") -> None:
     """Run the rest of the calling function natively; outside of compiled code, nothing."""
 
 
+_breaking = threading.local()
+
+
+def breaks_are_errors() -> bool:
+    """Whether this thread is where `error_on_graph_break(True)` stands."""
+    return getattr(_breaking, "errors", False)
+
+
+def set_breaks_are_errors(value: bool) -> bool:
+    """Say so from here on; answers what stood before."""
+    before = breaks_are_errors()
+    _breaking.errors = value
+    return before
+
+
+# A capture puts it back, and a segment leaves it as the program did, as with torch's own modes.
+torch_abi.SWITCHES["breaks_are_errors"] = torch_abi.Switch(breaks_are_errors, set_breaks_are_errors)
+
 _capturing = threading.local()
 
 
@@ -260,6 +339,17 @@ def is_compiling() -> bool:
     return getattr(_capturing, "now", False)
 
 
+def is_exporting() -> bool:
+    """Whether a program is being exported: never, windfall has no export yet."""
+    return False
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Say that an iteration begins. Nothing is replayed into the same memory here, so results of
+    earlier calls stay what they are, said or not."""
+
+
 give(graph_break, Directive("break", "windfall.graph_break()"))
 give(skip_frame, Directive("leave", "windfall.skip_frame()"))
 give(is_compiling, Directive("true"))
+give(cudagraph_mark_step_begin, Directive("nothing"))

@@ -26,5 +26,7 @@ def windfall(
 ) -> Callable[..., Any]:
     """Compile a captured graph; `mode` and `options` are those of `windfall.compile`."""
     plain = torch.fx.GraphModule(module, module.graph)  # torch's own writes its code when called
-    compiled: Callable[..., Any] = api.compile(plain.forward, mode=mode, options=options)
+    compiled: Callable[..., Any] = api.compile(
+        plain.forward, backend="windfall", mode=mode, options=options
+    )
     return compiled

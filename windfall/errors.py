@@ -11,7 +11,9 @@ Invariant: no room catches `Exception` to hide it; whoever catches one of these 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 
@@ -64,10 +66,14 @@ class Unsupported(WindfallError):
     """
 
     def __init__(self, number: int, detail: str, where: SourceLine | None = None) -> None:
-        super().__init__(f"W{number:04d}: {detail}" + (f" ({where})" if where else ""))
+        super().__init__(number, detail)
         self.number = number
         self.detail = detail
         self.where = where
+
+    def __str__(self) -> str:
+        place = f" ({self.where})" if self.where else ""
+        return f"W{self.number:04d}: {self.detail}{place}"
 
 
 class Specialise(Unsupported):
@@ -78,6 +84,8 @@ class Specialise(Unsupported):
         super().__init__(103, f"{detail} needs the value of {', '.join(sorted(names))}", where)
         self.names = names
         self.sources: frozenset[str] = frozenset()  # where these are read, once that is known
+        self.passing = False  # because of what the value is now: others may do without
+        self.edge = False  # namely because something made of it is 0 or 1
 
 
 class Narrow(Specialise):
@@ -95,3 +103,36 @@ class Counts(WindfallError):
 
 class InternalError(WindfallError):
     """A broken invariant of windfall's own."""
+
+
+_HERE = os.path.dirname(__file__) + os.sep
+
+
+def hide_our_frames(error: BaseException) -> None:
+    """Take windfall's own frames out of an exception's traceback, and out of those of its causes:
+    who looks at it sees the program's lines. An `InternalError` keeps them.
+
+    A frame that catches an exception, calls this and says `raise`, no more, is not seen: Python
+    adds a frame where an exception is raised or passes, not where it is raised again.
+    """
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen and not isinstance(one, InternalError):
+        seen.add(id(one))
+        one.__traceback__ = _of_others(one.__traceback__)
+        one = one.__cause__ or one.__context__
+
+
+def _of_others(traceback: TracebackType | None) -> TracebackType | None:
+    first: TracebackType | None = None
+    last: TracebackType | None = None
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_HERE):
+            first = first or traceback
+            if last is not None and last.tb_next is not traceback:
+                last.tb_next = traceback
+            last = traceback
+        traceback = traceback.tb_next
+    if last is not None:
+        last.tb_next = None
+    return first

@@ -8,13 +8,14 @@ recording never raises into the program.
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from windfall import locks
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class EventLog:
     def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
         self._events: deque[Event] = deque(maxlen=self.KEPT)
         self._counted: dict[Any, Event] = {}
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._listeners = listeners
 
     def add(self, kind: str, subject: str, record: Any = None, **facts: Any) -> Event:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,10 +20,11 @@ from typing import ClassVar
 import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 
-from windfall import torch_abi
+from windfall import locks, torch_abi
 from windfall.errors import InternalError
 
-_SYMBOL_LOCK = threading.Lock()  # llvmlite's symbol table is one per process
+_SYMBOL_LOCK = locks.lock()  # llvmlite's symbol table is one per process
+locks.adopt(llvm.ffi.lib._lock._lock)  # held by whoever is in LLVM
 
 
 @functools.cache

@@ -74,6 +74,8 @@ class Options:
             merged["backend_options"], rest = tuple(rest.items()), {}
         for name in (merged.keys() - known - {"backend_options"}) | (rest.keys() - TORCH_OPTIONS):
             raise UserError(f"{name!r} is not an option; accepted: {', '.join(sorted(known))}")
+        if "logs" in merged:
+            merged["logs"] = _logs(merged["logs"])
         options = replace(cls(), **merged)
         options._check()
         return replace(options, **MODES[options.mode])
@@ -114,6 +116,15 @@ def _flag(text: str) -> bool:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _logs(value: Any) -> tuple[str, ...]:
+    """Names in a sequence, or in one text as WINDFALL_LOGS has them."""
+    if isinstance(value, str):
+        return _names(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return tuple(value)
+    raise UserError(f"logs={value!r} must be names of logs; accepted: {', '.join(LOG_NAMES)}")
 
 
 # Environment variable -> (option, how its text is read).

@@ -3,11 +3,12 @@
 Enters: a `State` of the front end (a call, or the point behind a break). Leaves: an `Entry`, ready
 to be called. Each stage is timed and noted in the event log; no stage knows the next one.
 
-    capture → rewrite → [backend: differentiate → split → lower → schedule → plan → emit → build
-    → bind] → enter
+    capture → rewrite → [backend: differentiate → split → arrange → lower → schedule → plan → emit
+    → build → bind] → enter
 
 What is compiled while the program runs (the segment behind a break, a backward variant) is asked
-of `Compiler.compile_missing` and `Compiler._backward`, which this file hands to the rooms.
+of `Compiler.compile_missing` and `Compiler._backward`, which this file hands to the rooms. A graph
+that reads data on its way is divided first (`pieces.py`); each piece goes through the backend.
 """
 
 from __future__ import annotations
@@ -20,8 +21,17 @@ from typing import Any
 import torch
 import torch.fx
 
-from windfall import autograd, codegen, frontend, plugins, runtime, torch_abi
-from windfall.errors import BackendError, BreakError, Specialise, Unsupported, UserError
+from windfall import autograd, codegen, frontend, pieces, plugins, runtime, torch_abi
+from windfall.directives import capturing
+from windfall.errors import (
+    BackendError,
+    BreakError,
+    InternalError,
+    Specialise,
+    Unsupported,
+    UserError,
+    WindfallError,
+)
 from windfall.events import EventLog
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import graph_key
@@ -46,6 +56,7 @@ class Bound:
     call: GraphCallable
     program: Program | None = None
     relations: tuple[Relation, ...] = ()  # what it assumes of sizes
+    writes: bool = False  # whether it writes its inputs
 
 
 Backend = Callable[["Compiler", Capture, Sequence[torch.Tensor]], Bound]
@@ -80,7 +91,15 @@ class Compiler:
         return Compiler(replace(self.options, backend=backend), self.log)
 
     def compile_missing(self, state: frontend.State, facts: frontend.Facts) -> Entry:
-        """The entry for a state that no entry fits."""
+        """The entry for a state that no entry fits. Whatever else goes wrong is our bug."""
+        try:
+            return self._entry(state, facts)
+        except WindfallError:
+            raise
+        except Exception as error:
+            raise InternalError(f"{state.point}: {type(error).__name__}: {error}") from error
+
+    def _entry(self, state: frontend.State, facts: frontend.Facts) -> Entry:
         captured = self._captured(state, facts)
         bound = self._bind(captured, state)
         if bound is not None and bound.relations:
@@ -104,10 +123,11 @@ class Compiler:
             captured: Capture = self._stage("capture", point, frontend.capture, state, facts)
         except Unsupported as reason:
             if self.options.fullgraph and not isinstance(reason, Specialise):
-                _refuse(point, frontend.described(reason, reason.where))
+                _refuse(point, frontend.described(reason, reason.where), True)
             raise
-        if self.options.fullgraph and captured.stopped is not None:
-            _refuse(captured.name, captured.stopped)
+        stopped = captured.stopped
+        if stopped is not None and (self.options.fullgraph or stopped.refused):
+            _refuse(captured.name, stopped, self.options.fullgraph)
         return captured
 
     def _bind(self, captured: Capture, state: frontend.State) -> Bound | None:
@@ -144,14 +164,47 @@ class Compiler:
             program = self._program(halves.forward, f"{name} forward", halves.symbols)
         forward = self._stage("bind", name, runtime.bind, program, native=self.options.native)
         if halves.backward is None and autograd.is_plain(halves.signature):
-            return Bound(forward, program, new)
+            return Bound(forward, program, new, bool(joint.signature.writes))
 
         def backward(variant: torch.fx.Graph) -> GraphCallable:
-            with Assumptions(known, closed=True):
-                return self._backward(variant, name, halves.symbols)
+            try:
+                with Assumptions(known, closed=True), torch_abi.without_saved_tensor_hooks():
+                    return self._backward(variant, name, halves.symbols)
+            except (Unsupported, InternalError) as reason:
+                if self.options.strict and isinstance(reason, InternalError):
+                    raise
+                self.log.add("fallback", f"{name} backward", reason=str(reason))
+                raise Unsupported(0, str(reason)) from reason  # eager's backward answers
 
         call = autograd.bridge(joint, halves, forward, backward)
-        return Bound(call, relations=new)
+        return Bound(call, relations=new, writes=bool(joint.signature.writes))
+
+    def in_pieces(self, captured: Capture, given: Sequence[Relation]) -> Bound:
+        """A graph that reads data on its way: pieces, which are compiled when they are reached."""
+
+        def compiled(
+            graph: torch.fx.Graph,
+            inputs: Sequence[TensorType | Expression],
+            name: str,
+            given: Sequence[Relation],
+        ) -> pieces.Compiled:
+            with capturing(), torch_abi.without_saved_tensor_hooks():
+                made = self.compile_graph(graph, inputs, name, given)
+            return pieces.Compiled(made.call, made.relations, made.writes)
+
+        made: pieces.Pieces = self._stage(
+            "pieces",
+            captured.name,
+            pieces.Pieces,
+            captured.graph,
+            captured.name,
+            compiled,
+            given,
+            self.log,
+            self.options.recompile_limit,
+            self.options.strict,
+        )
+        return Bound(made.call())
 
     def _backward(
         self, variant: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]
@@ -168,6 +221,7 @@ class Compiler:
         """ATen graph → machine code."""
         if self.options.verify:
             verify_graph(graph)
+        graph = self._stage("arrange", name, codegen.arrange, graph)
         schedule = self._scheduled(graph, name, symbols)
         memory = self._stage("plan", name, codegen.plan, schedule)
         module = self._stage("emit", name, codegen.emit, schedule, memory)
@@ -195,7 +249,15 @@ class Compiler:
         self, kind: str, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
     ) -> Any:
         with self.log.stage(kind, subject) as event:
-            event.record = stage(*args, **keywords)
+            try:
+                event.record = stage(*args, **keywords)
+            except WindfallError:
+                raise
+            except Exception as error:
+                if kind == "backend":  # not ours
+                    raise
+                text = f"{kind} of {subject}: {type(error).__name__}: {error}"
+                raise InternalError(text) from error
         return event.record
 
 
@@ -203,12 +265,13 @@ def _guards(relations: Sequence[Relation]) -> list[Guard]:
     return [Guard(SYMBOLS, Holds(one), "an operation's decision about sizes") for one in relations]
 
 
-def _refuse(name: str, stopped: Break) -> None:
+def _refuse(name: str, stopped: Break, fullgraph: bool) -> None:
     """An error that shows the user's stack, the reason, its number and what to change."""
     if frontend.is_no_break(stopped.number):
         return
     stack = stopped.stack or ((stopped.where,) if stopped.where else ())
-    lines = [f"fullgraph=True, but {name} cannot be one graph."]
+    wish = "cannot be one graph" if fullgraph else "needs a break here"
+    lines = [f"{'fullgraph=True' if fullgraph else 'error_on_graph_break'}, but {name} {wish}."]
     for one in stack:
         lines.append(f'  File "{one.file}", line {one.line}, in {one.function}')
         lines.append(f"    {linecache.getline(one.file, one.line).strip()}")
@@ -225,13 +288,16 @@ def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Te
     given = [one.check.relation for one in captured.guards if isinstance(one.check, Holds)]
     # What another call was compiled for may differ in guards only.
     varies = any(isinstance(one, Expression) for one in types)
-    key = None if varies else graph_key(captured.graph)
+    reads = pieces.reads_data(captured.graph)
+    key = None if varies or reads else graph_key(captured.graph)
     key = key and (key, torch_abi.ambient())
     known = compiler.graphs.get(key)
     if known is not None:
         compiler.log.add("reuse", captured.name)
         return known[0]
     try:
+        if reads:
+            return compiler.in_pieces(captured, given)
         made = compiler.compile_graph(captured.graph, types, captured.name, given)
         if key is not None:
             while len(compiler.graphs) >= KEPT_GRAPHS:

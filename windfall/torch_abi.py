@@ -1453,3 +1453,92 @@ def hooked(tensor: Any) -> None:
 def aliased_results(overload: Any) -> tuple[bool, ...]:
     """For each result of an op whether it may share memory with an argument (views)."""
     return tuple(each.alias_info is not None for each in overload._schema.returns)
+
+
+# ------------------------------------------------------------------------- codegen: convolutions
+
+# Weights that a convolution of oneDNN reads where they are, whatever layout it computes in: a
+# tensor with a description of its memory instead of strides.
+OPAQUE_SYMBOLS = ("aoti_torch_create_tensor_from_blob_v2", "aoti_torch_layout__mkldnn")
+
+
+@functools.cache
+def _described_convolution() -> Any:
+    found: Any = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
+    if found is None or not hasattr(torch.ops.mkldnn, "_get_mkldnn_serialized_md"):
+        return None
+    usable = dispatcher_version() is not None and all(map(has_symbol, OPAQUE_SYMBOLS))
+    return found.default if usable and torch._C._has_mkldnn else None
+
+
+def described_convolution() -> Any:
+    """The overload of a convolution with channels-last operands and described weights; None where
+    torch has none, or is told not to use it."""
+    return _described_convolution() if torch.backends.mkldnn.enabled else None
+
+
+def described_parameters(overload: Any) -> frozenset[str]:
+    """The parameters of an op that may be tensors with a description of their memory."""
+    return frozenset({"W"} if overload is _described_convolution() else ())
+
+
+@functools.cache
+def memory_description(sizes: tuple[Any, ...]) -> tuple[int, bytes]:
+    """The layout code and the description of row-major float32 memory, for
+    `aoti_torch_create_tensor_from_blob_v2`."""
+    made = torch.empty(sizes, layout=torch._mkldnn, dtype=torch.float32)  # type: ignore[attr-defined]
+    text = torch.ops.mkldnn._get_mkldnn_serialized_md(made)
+    for library in _loaded():
+        if hasattr(library, "aoti_torch_layout__mkldnn"):
+            return int(library.aoti_torch_layout__mkldnn()), bytes(text.tolist())
+    raise LookupError("aoti_torch_layout__mkldnn")
+
+
+# ------------------------------------------------------------------------------ api: saved tensors
+
+
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """The thread's hooks for tensors that autograd saves (`saved_tensors_hooks`, checkpoints) are
+    not told of what is saved here: a compiler works with tensors of its own."""
+    state = torch._C._autograd
+    hooks = []
+    while (top := state._top_saved_tensors_default_hooks(False)) is not None:
+        hooks.append(top)
+        state._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            state._push_saved_tensors_default_hooks(pack, unpack)
+
+
+# -------------------------------------------------------------------------- front end: conditions
+
+# `torch._check` and its like: the exception of each.
+CHECKS: dict[Any, type[Exception]] = {
+    torch._check: RuntimeError,
+    torch._check_index: IndexError,
+    torch._check_value: ValueError,
+    torch._check_type: TypeError,
+    torch._check_not_implemented: NotImplementedError,
+}
+check_is_size: Any = torch._check_is_size
+
+
+# torch's own call of a module, where it has hooks.
+CALL_OF_MODULES = torch.nn.Module._call_impl.__code__
+
+
+# Functions of torch's modules that ask whether torch's own tracer is at work: it never is.
+TRACER_QUESTIONS: tuple[Any, ...] = (torch.nn.modules.activation._is_make_fx_tracing,)
+
+
+# ------------------------------------------------------------------- ops: what schemas call an int
+
+
+def dispatched(func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """An op as the dispatch mode on top is told of it, with arguments as they are: a
+    `torch.SymInt` stays one where the op's schema says `int`."""
+    with torch.utils._python_dispatch._pop_mode_temporarily() as mode:
+        return mode.__torch_dispatch__(func, (), args, kwargs)

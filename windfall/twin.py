@@ -10,6 +10,7 @@ the copy when it is first called.
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -30,10 +31,16 @@ def module_twin(
     def reduce(twin: torch.nn.Module, protocol: Any) -> Any:
         return again, (module,)
 
+    def make(kind: type, *args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)  # `type(twin)(...)` makes another module, not a twin
+
     members: dict[str, Any] = {
+        **_slots(module),
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
+        "__new__": make,
+        "__class__": property(lambda twin: type(module), _set_class),
         "__call__": _call_of(compiled),
         "__reduce_ex__": reduce,
         "__copy__": lambda twin: again(copy.copy(module)),
@@ -42,10 +49,41 @@ def module_twin(
         _ORIGINAL: module,
         _COMPILED: compiled,
     }
-    kind: type[torch.nn.Module] = type(original.__name__, (original,), members)
+    kind: type[torch.nn.Module] = type(original.__name__, (_Quiet, original), members)
     twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
     return twin
+
+
+class _Quiet:
+    """The class of a twin is nothing that a user's `__init_subclass__` should hear of."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        pass
+
+
+def _set_class(twin: Any, kind: type) -> None:
+    original_of(twin).__class__ = kind
+
+
+def _slots(module: torch.nn.Module) -> dict[str, property]:
+    """State that is not in `__dict__`: read and written where the original has it."""
+
+    def shared(name: str) -> property:
+        return property(
+            lambda twin: getattr(module, name),
+            lambda twin, value: setattr(module, name, value),
+            lambda twin: delattr(module, name),
+        )
+
+    found = {name: one for base in type(module).__mro__ for name, one in vars(base).items()}
+    return {
+        name: shared(name)
+        for name, one in found.items()
+        if isinstance(one, types.MemberDescriptorType)
+    }
 
 
 def _call_of(compiled: Callable[..., Any]) -> Any:

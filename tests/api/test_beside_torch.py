@@ -1,4 +1,4 @@
-"""What needs a process of its own, because it loads torch's compiler or must not."""
+"""What needs a process of its own: it loads torch's compiler or must not, or forks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("script", ["tests.api.alone", "tests.api.beside_torch"])
+@pytest.mark.parametrize(
+    "script", ["tests.api.alone", "tests.api.beside_torch", "tests.api.forking"]
+)
 def test_script(script: str) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", script], cwd=ROOT, capture_output=True, text=True

@@ -178,6 +178,26 @@ def helper(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def test_patches_of_tensors_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that are patched before and after a capture, and methods that users add."""
+    compiled = windfall.compile(lambda x: x.relu() + 1)
+    torch.testing.assert_close(compiled(X), X.relu() + 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "relu", lambda self: self * scale, raising=False)
+        scale = 3.0
+        torch.testing.assert_close(compiled(X), X * 3 + 1)
+        scale = 4.0
+        torch.testing.assert_close(compiled(X), X * 4 + 1)
+        torch.testing.assert_close(windfall.compile(lambda x: x.relu())(X), X * 4)
+    torch.testing.assert_close(compiled(X), X.relu() + 1)
+    with pytest.raises(AttributeError, match="has no attribute 'of_the_user'"):
+        windfall.compile(lambda x: x.of_the_user(2))(X)
+    monkeypatch.setattr(torch.Tensor, "of_the_user", lambda self, by: self * by, raising=False)
+    added = windfall.compile(lambda x: x.of_the_user(2), fullgraph=True)
+    for x in (X, torch.nn.Parameter(X.clone())):
+        torch.testing.assert_close(added(x), x * 2)
+
+
 def test_items_branches_and_prints_run_once_and_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -222,6 +242,30 @@ def test_nothing_is_kept_alive() -> None:
     del module, compiled
     gc.collect()
     assert [one() for one in gone] == [None, None, None]
+
+
+def test_what_the_program_deletes_is_gone_in_the_middle() -> None:
+    alive: list[bool] = []
+
+    @windfall.disable
+    def look() -> None:
+        alive.append(watched() is not None)
+
+    def program(given: list[torch.Tensor]) -> torch.Tensor:
+        x = given.pop()
+        y = x + 1
+        del x
+        look()
+        return y * 2
+
+    compiled = windfall.compile(program)
+    for _ in range(3):
+        x = X.clone()
+        watched = weakref.ref(x)
+        given = [x]
+        del x
+        torch.testing.assert_close(compiled(given), (X + 1) * 2)
+    assert alive == [False] * 3
 
 
 def test_a_dropped_compiled_function_lets_its_closure_go() -> None:

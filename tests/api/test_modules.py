@@ -217,3 +217,81 @@ def test_modules_of_unusual_kinds(make: Any) -> None:
         torch.testing.assert_close(compiled(X), module(X))
     assert list(compiled.state_dict()) == list(module.state_dict())
     assert not windfall.explanation(compiled).fallbacks or make is scripted
+
+
+def test_hooks_that_are_always_called() -> None:
+    """torch itself leaves them out where code is being compiled."""
+
+    class Strict(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] == 2:
+                raise ValueError("two")
+            return x + 1
+
+    seen: list[Any] = []
+    module = Strict()
+    module.register_forward_hook(lambda module, args, out: seen.append(out), always_call=True)
+    compiled = windfall.compile(module)
+    for size in (2, 3, 2):
+        if size == 2:
+            with pytest.raises(ValueError, match="two"):
+                compiled(torch.ones(size))
+        else:
+            torch.testing.assert_close(compiled(torch.ones(size)), torch.full((size,), 2.0))
+    assert [one is None for one in seen] == [True, False, True]
+
+
+def test_what_a_module_makes_of_its_own_class_is_another_module() -> None:
+    """A slice of a compiled `Sequential` called the whole of it."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    compiled = windfall.compile(model)
+    x = torch.randn(3, 6)
+    torch.testing.assert_close(compiled[:2](x), model[:2](x))
+    torch.testing.assert_close((compiled + model[:0])(x), model(x))
+    made = type(compiled)(torch.nn.ReLU())
+    torch.testing.assert_close(made(x), x.relu())
+    assert type(made) is type(compiled.__class__()) is torch.nn.Sequential
+    assert isinstance(model, compiled.__class__)
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_a_class_that_listens_for_subclasses() -> None:
+    heard: list[str] = []
+
+    class Listening(torch.nn.Module):
+        def __init_subclass__(cls, *, tag: str) -> None:
+            heard.append(tag)
+
+    class Plain(Listening, tag="plain"):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    compiled = windfall.compile(Plain())
+    torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    assert heard == ["plain"] and isinstance(compiled, Plain)
+
+
+def test_state_in_slots_and_a_class_that_changes() -> None:
+    class Scaled(torch.nn.Module):
+        __slots__ = ("by",)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.by = 2.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.by
+
+    class Shifted(Scaled):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.by
+
+    module, x = Scaled(), torch.ones(3)
+    compiled = windfall.compile(module)
+    torch.testing.assert_close(compiled(x), x * 2)
+    compiled.by = 3.0
+    assert module.by == 3.0
+    torch.testing.assert_close(compiled(x), x * 3)
+    compiled.__class__ = Shifted
+    assert type(module) is Shifted
+    torch.testing.assert_close(compiled(x), x + 3)

@@ -4,6 +4,7 @@ instead of everything falling back to eager."""
 from __future__ import annotations
 
 import gc
+import math
 import re
 import weakref
 from typing import Any
@@ -199,3 +200,37 @@ def test_the_log_of_an_object_that_compiles_for_ever_is_bounded() -> None:
     for _ in range(3 * compiled.log.KEPT):
         compiled.log.add("note", "nothing")
     assert len(compiled.log.snapshot()) == compiled.log.KEPT
+
+
+# Ten values each: how many compilations they may take.
+VARIED: dict[str, tuple[list[Any], int]] = {
+    "ints": ([3, 4, 5, -6, 7, 80, 9, 10, 11, 12], 2),
+    "ints with 0 and 1": ([0, 1, 2, 3, 4, 5, 6, 7, 1, 0], 2),
+    "floats": ([0.5, 1.5, -2.0, 3e9, 4.0, 5.5, 6.25, 7.0, 0.1, 9.0], 2),
+    "strange floats": ([0.0, -0.0, math.nan, math.inf, -math.inf, 1.0, math.nan, 2.0, 3.0, 4.0], 3),
+    "bools": ([True, False] * 5, 2),
+    "None": ([None, 2] * 5, 2),
+    "strings": (["a", "bb"] * 5, 2),
+    "complex": ([1j, 2j] * 5, 2),
+    "kinds": ([1, 1.0, True, "a", None, 1j, 1, 1.0, True, "a"], 6),
+    "large ints": ([2**40, 2**62, 3, -(2**62), 5, 6, 7, 8, 9, 10], 4),
+}
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
+@pytest.mark.parametrize("kind", VARIED)
+def test_numbers_and_words_that_vary(kind: str, native: bool) -> None:
+    def varied(x: torch.Tensor, value: Any) -> torch.Tensor:
+        if value is None:
+            return x
+        return x + len(value) if isinstance(value, str) else x * value
+
+    values, most = VARIED[kind]
+    compiled = windfall.compile(varied, options={"native": native})
+    x = torch.linspace(-1, 1, 5)
+    for value in values:
+        ours, theirs = compiled(x, value), varied(x, value)
+        torch.testing.assert_close(ours, theirs, equal_nan=True, rtol=0, atol=0)
+        assert torch.equal(torch.signbit(ours.real), torch.signbit(theirs.real))
+    made = windfall.explanation(compiled)
+    assert len(made.captures) <= most and not made.fallbacks

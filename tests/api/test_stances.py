@@ -224,3 +224,42 @@ def test_a_stance_that_compiled_code_sets() -> None:
     result, eager = program(X)
     torch.testing.assert_close(result, X * 2 + 1)
     assert eager and stance.current().usual
+
+
+def test_an_error_behind_a_break_lets_the_program_end_what_it_has_begun() -> None:
+    events: list[Any] = []
+
+    class Noted:
+        def __enter__(self) -> None:
+            events.append("enter")
+
+        def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+            events.append(kind)
+
+    def inner(x: torch.Tensor, by: Any) -> torch.Tensor:
+        with Noted():
+            y = x + 1
+            windfall.graph_break()
+            return y * by
+
+    def program(x: torch.Tensor, by: Any, catch: bool) -> Any:
+        try:
+            return inner(x, by) - 1
+        except windfall.RecompileError:
+            if not catch:
+                raise
+            return "caught"
+        finally:
+            events.append("finally")
+
+    compiled = windfall.compile(program, dynamic=False)
+    x = torch.ones(3)
+    for catch in (False, True):
+        compiled(x, 2, catch)
+    events.clear()
+    with windfall.set_stance("fail_on_recompile"):
+        with pytest.raises(windfall.RecompileError):
+            compiled(x, 3, False)
+        assert compiled(x, 3, True) == "caught"
+    assert events == ["enter", windfall.RecompileError, "finally"] * 2
+    torch.testing.assert_close(compiled(x, 3, False), (x + 1) * 3 - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -130,6 +131,28 @@ def test_no_lock_is_held_while_user_code_runs() -> None:
         torch.testing.assert_close(result, (x + 1) * 2)
 
 
+def test_no_lock_is_held_while_a_call_runs_eagerly() -> None:
+    """Arguments that overlap are eager's, each time: such a call may make another one."""
+
+    @windfall.disable
+    def again(a: torch.Tensor, b: torch.Tensor, depth: int) -> torch.Tensor:
+        return function(a, b, depth - 1)
+
+    @windfall.compile
+    def function(a: torch.Tensor, b: torch.Tensor, depth: int) -> torch.Tensor:
+        a.add_(1)
+        c = a + b
+        return again(a, b, depth) + c if depth else c
+
+    def work(number: int) -> torch.Tensor:
+        base = torch.arange(8.0)
+        return function(base[:6], base[2:], 2)
+
+    for result in in_threads(work, 4, seconds=60):
+        torch.testing.assert_close(result, torch.tensor([18.0, 24, 30, 36, 36, 42]))
+    assert all("W0024" in one for one in windfall.explanation(function).fallbacks)
+
+
 def test_a_compiled_function_that_calls_another_and_itself() -> None:
     @windfall.compile
     def inner(x: torch.Tensor) -> torch.Tensor:
@@ -224,3 +247,80 @@ def test_evictions_while_others_call() -> None:
     in_threads(work, 8)
     assert len(windfall.cache_entries(compiled)) == 2
     assert not windfall.explanation(compiled).fallbacks
+
+
+def two_segments(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    windfall.graph_break()
+    return y.sin() + 1
+
+
+def test_parts_behind_breaks_are_compiled_once_too() -> None:
+    compiled = windfall.compile(two_segments, dynamic=False)
+    inputs = [torch.randn(2 + number % 4, 3) for number in range(THREADS)]
+    for number, result in enumerate(in_threads(lambda number: compiled(inputs[number]))):
+        torch.testing.assert_close(result, two_segments(inputs[number]))
+    assert len(windfall.explanation(compiled).captures) == 4 * 2
+
+
+def three(x: torch.Tensor) -> torch.Tensor:
+    y = x * 3
+    if y.shape[0] == 3:
+        raise ValueError("three")
+    return y + 1
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+def trains(x: torch.Tensor) -> torch.Tensor:
+    return (x.sin() * x).sum(-1)
+
+
+SOAKED = (program, two_segments, three, branches, trains)
+STANCES = ("force_eager", "eager_on_recompile", "eager_then_compile")
+
+
+def outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
+    """What it answers, with the gradient, or what it raises."""
+    try:
+        result = function(x)
+    except ValueError as error:
+        return str(error)
+    if not result.requires_grad:
+        return result
+    return result, torch.autograd.grad(result.sum(), x)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_everything_at_once(seed: int) -> None:
+    """Shapes, dtypes, gradients, breaks, exceptions, stances and resets, from 32 threads."""
+    compiled = {one: windfall.compile(one, recompile_limit=8) for one in SOAKED}
+    stop = time.monotonic() + 3
+
+    def work(number: int) -> int:
+        draw, calls = random.Random(1000 * seed + number), 0
+        while time.monotonic() < stop:
+            function = draw.choice(SOAKED)
+            dtype = draw.choice((torch.float32, torch.float64))
+            x = torch.randn(draw.randrange(8), 4, dtype=dtype)
+            x.requires_grad_(draw.random() < 0.3)
+            with torch.set_grad_enabled(draw.random() < 0.7):
+                ours, theirs = outcome(compiled[function], x), outcome(function, x)
+            if isinstance(theirs, str):
+                assert ours == theirs
+            else:
+                torch.testing.assert_close(ours, theirs)
+            calls += 1
+            if number == 0 and draw.random() < 0.2:
+                windfall.reset()
+            if number == 1 and draw.random() < 0.2:
+                with windfall.set_stance(draw.choice(STANCES)):
+                    time.sleep(0.01)
+        return calls
+
+    assert sum(in_threads(work)) >= THREADS
+    for one in compiled.values():
+        reasons = windfall.explanation(one).fallbacks
+        assert all(reason.startswith("stance ") for reason in reasons), reasons

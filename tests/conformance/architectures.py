@@ -244,7 +244,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _row("electra", "Electra", {**TEXT, "embedding_size": 16}, tokens),
     _row("mpnet", "MPNet", TEXT, tokens),
     # Sizes that the program puts into tensors, to slice and reshape with them.
-    _row("deberta", "Deberta", DEBERTA, tokens, breaks=("W0100", "W0013")),
+    _row("deberta", "Deberta", DEBERTA, tokens),
     _row("deberta-v2", "DebertaV2", DEBERTA, tokens),
     _row("xlnet", "XLNet", XLNET, tokens),
     _row("funnel", "Funnel", FUNNEL, tokens),
@@ -256,7 +256,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         tokens,
     ),
     _row("layoutlm", "LayoutLM", {**TEXT, "max_2d_position_embeddings": 64}, tokens),
-    _row("longformer", "Longformer", LONG, tokens, breaks=("W0003", "W0100", "W0013")),
+    _row("longformer", "Longformer", LONG, tokens, breaks=("W0003",)),
     _row("bigbird", "BigBird", {**TEXT, "attention_type": "original_full"}, tokens),
     # Decoders of text
     _row("gpt2", "GPT2", GPT2, tokens, "LMHeadModel"),

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from windfall.ir.relation import COMPARISONS, Assumptions, Relation, decide, known
-from windfall.ir.symint import Size, evaluate, hint_of, size_symbol
+from windfall.ir.relation import COMPARISONS, Assumptions, Relation, decide, known, recurs
+from windfall.ir.symint import Size, evaluate, hint_of, minimum, size_symbol
 
 S, T = size_symbol("s", 8), size_symbol("t", 6)
 VALUES = [
@@ -77,3 +77,24 @@ def test_decisions_are_those_of_the_call_being_compiled() -> None:
             answer = decide(operation, left, right)
         assert answer == COMPARISONS[operation](hint_of(left), hint_of(right))
         assert all(one.holds({"s": 8, "t": 6}) for one in assumed.relations)
+
+
+def test_what_holds_for_every_fourth_size_does_not_pin_it() -> None:
+    symbol = next(iter(S.symbols))
+    for relation, answer in (
+        (Relation("==", S % 4, 0), True),
+        (Relation("==", 4 * (S // 4), S), True),
+        (Relation("==", minimum(S, 6), 6), True),
+        (Relation("==", S, 8), False),
+        (Relation("==", S // 2, 4), False),
+        (Relation("==", S * S, 64), False),
+    ):
+        assert recurs(relation, symbol) is answer, str(relation)
+
+
+def test_what_is_filled_up_to_a_multiple() -> None:
+    ceiling = (S + 3) // 4
+    assert 4 * ceiling == S + (-S) % 4 and ceiling == (S + (-S) % 4) // 4
+    assert 4 * ceiling == S + (4 - S % 4) % 4 and ceiling == -(-S // 4)
+    assert 3 * S * T + 3 * T * (-S % 8) == 24 * T * ((S + 7) // 8)
+    assert known(">=", 4 * ceiling, S) and known(">=", S - (S + 1) // 2, 1)

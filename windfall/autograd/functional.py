@@ -27,7 +27,7 @@ from windfall.autograd.passes import is_view
 from windfall.autograd.restride import restride, same_layout
 from windfall.errors import InternalError, Unsupported
 from windfall.ir.dtype import TensorType
-from windfall.ir.node import NodeInfo, ValueType, info, set_info, tensor_type
+from windfall.ir.node import NodeInfo, ValueType, add_node, info, set_info, tensor_type
 from windfall.ops import fake as fakes
 from windfall.ops.layout import is_non_overlapping_and_dense
 
@@ -149,7 +149,7 @@ class Functional:
         """A node of known type."""
         packet = getattr(func, "overloadpacket", func)
         name = getattr(packet, "__name__", None)
-        node = self.graph.create_node("call_function", func, tuple(args), dict(kwargs), name)
+        node = add_node(self.graph, "call_function", func, tuple(args), kwargs, name)
         return set_info(node, NodeInfo(type, self.origin.origin, self.origin.region))
 
     def reshape(self, node: torch.fx.Node, sizes: tuple[Any, ...]) -> torch.fx.Node:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -27,8 +28,9 @@ from windfall.errors import Unsupported
 from windfall.ir import symint
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info, tensor_type
+from windfall.ir.symint import hint_of
 from windfall.ops import fake as fakes
-from windfall.ops.layout import differ, smaller
+from windfall.ops.layout import differ, is_non_overlapping_and_dense, smaller
 
 aten = torch.ops.aten
 
@@ -381,7 +383,48 @@ def _handle_batch_norm(build: Functional, step: Step) -> None:
         _add_with_writes(build, step, func, running)
 
 
+def _handle_bernoulli(build: Functional, step: Step) -> None:
+    """Numbers are drawn in the order in which the target lies in memory; the functional op draws
+    them in the order of its dimensions."""
+    target, *rest = step.args
+    place = build.place(target)
+    order = _memory_order(place.type)
+    if order == list(range(place.type.rank)):
+        _handle_write(build, step)
+        return
+    p = step.kwargs.get("p", rest[0] if rest else 0.5)
+    given: Any = p
+    if isinstance(p, torch.Tensor):
+        wide = build.emit(aten.expand.default, build.operand(p), list(place.type.sizes))
+        given = build.emit(aten.permute.default, wide, order)
+    base = build.emit(aten.permute.default, build.operand(target), order)
+    func = aten.bernoulli.Tensor if isinstance(p, torch.Tensor) else aten.bernoulli.p
+    drawn = build.emit(func, base, given, generator=step.kwargs.get("generator"))
+    back = [order.index(dim) for dim in range(place.type.rank)]
+    _store(build, target, build.emit(aten.permute.default, drawn, back), step.types)
+
+
+def _handle_normal(build: Functional, step: Step) -> None:
+    """Its stream depends on whether the target is one piece of memory, which a copy always is."""
+    type = build.place(step.args[0]).type
+    if not is_non_overlapping_and_dense(type.sizes, type.strides):
+        raise Unsupported(200, f"normal_ of a part of a tensor, {type}")
+    _handle_write(build, step)
+
+
+def _memory_order(type: TensorType) -> list[int]:
+    """The dimensions, the outermost in memory first; what decides it is assumed of sizes."""
+    order = sorted(range(type.rank), key=lambda dim: -hint_of(type.strides[dim]))
+    wide = [dim for dim in order if type.sizes[dim] != 1]
+    for outer, inner in pairwise(wide):
+        smaller(type.strides[outer], type.strides[inner])
+    return list(range(type.rank)) if wide == sorted(wide) else order
+
+
 HANDLERS: dict[str, Handler] = {
+    "aten.bernoulli_.float": _handle_bernoulli,
+    "aten.bernoulli_.Tensor": _handle_bernoulli,
+    "aten.normal_.default": _handle_normal,
     "aten.detach.default": _handle_alias,
     "aten.alias.default": _handle_alias,
     "aten.lift_fresh.default": _handle_alias,

@@ -24,7 +24,7 @@ from windfall.autograd.passes import copied, is_effect, is_random, is_view, memo
 from windfall.autograd.restride import outermost_first
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
-from windfall.ir.node import NodeInfo, info, set_info, tensor_type
+from windfall.ir.node import NodeInfo, copy_into, info, set_info, tensor_type
 from windfall.ir.relation import Assumptions
 from windfall.ir.stages import Joint, Split
 from windfall.ir.symint import hint_of
@@ -325,7 +325,7 @@ def copy_node(graph: torch.fx.Graph, node: Node, made: dict[Node, Node]) -> None
             continue
         if node.op == "placeholder":
             raise InternalError(f"{node} is needed but was not saved")
-        made[node] = set_info(graph.node_copy(node, made.__getitem__), info(node))
+        made[node] = copy_into(graph, node, made)
         waiting.pop()
 
 

@@ -27,7 +27,7 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.errors import Specialise, Unsupported
+from windfall.errors import SourceLine, Specialise, Unsupported
 from windfall.ir import node as node_info
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo
@@ -35,7 +35,7 @@ from windfall.ir.symint import Expression
 from windfall.ops import fake as fakes
 from windfall.ops.layout import preserved_strides
 from windfall.ops.stand_ins import standing_for
-from windfall.ops.symbolic import as_torch, wants_integers
+from windfall.ops.symbolic import as_torch, asking, wants_integers
 
 # The numbered reasons of this room (see `frontend/breaks.py` for the table's shape).
 REASONS = {
@@ -131,7 +131,10 @@ class Recorder:
         except RuntimeError as error:
             if _READS_DATA in str(error):  # a composite op in C++, past any dispatch
                 raise fakes.DataDependent(str(error).splitlines()[0]) from error
-            _if_symbolic(error, symbols)
+            _if_symbolic(error, symbols, self._origin.origin)
+            raise
+        except Specialise as reason:
+            reason.where = reason.where or self._origin.origin
             raise
         finally:
             torch_abi.set_modes(modes)  # which nodes of the graph may have switched
@@ -153,17 +156,19 @@ class Recorder:
         wanted = [one for one in recording.entered if one.requires_grad]
         recording.tangents = tuple(_tangent(one) for one in results)
         self._backward = True
+        asking.where = lambda: self._backward_origin().origin
         try:
             with self.mode, autocast(None):
                 found = torch.autograd.grad(
                     results, wanted, recording.tangents, allow_unused=True, retain_graph=False
                 )
         except RuntimeError as error:
-            _if_symbolic(error, symbols)
+            _if_symbolic(error, symbols, None)
             # Eager would raise at backward(), if that is ever called: then let eager do it.
             raise Unsupported(202, str(error).splitlines()[0]) from error
         finally:
             self._backward = False
+            asking.where = None
         recording.gradients = tuple(found)
 
     # ---------------------------------------------------------------------------- internals
@@ -204,11 +209,13 @@ class Recorder:
         raise AssertionError("the graph has no output node")
 
 
-def _if_symbolic(error: RuntimeError, symbols: Sequence[Expression]) -> None:
+def _if_symbolic(
+    error: RuntimeError, symbols: Sequence[Expression], where: SourceLine | None
+) -> None:
     """Kernels in C++ that want plain integers say so."""
     if symbols and wants_integers(error):
         names = frozenset(str(one) for one in symbols)
-        raise Specialise(names, str(error).splitlines()[0]) from error
+        raise Specialise(names, str(error).splitlines()[0], where) from error
 
 
 def attribute(node: torch.fx.Node) -> Any:

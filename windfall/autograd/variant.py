@@ -22,7 +22,7 @@ import torch
 import torch.fx
 
 from windfall.autograd.partition import copy_node
-from windfall.autograd.passes import distinct, is_effect
+from windfall.autograd.passes import distinct, is_effect, memory_root
 from windfall.autograd.restride import restride, same_layout
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, info, set_info, tensor_type
@@ -54,7 +54,32 @@ def variant(
     """The backward of `split` for tangents with these strides; of what was saved it takes only
     `saved`, where that is known to be enough."""
     assert split.backward is not None
-    return _Maker(split, tuple(strides)).make(saved)
+    whole = _as_recorded(split, split.backward, tuple(strides), saved)
+    return whole if whole is not None else _Maker(split, tuple(strides)).make(saved)
+
+
+def _as_recorded(
+    split: Split,
+    backward: torch.fx.Graph,
+    strides: tuple[Strides, ...],
+    saved: Sequence[int] | None,
+) -> Variant | None:
+    """The usual case: everything is asked for as it was recorded, and the graph is taken as it is,
+    not copied. None: it is not the case."""
+    placeholders = [node for node in backward.nodes if node.op == "placeholder"]
+    count = len(placeholders) - len(strides)
+    expected = tuple(tensor_type(node).strides for node in placeholders[count:])
+    if strides != expected or (saved is not None and tuple(saved) != tuple(range(count))):
+        return None
+    results: Any = next(iter(reversed(backward.nodes))).args[0]
+    roots = [memory_root(one) for one in results if isinstance(one, Node)]
+    shared = any(one.op in ("placeholder", "get_attr") for one in roots)
+    if shared or len({*roots}) < len(results):
+        return None
+    slots: list[int | None] = [None] * len(split.signature.inputs)
+    for place, index in enumerate(split.gradients_for):
+        slots[index] = place
+    return Variant(strides, backward, tuple(slots))
 
 
 def tangent_types(split: Split) -> list[TensorType]:

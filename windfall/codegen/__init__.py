@@ -1,5 +1,6 @@
 """Graph → native code. See README.md of this room."""
 
+from windfall.codegen.arrange import arrange
 from windfall.codegen.build import build
 from windfall.codegen.emit import emit
 from windfall.codegen.lower import lower
@@ -7,4 +8,4 @@ from windfall.codegen.plan import plan
 from windfall.codegen.regions import divide, join
 from windfall.codegen.schedule import schedule
 
-__all__ = ["build", "divide", "emit", "join", "lower", "plan", "schedule"]
+__all__ = ["arrange", "build", "divide", "emit", "join", "lower", "plan", "schedule"]

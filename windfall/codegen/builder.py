@@ -38,6 +38,8 @@ from windfall.ir.symint import (
     expression_of,
     growth_of,
     hint_of,
+    maximum,
+    minimum,
     substitute,
     symbols_of,
 )
@@ -72,6 +74,9 @@ class LoopBuilder:
 
     def index(self, expression: Size, dtype: torch.dtype = torch.int64) -> Scalar:
         return self.scalars.index(expression, dtype)
+
+    def clamped(self, index: Size, low: Size, high: Size) -> Size:
+        return maximum(minimum(index, high), low)
 
     def as_index(self, value: Scalar, size: Size, *, wrap: bool = True) -> Expression:
         checked = self.scalars.make(

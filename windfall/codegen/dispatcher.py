@@ -114,7 +114,13 @@ def write(driver: Driver, call: Call) -> None:
     name, overload, parameters, returned = found
     (arguments,) = call.arguments
     given = complete(parameters, arguments, dict(invocation.keywords))
-    words = [_encode(driver, parameter.type, value) for parameter, value in given]
+    described = torch_abi.described_parameters(invocation.target)
+    words = [
+        _described(driver, value)
+        if parameter.name in described and can_describe(value.type)
+        else _encode(driver, parameter.type, value)
+        for parameter, value in given
+    ]
     stack = driver.reserve(f"[{max(len(words), len(returned))} x i64]", 8)
     for place, word in enumerate(words):
         driver.code.line(f"store {word}, ptr {_at(driver, stack, place).text}, align 8")
@@ -201,6 +207,38 @@ def tensor_handle(driver: Driver, pointer: Value, type: TensorType) -> Value:
             Value("0", "i32"),
         ],
     )
+
+
+def can_describe(type: TensorType) -> bool:
+    """Whether oneDNN may read such memory by its description."""
+    fixed = all(isinstance(size, int) and size > 0 for size in type.sizes)
+    return fixed and type.dtype is torch.float32 and type.is_contiguous
+
+
+def _described(driver: Driver, value: View) -> Value:
+    """A row-major tensor over memory that it does not own, which oneDNN knows by a description: its
+    convolutions then read it as it is, without a copy in the layout of the other operands."""
+    type = value.type
+    layout, description = torch_abi.memory_description(type.sizes)
+    slot = driver.slot()
+    driver.call(
+        "aoti_torch_create_tensor_from_blob_v2",
+        [
+            driver.pointer(value),
+            Value(str(type.rank), "i64"),
+            driver.numbers(type.sizes),
+            driver.numbers(type.strides),
+            ZERO,
+            Value(str(torch_abi.dtype_code(type.dtype)), "i32"),
+            Value("0", "i32"),
+            Value("0", "i32"),
+            slot,
+            Value(str(layout), "i32"),
+            driver.octets(description),
+            Value(str(len(description)), "i64"),
+        ],
+    )
+    return _word(driver, driver.code.write(f"load ptr, ptr {slot.text}, align 8", "ptr"))
 
 
 def _string(driver: Driver, value: str) -> Value:

@@ -72,6 +72,7 @@ class _Emission:
         self.functions: list[str] = []
         self.known: dict[str, str] = {}  # text of a kernel's loops -> its function
         self.constants: dict[str, str] = {}  # text of a constant -> its name
+        self.shared: dict[str, str] = {}  # functions that drivers call, beside kernels
         self.errors: dict[tuple[object, ...], int] = {}
         self.sized: set[str] = set()  # functions that take the table of sizes
         self.notes: list[KernelNote] = []
@@ -101,7 +102,13 @@ class _Emission:
         self.note_sizes((inputs, buffers, results, self.plan.arena_bytes))
         constants = [f"{name} = internal constant {text}" for text, name in self.constants.items()]
         text = "\n".join(
-            [*constants, *self.functions, *self.declarations.lines.values(), ATTRIBUTES]
+            [
+                *constants,
+                *self.shared.values(),
+                *self.functions,
+                *self.declarations.lines.values(),
+                ATTRIBUTES,
+            ]
         )
         return Module(
             text=text,
@@ -434,7 +441,10 @@ class Driver:
 
     def string(self, text: str) -> Value:
         """The address of a text that ends with a zero."""
-        data = text.encode() + b"\0"
+        return self.octets(text.encode() + b"\0")
+
+    def octets(self, data: bytes) -> Value:
+        """The address of some bytes."""
         quoted = "".join(f"\\{byte:02X}" for byte in data)
         return self._global(f'[{len(data)} x i8] c"{quoted}"')
 
@@ -534,10 +544,7 @@ class Driver:
             parts = [each for each in self._items if isinstance(each, PartCall)]
             most = max(len(each.operands) for each in parts) + 1
             self._row = self.reserve(f"[{most} x ptr]", 8)
-        block = Value("null", "ptr") if item.block is None else self.buffer(item.block)
-        for place, value in enumerate([block, *(self.pointer(given[n]) for n in emission.names)]):
-            slot = code.write(f"getelementptr ptr, ptr {self._row.text}, i64 {place}", "ptr")
-            code.line(f"store {value}, ptr {slot.text}, align 8")
+        self._fill(self._row, item.block, [given[name] for name in emission.names])
         name = item.part.name
         answer = code.write(f"call i32 @{name}(ptr {self._row.text}, ptr %sizes)", "i32")
         bad = code.compare("icmp ne", answer, Value("0", "i32"))
@@ -547,6 +554,34 @@ class Driver:
         code.line(f"store {answer}, ptr %error, align 4")
         code.line("br label %leave")
         code.start(fine)
+
+    def _fill(self, row: Value, block: str | None, views: Sequence[View]) -> None:
+        """Put the addresses of a block and of views into a table. Those that stand in the table of
+        buffers are gathered by a loop over constants: a model calls its parts often, and each line
+        of text costs compile time."""
+        code = self.code
+        fixed = [(0, 0) if block is None else self._fixed(block, 0)]
+        fixed += [self._fixed(one.buffer, one.offset * one.type.dtype.itemsize) for one in views]
+        words = [word for each in fixed if each is not None for word in each]
+        if len(words) == 2 * len(fixed):
+            table = self._global(
+                f"[{len(words)} x i64] [{', '.join(f'i64 {word}' for word in words)}]"
+            )
+            self.emission.shared["gather"] = GATHER
+            given = f"ptr {row.text}, ptr %buffers, ptr {table.text}, i64 {len(fixed)}"
+            code.line(f"call void @gather({given})")
+            return
+        first = Value("null", "ptr") if block is None else self.buffer(block)
+        for place, value in enumerate([first, *map(self.pointer, views)]):
+            slot = code.write(f"getelementptr ptr, ptr {row.text}, i64 {place}", "ptr")
+            code.line(f"store {value}, ptr {slot.text}, align 8")
+
+    def _fixed(self, name: str, offset: Size) -> tuple[int, int] | None:
+        """Where a buffer stands in the table of buffers, and a number of bytes; None: elsewhere, or
+        the number varies."""
+        if name in self._owned or name in self.emission.inner or not isinstance(offset, int):
+            return None
+        return self.emission.places[name], offset
 
     # ---------------------------------------------------------------------------------- kernels
 
@@ -664,4 +699,28 @@ class Driver:
         code.start(leave)
 
 
+# A table of addresses: for each, its place in the table of buffers and a number of bytes.
+GATHER = """\
+define internal void @gather(ptr %row, ptr %buffers, ptr %table, i64 %count) #1 {
+entry:
+  br label %loop
+loop:
+  %index = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %twice = shl i64 %index, 1
+  %first = getelementptr i64, ptr %table, i64 %twice
+  %place = load i64, ptr %first, align 8
+  %second = getelementptr i64, ptr %first, i64 1
+  %offset = load i64, ptr %second, align 8
+  %slot = getelementptr ptr, ptr %buffers, i64 %place
+  %base = load ptr, ptr %slot, align 8
+  %address = getelementptr i8, ptr %base, i64 %offset
+  %target = getelementptr ptr, ptr %row, i64 %index
+  store ptr %address, ptr %target, align 8
+  %next = add i64 %index, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %loop, label %leave
+leave:
+  ret void
+}
+"""
 ATTRIBUTES = "attributes #0 = { nounwind }\nattributes #1 = { nounwind }\n"

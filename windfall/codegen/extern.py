@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from windfall import torch_abi
 from windfall.codegen import dispatcher
 from windfall.codegen.assembler import Value
 from windfall.ir.dtype import TensorType
@@ -37,19 +38,37 @@ class Entry:
 CALLING = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm"))
 
 
+# Ops that refuse data, and do so much work that a call from Python is cheap.
+REFUSING = frozenset(
+    f"aten.{name}.default"
+    for name in ("_linalg_svd", "_linalg_eigh", "linalg_eig", "cholesky_inverse")
+)
+
+
 def route(target: Any, arguments: Any, keywords: Any, types: tuple[Any, ...]) -> str:
     """How an op without a lowering is called."""
+    # What these raise has a class and words of its own, which the C interface does not carry.
+    if only_checks(target) or str(target) in REFUSING:
+        return "python"
     return "dispatcher" if dispatcher.supports(target, arguments, keywords, types) else "python"
 
 
 def has_effect(call: Call) -> bool:
-    """Whether a call must be made though nobody reads its results (random numbers are drawn)."""
+    """Whether a call must be made though nobody reads its results: random numbers are drawn, or it
+    has none and raises where data are not as they should be."""
     from windfall.ops.registry import lookup
 
     if not isinstance(call.attributes, Invocation):
         return False
+    if only_checks(call.attributes.target):
+        return True
     record = lookup(call.attributes.target)
     return record is not None and record.random
+
+
+def only_checks(target: Any) -> bool:
+    """Whether an op has no result (`_linalg_check_errors`)."""
+    return torch_abi.is_overload(target) and not target._schema.returns
 
 
 # ----------------------------------------------------------------------------------------- gemm

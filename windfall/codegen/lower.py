@@ -45,6 +45,14 @@ CHEAP = 8  # cost up to which a value that is read several times is computed aga
 DEAR = 6  # cost from which a value is not computed again for each element of a broadcast
 BROADCAST = 4  # how many times more elements than it has make a reader of it a broadcast
 
+# Ops that read an element of their first operand several times, where windows overlap.
+WINDOWS: frozenset[Any] = frozenset(
+    {
+        torch.ops.aten.max_pool2d_with_indices.default,
+        torch.ops.aten.max_pool3d_with_indices.default,
+    }
+)
+
 
 # --------------------------------------------------------------------------------------- graph
 
@@ -95,6 +103,8 @@ class _Walk:
         if node.target is operator.getitem:
             return arguments[0][arguments[1]]
         record = lookup(node.target)
+        if node.target in WINDOWS and cost_of(walk(self.builder.root(arguments[0]))) > CHEAP:
+            arguments = (self.builder.materialise(arguments[0]), *arguments[1:])
         made = self._lowered(record, arguments, keywords)
         if made is NotImplemented:
             made = self._called(node, arguments, keywords)
@@ -225,7 +235,7 @@ def needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     found: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         record = lookup(node.target) if node.op == "call_function" else None
-        effect = record is not None and record.random
+        effect = (record is not None and record.random) or extern.only_checks(node.target)
         if node.op == "output" or effect or any(user in found for user in node.users):
             found.add(node)
     return found

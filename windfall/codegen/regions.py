@@ -28,7 +28,7 @@ from windfall.codegen.plan import plan
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import NoKey, value_key
 from windfall.ir.loop import Buffer, Call, Part, PartCall, Schedule, View
-from windfall.ir.node import NodeInfo, info, set_info, tensor_type
+from windfall.ir.node import NodeInfo, copy_into, info, set_info, tensor_type
 from windfall.ir.symint import Expression
 
 SMALLEST_GRAPH = 120  # nodes below which there is nothing to win
@@ -236,7 +236,7 @@ def _cut_out(
     for node in reads:
         made[node] = set_info(graph.placeholder(node.name), info(node))
     for node in members:
-        made[node] = graph.node_copy(node, made.__getitem__)
+        made[node] = copy_into(graph, node, made)
     output = graph.output(tuple(made[node] for node in writes))
     set_info(output, NodeInfo(tuple(info(node).type for node in writes)))
     return graph

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
+from windfall.directives import breaks_are_errors
 from windfall.errors import SourceLine, Unsupported
 from windfall.ir.stages import Break
 
@@ -65,10 +66,10 @@ def described(
 ) -> Break:
     """The record of a break, for captures and reports."""
     row = REASONS.get(error.number)
-    where = error.where or where
+    where, refused = error.where or where, breaks_are_errors()
     if row is None:  # a number of another room's table
-        return Break(error.number, error.detail, error.detail, "", where, stack)
-    return Break(row.number, row.title, error.detail, row.hint, where, stack)
+        return Break(error.number, error.detail, error.detail, "", where, stack, refused)
+    return Break(row.number, row.title, error.detail, row.hint, where, stack, refused)
 
 
 def ends_program(number: int) -> bool:
@@ -113,8 +114,19 @@ TENSOR_BRANCH = declare(
 DATA_READ = declare(
     3,
     "a tensor's data is read into Python",
-    "`item()`, `tolist()`, `numpy()`, printing and the like need the computed value.",
-    "Keep the value in a tensor, or read it after the compiled function has returned.",
+    "`tolist()`, `numpy()`, printing and the like need the computed value. So does `item()` where "
+    "the program looks at the number: a branch, a `range`, a format. A number that only goes into "
+    "operations, slices and sizes is no break.",
+    "Keep the value in a tensor, or read it after the compiled function has returned. What a "
+    "branch asks of an integer, `torch._check` can tell beforehand.",
+)
+DATA_SIZE = declare(
+    33,
+    "the program needs to know how many elements the data select",
+    "`x[mask]`, `nonzero()`, `unique()` and the like are no breaks by themselves: how many "
+    "elements they answer is known when they have run. Here something that follows depends on the number: a "
+    "branch, or an operation of which 0, 1 and more elements are different cases.",
+    "Tell what is known of `y.shape[0]` by `torch._check`, or use `torch.where` and keep the size.",
 )
 UNKNOWN_OPCODE = declare(
     4,
@@ -299,4 +311,20 @@ LEFT_GENERATOR = declare(
     "When the generator goes with the frame, its `finally` or `with` runs: CPython itself returns.",
     "Exhaust the generator, or close it.",
     leaves=True,
+)
+RECURRENT = declare(
+    32,
+    "a recurrent layer is trained on sequences that are long, or of a length that varies",
+    "Taken apart, its gradient would be as many operations as the sequence has steps, and another "
+    "graph for each length. The layer is called natively, with torch's own gradient; without "
+    "gradients it is one operation of the graph.",
+    "Nothing: the layer runs at eager's speed.",
+)
+TOO_MANY_VALUES = declare(
+    34,
+    "the value of a size or number is needed that is another one in each call",
+    "A loop of so many rounds, a list of that length, an integer made of a fraction: the program "
+    "was compiled for several values already. Instead of one more compilation for each value the "
+    "step that needs it runs natively, and what it gives varies.",
+    "Use operations on tensors in place of the loop; windfall.mark_static, if the values are few.",
 )

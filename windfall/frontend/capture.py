@@ -23,7 +23,6 @@ from windfall.errors import (
     SourceLine,
     Specialise,
     Unsupported,
-    UserError,
     WindfallError,
 )
 from windfall.frontend.breaks import (
@@ -38,8 +37,9 @@ from windfall.frontend.flow import live_variables
 from windfall.frontend.frame import Frame
 from windfall.frontend.idle import idle_loop
 from windfall.frontend.machine import Machine, has_slot
+from windfall.frontend.marks import refusal
 from windfall.frontend.recipe import Recipe
-from windfall.frontend.state import Facts, FrameShape, Position, Start, State
+from windfall.frontend.state import Facts, FrameShape, Position, Start, State, distinct
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.generator import StillRunning
@@ -52,7 +52,7 @@ from windfall.ir.guard import AMBIENT, AmbientIs, Equals, Guard, HasKey, SameObj
 from windfall.ir.node import NodeInfo, info, set_info
 from windfall.ir.source import DictOf, Item, Known, Overlap, Source
 from windfall.ir.stages import Capture, Direct, GraphInput
-from windfall.ir.symint import symbols_of
+from windfall.ir.symint import hint_of, symbols_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,7 @@ def capture(state: State, facts: Facts) -> Capture:
             return captured
     except Specialise as reason:
         _refuse_marked(machine, reason)
+        reason.where = reason.where or machine.where()
         reason.sources = machine.symbols.sources(reason.names)
         raise
     except WindfallError:
@@ -181,19 +182,22 @@ def _count_variables(machine: Machine) -> None:
 
 def _refuse_marked(machine: Machine, reason: Specialise) -> None:
     """What the user marked as varying cannot be fixed quietly."""
-    for name in reason.names:
-        symbol = machine.symbols.by_name[name]
+    by_name = machine.symbols.by_name
+    found = [by_name[name] for name in reason.names if name in by_name]
+    if reason.edge or any(one.is_read for one in found):
+        return  # it is fixed for this one value; a break settles it
+    for symbol in found:
         if symbol.marked:
-            raise UserError(
-                f"{symbol.source} is marked dynamic, but the program needs its value.\n"
-                f"  {reason.where}\n  {reason.detail}\n"
-                "  what to do: take the mark off (or use maybe_mark_dynamic), or change that line"
-            )
+            reason.where = reason.where or machine.where()
+            value = None if symbol.expression is None else hint_of(symbol.expression)
+            raise refusal(str(symbol.source), reason, value)
 
 
 def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) -> Capture:
     point = machine.state.point
-    recipe = Recipe((*point.slot_names, _name(machine)), machine.symbols.by_name)
+    recipe = Recipe(
+        (*point.slot_names, _name(machine)), machine.symbols.by_name, machine.graph.reads.node
+    )
     effects = []
     for effect in machine.effects.entries:
         line = effect.line(recipe)
@@ -267,7 +271,8 @@ def _name(machine: Machine) -> str:
     point = machine.state.point
     word = "".join(c if c.isalnum() else "_" for c in point.name.replace("<locals>.", ""))
     if isinstance(point, Start):
-        return word
+        # No name that the source uses for something else.
+        return f"{word}_" if word.startswith("position") else distinct((word,))[0]
     frame = point.frames[-1]
     from windfall.frontend.bytecode import decode
 
@@ -320,7 +325,9 @@ def _close(machine: Machine, recipe: Recipe) -> tuple[GraphInput, ...]:
     node = builder.graph.output(tuple(recipe.outputs))
     set_info(node, NodeInfo(tuple(info(one).type for one in recipe.outputs)))
     for one in reversed(builder.calls):
-        if one.target is operator.getitem and not one.users:
+        if one.target == "size" and info(one).reads and not one.users:
+            builder.graph.erase_node(one)
+        elif one.target is operator.getitem and not one.users:
             held = one.args[0]
             if isinstance(held, torch.fx.Node) and isinstance(info(held).type, tuple):
                 builder.graph.erase_node(one)

@@ -13,13 +13,12 @@ import copy
 import functools
 import inspect
 import sys
-import threading
 import types
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from windfall import stance, torch_abi
+from windfall import locks, stance, torch_abi
 from windfall.directives import StandIn, capturing, is_compiling
 from windfall.errors import (
     BackendError,
@@ -30,15 +29,19 @@ from windfall.errors import (
     Specialise,
     Unsupported,
     UserError,
+    WindfallError,
+    hide_our_frames,
 )
 from windfall.events import EventLog
-from windfall.frontend.breaks import REASONS
+from windfall.frontend.breaks import REASONS, TOO_MANY_VALUES
 from windfall.frontend.evaluate import first_failure
 from windfall.frontend.generalise import generalised
 from windfall.frontend.lazy import initialise
+from windfall.frontend.marks import refuse_required
 from windfall.frontend.misses import why_missed
 from windfall.frontend.native import NativeWay
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
+from windfall.frontend.strikes import Strikes, Uses
 from windfall.frontend.tracebacks import through
 from windfall.ir.stages import MISS, Entry
 from windfall.options import Options
@@ -50,22 +53,24 @@ class Entries:
     """The entries of one point, the latest first; past a limit the one that was used longest ago
     goes."""
 
-    __slots__ = ("calls", "entries", "lock", "native", "point", "seen")
+    __slots__ = ("calls", "entries", "lock", "native", "point", "seen", "uses")
 
     def __init__(self, point: Point) -> None:
         self.point = point
         self.entries: tuple[Entry, ...] = ()
         self.calls: tuple[Callable[..., Any], ...] = ()
-        self.lock = threading.Lock()
+        self.lock = locks.lock()
         self.native = False  # compiling was given up
         self.seen = False  # a call ran eagerly because the stance wants the first one so
+        self.uses = Uses()
 
     def add(self, entry: Entry, limit: int) -> int:
         """Let `entry` be tried first; the answer is how many went for it."""
         kept = sorted(self.entries, key=lambda one: one.last_use(), reverse=True)[: limit - 1]
-        gone = len(self.entries) - len(kept)
+        gone = [one for one in self.entries if one not in kept]
+        self.uses.went(gone)
         self.set((entry, *kept))
-        return gone
+        return len(gone)
 
     def set(self, entries: tuple[Entry, ...]) -> None:
         """Replace all."""
@@ -97,33 +102,38 @@ class Compiled(StandIn):
         self._points: dict[Any, Entries] = {}
         self._by_count: dict[int, Entries] = {}
         self._forms: dict[Any, Any] = {}
-        self._guard = threading.Lock()
+        self._guard = locks.lock()
         self._leave = NativeWay()
         self._names = _parameter_names(target)
+        self._strikes = Strikes()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
-        if stance.asked:
-            now = stance.current()
-            if now.name == "force_eager":
-                return self.target(*args, **kwargs)
-            self = self._with_backend(now.backend)
-        if kwargs:
-            args, names = self._ordered(args, kwargs)
-            found = self._start(len(args) - len(names), names)
-        else:
-            known = self._by_count.get(len(args))
-            found = known if known is not None else self._start(len(args), ())
-        tried = found.calls
-        for call in tried:
-            result = call(*args)
-            if result is not MISS:
-                break
-        else:
-            result = self._missed(found, tried, args)
-        if type(result) is Continue:
-            return self._go_on(result)
-        return result
+        try:
+            if stance.asked:
+                now = stance.current()
+                if now.name == "force_eager":
+                    return self.target(*args, **kwargs)
+                self = self._with_backend(now.backend)
+            if kwargs:
+                args, names = self._ordered(args, kwargs)
+                found = self._start(len(args) - len(names), names)
+            else:
+                known = self._by_count.get(len(args))
+                found = known if known is not None else self._start(len(args), ())
+            tried = found.calls
+            for call in tried:
+                result = call(*args)
+                if result is not MISS:
+                    break
+            else:
+                result = self._missed(found, tried, args)
+            if type(result) is Continue:
+                return self._go_on(result)
+            return result
+        except BaseException as error:
+            hide_our_frames(error)
+            raise
 
     # ------------------------------------------------------------------------------- going on
 
@@ -154,6 +164,8 @@ class Compiled(StandIn):
             return self._natively(found.point, slots)
         initialise(found.point, slots)
         obstacle = torch_abi.ambient_obstacle() or self._told_not_to(found, slots)
+        if isinstance(obstacle, RecompileError):
+            return self._refused(found.point, slots, obstacle)
         if obstacle is not None:  # this call only
             self.log.count("fallback", str(found.point), reason=obstacle)
             return self._natively(found.point, slots)
@@ -164,18 +176,15 @@ class Compiled(StandIn):
                 self.log.count("fallback", str(found.point), reason=_CALLED_BACK)
                 return self._natively(found.point, slots)
             try:
-                fresh = tuple(call for call in found.calls if call not in tried)
-                if not fresh:
-                    mine = self._compiled(found, slots)
-                    if mine is None:
-                        return self._natively(found.point, slots)
-                    fresh = (mine.call,)
-                    self._keep(found, mine)
-            finally:
-                found.lock.release()
+                mine, fresh = self._added(found, tried, slots)
+            except WindfallError as error:
+                return self._refused(found.point, slots, error)
+            if not fresh:  # it cannot be compiled
+                return self._natively(found.point, slots)
             for call in fresh:
                 result = call(*slots)
                 if result is not MISS:
+                    found.uses.began(mine)
                     return result
             tried += fresh
         broken = first_failure(mine.segment.capture.guards, slots)
@@ -183,14 +192,45 @@ class Compiled(StandIn):
         self._give_up(found, InternalError(text))
         return self._natively(found.point, slots)
 
-    def _told_not_to(self, found: Entries, slots: tuple[Any, ...]) -> str | None:
-        """Why the stance forbids to compile now, if it does."""
+    def _added(
+        self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
+    ) -> tuple[Entry | None, tuple[Callable[..., Any], ...]]:
+        """What was not tried yet: entries of another thread, or one that is compiled now. The lock
+        is given back before the program runs on."""
+        try:
+            fresh = tuple(call for call in found.calls if call not in tried)
+            mine = self._compiled(found, slots) if not fresh else None
+            if mine is None:
+                return None, fresh
+            self._keep(found, mine)
+            return mine, (mine.call,)
+        finally:
+            found.lock.release()
+
+    def _told_not_to(self, found: Entries, slots: tuple[Any, ...]) -> str | RecompileError | None:
+        """Why the stance forbids to compile now, if it does, or experience."""
         name = stance.current().name
         if name == "fail_on_recompile":
-            raise RecompileError(f"{_FORBIDDEN}\n  {found.point}: {self._why(found, slots)}")
+            return RecompileError(f"{_FORBIDDEN}\n  {found.point}: {self._why(found, slots)}")
         first = name.endswith("eager_then_compile") and not found.seen
         found.seen = found.seen or first
-        return f"stance {name}" if first or name == "eager_on_recompile" else None
+        if first or name == "eager_on_recompile":
+            return f"stance {name}"
+        if not found.uses.is_storm or self.options.fullgraph or self.options.strict:
+            return None
+        found.uses.told = found.uses.told or f"{_STORM} ({self._why(found, slots)})"
+        return found.uses.told
+
+    def _refused(self, point: Point, slots: tuple[Any, ...], error: WindfallError) -> Any:
+        """Raise an error of our own where the program stands: what it has begun (`with`, `finally`)
+        it ends, natively."""
+        if not isinstance(point, Position):
+            raise error
+        hide_our_frames(error)
+        result = self._leave.throw(point, slots, error)
+        while type(result) is Continue:
+            result = self._leave(result.position, result.slots)
+        return result
 
     def _keep(self, found: Entries, entry: Entry) -> None:
         gone = found.add(entry, self.options.recompile_limit)
@@ -202,7 +242,7 @@ class Compiled(StandIn):
         """A new entry; None: it cannot be compiled."""
         self._explain(found, slots)
         try:
-            with capturing():
+            with capturing(), torch_abi.without_saved_tensor_hooks():
                 return self._specialised(found, slots)
         except (UserError, BackendError) as error:  # our own frames are not shown
             through(error.with_traceback(None), getattr(error, "stack", ()))
@@ -220,9 +260,12 @@ class Compiled(StandIn):
         """Compile for what is known to vary; what turns out to be needed as a value is fixed."""
         if self.options.dynamic is not False:
             self._learn(generalised(found.entries, slots, self.facts))
+            self._break_at(self._strikes.too_many(found.point, found.entries, slots, self.facts))
+        fixed: frozenset[str] = frozenset()
         while True:
+            facts = replace(self.facts, fixed=fixed) if fixed else self.facts
             try:
-                return self._compile_missing(State(found.point, slots), self.facts)
+                return self._compile_missing(State(found.point, slots), facts)
             except Counts as reason:
                 known = "static" if self.options.dynamic is False else "dynamic"
                 more = getattr(self.facts, known) | reason.sources
@@ -230,10 +273,33 @@ class Compiled(StandIn):
             except Narrow as reason:
                 self._learn(replace(self.facts, sizes=self.facts.sizes | reason.sources))
             except Specialise as reason:
-                if not reason.sources - self.facts.static:
+                if reason.sources & self.facts.broken and not reason.passing:
+                    number = TOO_MANY_VALUES.number
+                    raise Unsupported(number, reason.detail, reason.where) from None
+                refuse_required(found.point.slot_names, slots, reason)
+                if not reason.sources - self.facts.static - fixed:
                     raise InternalError(f"{reason} of {found.point} was fixed before") from reason
                 self.log.add("specialise", str(found.point), reason=str(reason))
-                self._learn(replace(self.facts, static=self.facts.static | reason.sources))
+                if reason.passing or not self._strikes.for_good(reason.sources):
+                    fixed |= reason.sources
+                else:
+                    needed = {(one, f"{reason.detail} ({reason.where})") for one in reason.sources}
+                    self._learn(
+                        replace(
+                            self.facts,
+                            static=self.facts.static | reason.sources,
+                            needed=self.facts.needed | needed,
+                        )
+                    )
+
+    def _break_at(self, sources: frozenset[str]) -> None:
+        """From now on these vary again: a step that needs their value is a break."""
+        if sources:
+            with self._guard:
+                facts = self.facts
+                self.facts = replace(
+                    facts, static=facts.static - sources, broken=facts.broken | sources
+                )
 
     def _learn(self, facts: Facts | None) -> None:
         if facts is None:
@@ -242,7 +308,8 @@ class Compiled(StandIn):
             self.facts = replace(
                 facts,
                 dynamic=facts.dynamic | self.facts.dynamic,
-                static=facts.static | self.facts.static,
+                static=(facts.static | self.facts.static) - self.facts.broken,
+                broken=facts.broken | self.facts.broken,
                 apart=facts.apart | self.facts.apart,
                 sizes=facts.sizes | self.facts.sizes,
             )
@@ -350,6 +417,7 @@ class Compiled(StandIn):
 
 
 _CALLED_BACK = "called while it is being compiled"
+_STORM = "it was compiled again and again for calls that did not come back"
 _EVICTED = "the entry that was used longest ago went"
 _FORBIDDEN = "stance 'fail_on_recompile': this call would be compiled"
 

@@ -34,7 +34,7 @@ class Lesson:
 def generalised(entries: Sequence[Entry], slots: Slots, facts: Facts) -> Facts | None:
     """The facts after a miss; None: it teaches nothing new."""
     for entry in entries:
-        lesson = _lesson(entry.segment.capture.guards, slots)
+        lesson = lesson_of(entry.segment.capture.guards, slots)
         if lesson is None:
             continue
         dynamic = facts.dynamic | lesson.varying
@@ -44,7 +44,7 @@ def generalised(entries: Sequence[Entry], slots: Slots, facts: Facts) -> Facts |
     return None
 
 
-def _lesson(guards: Sequence[Guard], slots: Slots) -> Lesson | None:
+def lesson_of(guards: Sequence[Guard], slots: Slots) -> Lesson | None:
     """None: the call differs in more than sizes and numbers."""
     lesson = Lesson()
     values: dict[str, int] = {}
@@ -62,7 +62,7 @@ def _lesson(guards: Sequence[Guard], slots: Slots) -> Lesson | None:
 
 
 def _number(lesson: Lesson, source: Source, check: Any, found: Any) -> bool:
-    if type(check.value) not in (int, float) or type(found) is not type(check.value):
+    if type(check.value) not in (int, float, range) or type(found) is not type(check.value):
         return False
     lesson.varying.add(str(source))
     return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,14 +18,22 @@ import torch.fx
 
 from windfall.errors import Unsupported
 from windfall.frontend.breaks import OPERATION_FAILS, stop
+from windfall.frontend.reads import (
+    Reads,
+    arguments_as_types,
+    given_in,
+    needs_mask_for_gradient,
+    sizes_in,
+)
+from windfall.ir.check import Check
 from windfall.ir.dtype import TensorType
-from windfall.ir.node import NodeInfo, ValueType, set_info
+from windfall.ir.node import NodeInfo, ValueType, add_node, info, set_info
 from windfall.ir.source import Source
 from windfall.ir.stages import GraphInput
-from windfall.ir.symint import Expression, Size, expression_of
+from windfall.ir.symint import Expression, Size, expression_of, reads_of
 from windfall.ops.fake import FakeMode, Storage, is_fake, storage_of, type_of, writes_of
 from windfall.ops.stand_ins import standing_for
-from windfall.ops.symbolic import from_torch
+from windfall.ops.symbolic import from_torch, trying_reads
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -43,7 +52,8 @@ class GraphBuilder:
         self._symbols: dict[str, torch.fx.Node] = {}
         self.fakes: dict[int, Tensor] = {}  # values by the address of their fake
         self.written: set[Storage] = set()  # memory that some operation wrote
-        self._mode = FakeMode(self._observe)
+        self.reads = Reads(machine)
+        self._mode = FakeMode(self._observe, self.reads.count)
 
     # ------------------------------------------------------------------------------ rolling back
 
@@ -53,9 +63,12 @@ class GraphBuilder:
 
     def roll_back(self, mark: int) -> None:
         """Take back the calls after a mark."""
-        for node in reversed(self.calls[mark:]):
+        gone = self.calls[mark:]
+        for node in reversed(gone):
             self.graph.erase_node(node)
         del self.calls[mark:]
+        if self.reads.nodes and gone:
+            self.reads.forget(set(gone))
 
     def cut(self, mark: int) -> None:
         """Take the calls after a mark out for good: something else does what they do."""
@@ -85,17 +98,30 @@ class GraphBuilder:
     ) -> torch.fx.Node:
         """A node for one call; `kind` is "call_function" or "call_method"."""
         machine = self._machine
-        node = self.graph.create_node(kind, target, arguments, dict(keywords))
-        set_info(node, NodeInfo(type, machine.where(), machine.region))
+        node = add_node(self.graph, kind, target, arguments, keywords)
+        set_info(node, NodeInfo(type, machine.where(), machine.region, self.reads.taken()))
         self.calls.append(node)
         machine.idle = 0
         return node
+
+    def read(self, method: str, arguments: tuple[Any, ...], number: Expression) -> torch.fx.Node:
+        """A node for a method that reads a number from data."""
+        node = self.call("call_method", method, arguments, {}, number)
+        set_info(node, replace(info(node), reads=True))
+        return node
+
+    def check(self, condition: Check, arguments: tuple[Any, ...]) -> torch.fx.Node:
+        """A node for a condition on numbers that are read from data."""
+        node = self.call("call_function", condition, arguments, {}, None)
+        return set_info(node, replace(info(node), reads=True))
 
     def symbol(self, name: str) -> torch.fx.Node:
         """The input that is the value of a symbol. These stand before all tensors."""
         found = self._symbols.get(name)
         if found is None:
-            known = self._machine.symbols.by_name[name]
+            known = self._machine.symbols.by_name.get(name)
+            if known is None or known.is_read:
+                return self.reads.node(name)
             assert known.expression is not None
             first = next(iter(self.graph.nodes), None)
             with self.graph.inserting_before(first):
@@ -153,16 +179,27 @@ class GraphBuilder:
             target = arguments[index] if index < len(arguments) else keywords.get(name)
             for one in target if isinstance(target, list | tuple) else (target,):
                 if is_fake(one):
+                    self.reads.running |= needs_mask_for_gradient(operation, arguments)
                     self.written.add(storage_of(one))
+                    self.reads.wrote(one, storage_of(one))
 
     def on_fakes(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> Any:
         """The answer of a torch function on fake tensors. What it raises is the user's to see: the
         call is then made natively."""
+        self.reads.begin()
+        given = given_in((arguments, keywords)) if self.reads.any else []
+        about_data = any(reads_of(one) for one in sizes_in(given))
         try:
             with self._mode:
-                return standing_for(function)(*arguments, **keywords)
+                if not about_data:
+                    return standing_for(function)(*arguments, **keywords)
+                asked = (arguments_as_types(arguments), arguments_as_types(keywords))
+                with trying_reads() as granted:
+                    result = standing_for(function)(*arguments, **keywords)
+            self.reads.confirm(function, asked, given, result, granted())
+            return result
         except Unsupported:
             raise
         except Exception as error:  # any torch function may raise any exception

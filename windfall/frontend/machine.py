@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from windfall.errors import SourceLine, Specialise, Unsupported
+from windfall.errors import Narrow, SourceLine, Specialise, Unsupported
 from windfall.frontend import opcodes  # noqa: F401  (fills the table)
 from windfall.frontend.breaks import (
     BUDGET,
@@ -22,6 +22,7 @@ from windfall.frontend.breaks import (
     NOT_A_GRAPH_ARGUMENT,
     REASONS,
     RECURSION,
+    TOO_MANY_VALUES,
     UNCAUGHT,
     UNKNOWN_ATTRIBUTE,
     UNKNOWN_OPCODE,
@@ -44,7 +45,7 @@ from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END
 from windfall.frontend.values.symbolic import varying_names
 from windfall.frontend.values.wrap import wrap
-from windfall.ir.guard import Check, Guard, SameObjects
+from windfall.ir.guard import Check, Guard, HasKey, LengthIs, SameObjects, TypeIs
 from windfall.ir.node import Region
 from windfall.ir.source import Known, Slot, Source
 
@@ -74,6 +75,14 @@ class Resumption:
     frames: tuple[Kept, ...]
 
 
+# What tells checks apart of which a model has thousands of equal ones; asks no user's `__hash__`.
+_IDENTITY: dict[type[Check], Callable[[Any], Any]] = {
+    TypeIs: lambda check: id(check.exact_class),
+    LengthIs: lambda check: check.length,
+    HasKey: lambda check: (check.key, check.present) if type(check.key) is str else id(check),
+}
+
+
 class Machine(ValueFactory):
     """One capture in progress."""
 
@@ -86,6 +95,7 @@ class Machine(ValueFactory):
         self.graph = GraphBuilder(self)
         self.effects = EffectLog()
         self.guards: list[Guard] = []
+        self._checks: dict[Any, Check] = {}  # one record for equal checks
         self.found: list[tuple[Source, Any]] = []  # items of dicts that were read
         self.result: Value | None = None
         self.operations = 0
@@ -145,6 +155,9 @@ class Machine(ValueFactory):
 
     def add_guard(self, source: Source, check: Check, reason: str) -> None:
         """Rely on a fact."""
+        identity = _IDENTITY.get(check.__class__)
+        if identity is not None:
+            check = self._checks.setdefault((check.__class__, identity(check)), check)
         self.guards.append(Guard(source, check, reason, self.where()))
 
     # --------------------------------------------------------------------------------- journal
@@ -250,8 +263,11 @@ class Machine(ValueFactory):
                 self.roll_back(mark)
                 text = raised.value.describe()
                 self._stop(Unsupported(UNCAUGHT.number, text, self.where()))
-        except Specialise:
-            raise  # the capture begins again
+        except Specialise as needed:
+            if not self._breaks_at(needed):
+                raise  # the capture begins again
+            self.roll_back(mark)
+            self._stop(Unsupported(TOO_MANY_VALUES.number, needed.detail, self.where()))
         except Unsupported as unsupported:
             self._specialise_instead(unsupported, frame)
             self.roll_back(mark)
@@ -263,8 +279,16 @@ class Machine(ValueFactory):
         if not self.symbols.by_name or reason.number not in _OF_KINDS or self._mark is None:
             return
         names = varying_names(self._mark.stack[-3:])
-        if names:
-            raise Specialise(names, reason.detail, self.where())
+        needed = Specialise(names, reason.detail, self.where())
+        if names and not self._breaks_at(needed):
+            raise needed
+
+    def _breaks_at(self, needed: Specialise) -> bool:
+        """Whether a value is needed that was needed of too many calls: the step runs natively."""
+        if needed.passing or isinstance(needed, Narrow) or not self.facts.broken:
+            return False
+        sources = self.symbols.sources(needed.names)
+        return bool(sources) and sources <= self.facts.broken
 
     def _stop(self, reason: Unsupported) -> None:
         """The capture ends here; or where a generator that is running was resumed."""
@@ -375,6 +399,11 @@ class Machine(ValueFactory):
     def holds_together(self) -> bool:
         """Whether a break now would take back more than one instruction."""
         return self._resumption is not None
+
+    @property
+    def is_one_operation(self) -> bool:
+        """Whether what is done now becomes one operation of the graph."""
+        return self._resumption is not None and self._resumption.generator is None
 
     def let_go(self) -> None:
         """The end of what is held together."""

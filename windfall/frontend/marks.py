@@ -7,13 +7,14 @@ program needs the size's value) is a `UserError` that names the line.
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from windfall.errors import UserError
+from windfall.errors import Specialise, UserError
 
 _NAME = "_windfall_sizes"
 
@@ -74,9 +75,38 @@ def marks_of(tensor: torch.Tensor) -> Mapping[int, Mark]:
 
 
 def _said_to_torch(attributes: Mapping[str, Any]) -> dict[int, Mark]:
-    """What torch's own `mark_dynamic`, `maybe_mark_dynamic` and `mark_static` left behind."""
-    found = {one: Mark() for one in attributes.get("_dynamo_weak_dynamic_indices", ())}
+    """What torch's own `mark_dynamic`, `maybe_mark_dynamic`, `mark_unbacked` and `mark_static` left
+    behind."""
+    names = ("_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
+    found = {one: Mark() for name in names for one in attributes.get(name, ())}
     found |= {one: Mark(static=True) for one in attributes.get("_dynamo_static_indices", ())}
     for one in attributes.get("_dynamo_dynamic_range", ()):
         found[one.dim] = Mark(required=True, low=one.min, high=one.max)
     return found
+
+
+def refusal(source: str, reason: Specialise, value: int | None = None) -> UserError:
+    """The error where a mark cannot be kept: the line that needs the value, what was expected of
+    the size, what it is, what to do."""
+    lines = [f"{source} is marked dynamic, but the program needs its value."]
+    where = reason.where
+    if where is not None:
+        lines.append(f'  File "{where.file}", line {where.line}, in {where.function}')
+        lines.append(f"    {linecache.getline(where.file, where.line).strip()}")
+    lines.append(f"  W{reason.number:04d} {reason.detail}")
+    found = "" if value is None else f" (it is {value} in this call)"
+    lines.append(f"  expected: one compilation for every value of it; got: one for each{found}")
+    lines.append(
+        "  what to do: change that line so that it works for any size; or use maybe_mark_dynamic, "
+        "which allows one compilation for each value; or mark_static, which asks for it"
+    )
+    return UserError("\n".join(line for line in lines if line.strip()))
+
+
+def refuse_required(names: Sequence[str], slots: Sequence[Any], reason: Specialise) -> None:
+    """Raise where a backend needs the value of a size that an argument is marked with."""
+    for name, value in zip(names, slots, strict=True):
+        for dimension, mark in marks_of(value).items() if isinstance(value, torch.Tensor) else ():
+            source = f"L['{name}'].size({dimension})"
+            if mark.required and source in reason.sources and not reason.edge:
+                raise refusal(source, reason, value.size(dimension))

@@ -20,6 +20,7 @@ from windfall.frontend.evaluate import failures
 from windfall.ir import guard as checks
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import AMBIENT, SYMBOLS, AmbientIs, Guard
+from windfall.ir.symint import Atom, symbols_of
 
 _SHORT = 60
 
@@ -40,7 +41,18 @@ def told(guard: Guard, slots: tuple[Any, ...], symbols: Mapping[str, int]) -> st
 
 def _expected(guard: Guard) -> str:
     check = guard.check
-    return str(check.type if isinstance(check, checks.TensorIs) else check)
+    if not isinstance(check, checks.TensorIs):
+        return str(check)
+    sizes = (*check.type.sizes, *check.type.strides)
+    symbols = {atom.key: atom for size in sizes for atom in symbols_of(size)}
+    ranges = [_range(symbols[key]) for key in sorted(symbols)]
+    return str(check.type) + (f" where {', '.join(ranges)}" if any(ranges) else "")
+
+
+def _range(symbol: Atom) -> str:
+    """Between which values a size that varies lies: 0 and 1 are never among them."""
+    top = "" if symbol.high is None else f" and <= {symbol.high}"
+    return f"{symbol.key} >= {symbol.low}{top}"
 
 
 def _actual(guard: Guard, slots: tuple[Any, ...], symbols: Mapping[str, int]) -> str:

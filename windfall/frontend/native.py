@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from windfall.errors import SourceLine
 from windfall.frontend.assembler import Fragments
 from windfall.frontend.bytecode import Handler, Instruction, decode
 from windfall.frontend.flow import live_variables
 from windfall.frontend.fragment import Arrival, Slots
 from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
+from windfall.frontend.tracebacks import through
 from windfall.frontend.values.iterator import END, end_is_seen
 
 
@@ -36,6 +38,20 @@ class NativeWay:
         found = loop_at(position.frames[-1].code, head)
         assert found is not None, "the loop was found when this was captured"
         return self._run(position, slots, found.exits)
+
+    def throw(self, position: Position, slots: tuple[Any, ...], error: BaseException) -> Continue:
+        """Raise `error` where the innermost frame stands: on to the handler that gets it."""
+        values = iter(slots)
+        frames = [_filled(shape, values) for shape in position.frames]
+        handled = next(values) if position.handled else None
+        shape, variables, stack = frames[-1]
+        frames[-1] = (replace(shape, last=shape.ip), variables, stack)
+        if error.__traceback__ is None:  # CPython relies on one where an exception is handled
+            through(error, tuple(_line(one) for one, _, _ in frames))
+        found = _handler(frames)
+        if found is None:
+            raise error
+        return _unwound(frames[: found[0] + 1], found[1], error, handled)
 
     def _run(self, position: Position, slots: tuple[Any, ...], stops: frozenset[int]) -> Any:
         values = iter(slots)
@@ -74,6 +90,11 @@ class NativeWay:
         if not shape.discard:
             held.append((True, result))
         return _continue(outer[:-1], waiting, waiting.ip, waiting.phase, names, held, handled)
+
+
+def _line(shape: FrameShape) -> SourceLine:
+    listing = decode(shape.code)
+    return listing.lines[listing.instructions[shape.last].line]
 
 
 def _arrived(outer: list[_Filled], shape: FrameShape, arrival: Arrival, slots: Slots) -> Continue:

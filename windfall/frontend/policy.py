@@ -36,9 +36,7 @@ class Treatment(enum.Enum):
 _FOLDED = words("""
     is_floating_point is_complex is_signed numel get_default_dtype promote_types
     result_type can_cast broadcast_shapes is_same_size
-    are_deterministic_algorithms_enabled is_inference is_conj is_neg get_num_threads
-    is_warn_always_enabled is_deterministic_algorithms_warn_only_enabled
-    get_float32_matmul_precision typename is_storage
+    are_deterministic_algorithms_enabled is_inference is_conj is_neg typename is_storage
 """)
 
 # torch functions by name that change or read global state, or read data; or whose results share

@@ -23,7 +23,7 @@ from windfall.frontend.symbols import Symbol
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
 from windfall.ir.source import Slot, Source
-from windfall.ir.symint import Expression
+from windfall.ir.symint import Atom, Expression, Read
 
 if TYPE_CHECKING:
     from windfall.frontend.values.mapping import Dict
@@ -36,8 +36,14 @@ RESERVED = ("graph", "Continue", "leave", "error", "traceback", "through", "call
 class Recipe:
     """Text under construction."""
 
-    def __init__(self, taken: tuple[str, ...], symbols: Mapping[str, Symbol] | None = None) -> None:
+    def __init__(
+        self,
+        taken: tuple[str, ...],
+        symbols: Mapping[str, Symbol] | None = None,
+        read: Callable[[str], torch.fx.Node] | None = None,
+    ) -> None:
         self._symbols = symbols or {}
+        self._read = read  # the node that answers a number which is read from data
         self.reads: list[str] = []  # before the graph
         self.lines: list[str] = []  # after it
         self.namespace: dict[str, Any] = {}
@@ -201,7 +207,13 @@ class Recipe:
 
     def symbol_names(self, size: Expression) -> dict[str, str]:
         """For each symbol of an expression, the name of what is read for it."""
-        return {atom.key: self.source(self._symbols[atom.key].source) for atom in size.symbols}
+        return {atom.key: self._symbol_name(atom) for atom in size.symbols}
+
+    def _symbol_name(self, atom: Atom) -> str:
+        if isinstance(atom.payload, Read):
+            assert self._read is not None
+            return self.graph_output(self._read(atom.key))
+        return self.source(self._symbols[atom.key].source)
 
     def graph_output(self, node: torch.fx.Node) -> str:
         """The name of a result of the graph."""

@@ -68,7 +68,7 @@ def rewrite(captured: Capture) -> Segment:
         rebuild.direct,
         where.file if where is not None else "<windfall>",
         tuple(lines.numbers),
-        where.function if isinstance(resume, Resume) and where is not None else "",
+        where.function.rpartition(".")[2] if where is not None else "",
     )
 
 

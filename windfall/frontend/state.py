@@ -144,6 +144,9 @@ class Facts:
 
     dynamic: frozenset[str] = frozenset()  # sources of numbers and sizes that are known to vary
     static: frozenset[str] = frozenset()  # of those, whose value the program needs
+    needed: frozenset[tuple[str, str]] = frozenset()  # of reads among these, what needs the value
+    fixed: frozenset[str] = frozenset()  # whose value matters in the call being compiled alone
+    broken: frozenset[str] = frozenset()  # needed of too many values: whoever needs one breaks
     apart: frozenset[str] = frozenset()  # sizes that were equal to others once, and then not
     sizes: frozenset[str] = frozenset()  # numbers that are used as sizes: 2 or more
     everything: bool = False  # every size and number that the caller gives varies

@@ -17,12 +17,21 @@ import torch
 
 from windfall.errors import SourceLine, Specialise
 from windfall.frontend.marks import Mark, marks_of
+from windfall.frontend.reads import expected
 from windfall.frontend.state import Point, Start
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import SYMBOLS, Holds
-from windfall.ir.relation import Assumptions, Relation
+from windfall.ir.relation import Assumptions, Relation, recurs
 from windfall.ir.source import DictOf, SizeOf, Slot, Source, StrideOf
-from windfall.ir.symint import Expression, Size, hint_of, size_symbol, symbols_of
+from windfall.ir.symint import (
+    Expression,
+    Size,
+    hint_of,
+    read_symbol,
+    reads_of,
+    size_symbol,
+    symbols_of,
+)
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -39,6 +48,11 @@ class Symbol:
     source: Source
     expression: Expression | None
     marked: bool = False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is read from data while the program runs."""
+        return isinstance(self.source, _Read)
 
 
 def _fresh_slot(point: Point) -> int:
@@ -64,11 +78,13 @@ class Symbols:
 
     def __init__(self, machine: Machine) -> None:
         self._facts = machine.facts
+        self._settled = machine.facts.static | machine.facts.fixed
         self._fresh = _fresh_slot(machine.state.point)
         self.by_name: dict[str, Symbol] = {}
         self._by_source: dict[str, Symbol] = {}
         self._shared: dict[int, Expression] = {}
         self._items = 0
+        self.needed = ""  # of the read that is a break, what needs its value
         self.assumed = _Noted(machine)
 
     # ------------------------------------------------------------------------------ what varies
@@ -77,23 +93,25 @@ class Symbols:
         """Whether a number read from `source` is one that changes."""
         facts = self._facts
         if type(value) is float and isinstance(source, Slot) and source.index == self._fresh:
-            return str(source) not in facts.static
+            return str(source) not in facts.static | facts.fixed
         if not facts.dynamic and not facts.everything:
             return False
         text = str(source)
-        if text in facts.static or (value in (0, 1) and text in facts.sizes):
+        if text in facts.static or text in facts.fixed or (value in (0, 1) and text in facts.sizes):
             return False
         if type(value) is int and not INTEGERS[0] <= value <= INTEGERS[1]:  # an address, a hash
             return False
         return text in facts.dynamic or (facts.everything and isinstance(source, Slot))
 
     def _size_varies(self, source: Source, everything: bool, mark: Mark | None) -> bool:
+        text = str(source)
+        if text in self._facts.fixed:
+            return False
         if mark is not None:
             if mark.static:
                 return False
             if mark.required:
                 return True
-        text = str(source)
         if text in self._facts.static:
             return False
         return everything or mark is not None or text in self._facts.dynamic
@@ -148,7 +166,7 @@ class Symbols:
             place = StrideOf(source, dimension)
             if stride == hint_of(running) and stride:
                 found[dimension] = running
-            elif stride > 1 and str(place) in self._facts.dynamic - self._facts.static:
+            elif stride > 1 and str(place) in self._facts.dynamic - self._settled:
                 found[dimension] = self._new(place, stride, 2, None)
             if stride:
                 running = found[dimension] * sizes[dimension]
@@ -187,19 +205,42 @@ class Symbols:
     def item(self, where: SourceLine | None) -> str | None:
         """The name of a float that is read from a tensor of the graph; None: the program turned out
         to need its value."""
-        self._items += 1
-        source = _Read(f"item {self._items} at {where}")
-        if str(source) in self._facts.static:
+        source = self._place(where)
+        if source is None:
             return None
         name = f"f{len(self.by_name)}"
         self.by_name[name] = Symbol(name, source, None)
         return name
 
+    def read(self, where: SourceLine | None, low: int, high: int | None) -> Expression | None:
+        """An integer that is read from data; None: the program turned out to need its value."""
+        source = self._place(where)
+        if source is None:
+            return None
+        name = f"u{len(self.by_name)}"
+        made = read_symbol(name, low, high)
+        self.by_name[name] = Symbol(name, source, made)
+        return made
+
+    def _place(self, where: SourceLine | None) -> _Read | None:
+        self._items += 1
+        source = _Read(f"item {self._items} at {where}")
+        if str(source) not in self._facts.static:
+            return source
+        needed = dict(self._facts.needed).get(str(source))
+        self.needed = f"; {needed}" if needed else ""
+        return None
+
     # ------------------------------------------------------------------------------------- text
 
     def sources(self, names: frozenset[str]) -> frozenset[str]:
-        """The sources of symbols, as facts name them."""
-        return frozenset(str(self.by_name[name].source) for name in names)
+        """The sources of symbols, as facts name them. Where reads are among them, these are what is
+        fixed: by a break. Numbers that no read has named stand for all of them."""
+        known = [self.by_name[name] for name in names if name in self.by_name]
+        if len(known) < len(names):
+            known = list(self.by_name.values())
+        reads = [one for one in known if one.is_read and one.expression is not None]
+        return frozenset(str(one.source) for one in reads or known)
 
 
 def _is_argument(real: torch.Tensor, source: Source | None) -> bool:
@@ -222,23 +263,37 @@ class _Noted(Assumptions):
         super().__init__()
         self._machine = machine
 
+    def expect(self, relation: Relation) -> None:
+        """Only where the program would raise as the graph does."""
+        expected(self._machine, relation, reads_of(relation.left, relation.right))
+        super().expect(relation)
+
     def note(self, relation: Relation) -> None:
         """A guard; a symbol that may have one value only is no symbol."""
         pinned = pinned_by(relation)
         if pinned:
-            raise Specialise(pinned, str(relation), self._machine.where())
+            reason = Specialise(pinned, str(relation), self._machine.where())
+            reason.passing = True
+            reason.edge = _is_edge(relation)
+            raise reason
         before = len(self.relations)
         super().note(relation)
         if len(self.relations) > before:
             self._machine.add_guard(SYMBOLS, Holds(relation), "a decision about sizes")
 
 
+def _is_edge(relation: Relation) -> bool:
+    return relation.left in (0, 1) or relation.right in (0, 1)
+
+
 def pinned_by(relation: Relation) -> frozenset[str]:
-    """The symbols of a relation that only one value of one symbol satisfies."""
-    names = frozenset(
-        atom.key for one in (relation.left, relation.right) for atom in symbols_of(one)
-    )
-    return names if relation.operation == "==" and len(names) == 1 else frozenset()
+    """The symbols of a relation that only one value (or a few) of one symbol satisfies."""
+    if relation.operation != "==":
+        return frozenset()
+    atoms = symbols_of(relation.left) | symbols_of(relation.right)
+    if len(atoms) != 1 or recurs(relation, next(iter(atoms))):
+        return frozenset()
+    return frozenset(atom.key for atom in atoms)
 
 
 def python_text(size: Size, names: Mapping[str, str]) -> str:

@@ -9,11 +9,11 @@ crosses rooms. Invariant: a `TensorType` holds no tensor, so no record keeps use
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from windfall.ir.symint import Size, product
+from windfall.ir.symint import Expression, Size, maximum, product, reads_of
 
 CPU = torch.device("cpu")
 
@@ -46,8 +46,15 @@ def contiguous_strides(sizes: tuple[Size, ...]) -> tuple[Size, ...]:
     step: Size = 1
     for size in reversed(sizes):
         strides.append(step)
-        step = step * (1 if isinstance(size, int) and size == 0 else size)
+        step = step * (size or 1 if isinstance(size, int) else _at_least_one(size))
     return tuple(reversed(strides))
+
+
+def _at_least_one(size: Expression) -> Size:
+    """Only a size that is read from data may be 0 and not say so."""
+    low = size.bounds[0]
+    sure = (low is not None and low > 0) or not reads_of(size)
+    return size if sure else maximum(size, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,9 @@ class TensorType:
 
     def without_grad(self) -> TensorType:
         """The same, needing no gradient."""
-        return replace(self, requires_grad=False) if self.requires_grad else self
+        if not self.requires_grad:
+            return self
+        return TensorType(self.dtype, self.sizes, self.strides, self.device)
 
     def __str__(self) -> str:
         text = f"{short_name(self.dtype)}[{', '.join(map(str, self.sizes))}]"

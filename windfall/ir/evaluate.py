@@ -113,6 +113,11 @@ class Oracle(Builder):
         values = grid.values if isinstance(grid, Grid) else torch.tensor(grid)
         return _value(values.to(dtype))
 
+    def clamped(self, index: Size, low: Size, high: Size) -> Size:
+        grid: Any = index
+        values = grid.values if isinstance(grid, Grid) else torch.tensor(grid)
+        return cast(Expression, Grid(values.clamp(cast(int, low), cast(int, high))))
+
     def as_index(self, value: Scalar, size: Size, *, wrap: bool = True) -> Expression:
         values = value.attribute.to(torch.int64)
         if wrap:

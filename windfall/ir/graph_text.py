@@ -18,6 +18,7 @@ import torch.fx
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import KEY, NodeInfo
+from windfall.ir.symint import Expression
 
 _COLUMN = 72
 
@@ -55,6 +56,8 @@ def _declared(node: torch.fx.Node) -> str:
 def _type(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_type, value))})"
+    if isinstance(value, Expression):
+        return f"int {value}"
     return str(value) if isinstance(value, TensorType) else type(value).__name__
 
 

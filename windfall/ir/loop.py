@@ -98,6 +98,9 @@ class Builder(Protocol):
     def index(self, expression: Size, dtype: torch.dtype = torch.int64) -> Scalar:
         """An integer expression over axes as a number (arange, masks)."""
 
+    def clamped(self, index: Size, low: Size, high: Size) -> Size:
+        """An integer expression over axes, moved to the edge where it is beyond (pooling)."""
+
     def as_index(self, value: Scalar, size: Size, *, wrap: bool = True) -> Expression:
         """A number as an index into a dimension of `size` (gather, embedding): negative values wrap
         if `wrap`; out of bounds is an error with eager's text at run time."""

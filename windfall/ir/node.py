@@ -9,16 +9,19 @@ the autograd room holds ATen overloads only, in SSA form.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 import torch.fx
+from torch.fx.immutable_collections import immutable_dict
 
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Size
 
 KEY = "windfall"
+NO_KEYWORDS = immutable_dict()  # one for all nodes, not one each
 
 # What a node's value is: a tensor, a symbolic or plain integer, nothing, or a tuple of such.
 ValueType = Union[TensorType, Size, None, tuple["ValueType", ...]]  # noqa: UP007  (recursive)
@@ -45,6 +48,7 @@ class NodeInfo:
     type: ValueType
     origin: SourceLine | None = None
     region: Region | None = None
+    reads: bool = False  # of a captured graph: only running it tells what (or how much) it answers
 
 
 def info(node: torch.fx.Node) -> NodeInfo:
@@ -57,6 +61,31 @@ def set_info(node: torch.fx.Node, value: NodeInfo) -> torch.fx.Node:
     """Attach `value` to `node` and return the node."""
     node.meta[KEY] = value
     return node
+
+
+def add_node(
+    graph: torch.fx.Graph,
+    op: str,
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    name: str | None = None,
+) -> torch.fx.Node:
+    """A new node of `graph`. Its arguments are given afterwards: `create_node` would look all of
+    them through for symbolic integers of torch's, which are never there, in half of its time."""
+    node = graph.create_node(op, target, name=name)
+    node.args = args
+    node.kwargs = dict(kwargs) if kwargs else NO_KEYWORDS
+    return node
+
+
+def copy_into(
+    graph: torch.fx.Graph, node: torch.fx.Node, made: Mapping[torch.fx.Node, torch.fx.Node]
+) -> torch.fx.Node:
+    """A node of another graph in `graph`; `made` has what its arguments are there."""
+    args: Any = torch.fx.map_arg(node.args, made.__getitem__)
+    kwargs: Any = torch.fx.map_arg(node.kwargs, made.__getitem__) if node.kwargs else {}
+    return set_info(add_node(graph, node.op, node.target, args, kwargs, node.name), info(node))
 
 
 def tensor_type(node: torch.fx.Node) -> TensorType:

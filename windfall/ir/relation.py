@@ -2,7 +2,8 @@
 
 Enters: a comparison of two sizes. Leaves: its truth; where ranges do not tell, the truth in the
 call being compiled, noted as a `Relation` that later calls must satisfy too. Invariant: outside of
-`Assumptions` nothing may be assumed: what ranges do not tell is a `Specialise`.
+`Assumptions` nothing may be assumed: what ranges do not tell is a `Specialise`. Nor is anything
+ever assumed of what is read from data: ranges tell, or the program did (`Assumptions.tell`).
 
     >>> from windfall.ir.symint import size_symbol
     >>> s = size_symbol("s0", 8)
@@ -17,20 +18,23 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd, lcm
 from types import TracebackType
 
 from windfall.errors import Specialise
 from windfall.ir.symint import (
+    Atom,
     Expression,
+    Hint,
     Size,
     bounds,
     evaluate,
     hint_of,
     known_at_least,
     known_at_most,
+    reads_of,
     symbols_of,
 )
 
@@ -42,7 +46,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,33 @@ class Relation:
         return f"{self.left} {self.operation} {self.right}"
 
 
+def recurs(relation: Relation, symbol: Atom) -> bool:
+    """Whether a relation of one symbol holds for values without end, such as every fourth, or for
+    all from the least on, and not for a few alone. (Found by trying: it may be refused.)"""
+    period = lcm(*_divisors(relation.left), *_divisors(relation.right))
+    if symbol.payload.__class__ is not Hint:
+        return False
+    value: int = symbol.payload.value
+    least = value if symbol.low is None else symbol.low
+    above = (value + period * step for step in (1, 2, 3, 17, 1000))
+    below = range(value, max(least, value - 64 * period) - 1, -period)
+
+    def holds(value: int) -> bool:
+        return relation.holds({symbol.key: value})
+
+    return all(map(holds, above)) or (len(below) > 2 and all(map(holds, below)))
+
+
+def _divisors(size: Size) -> Iterator[int]:
+    """What an expression is divided by on its way."""
+    for monomial, _ in size.terms if isinstance(size, Expression) else ():
+        for atom in monomial.atoms:
+            for one in atom.arguments:
+                yield from _divisors(one)
+            if atom.operation in ("//", "%") and isinstance(atom.arguments[1], int):
+                yield abs(atom.arguments[1]) or 1
+
+
 def known(operation: str, left: Size, right: Size) -> bool | None:
     """The truth of a comparison as far as ranges tell; None: they do not."""
     difference = left - right
@@ -72,17 +103,9 @@ def known(operation: str, left: Size, right: Size) -> bool | None:
 
 
 def _signs(value: Expression) -> tuple[int | None, int | None]:
-    """Bounds between -1 and 1 of a sum whose terms hang together, as in `s0*s1 - s1` or, quotients
-    made whole, `s0 - s0//2`."""
-    divisors = [
-        atom.arguments[1]
-        for monomial, _ in value.terms
-        for atom in monomial.atoms
-        if atom.operation == "//"
-    ]
-    whole = value * lcm(*(one for one in divisors if isinstance(one, int) and one > 0))
-    low = 1 if known_at_least(whole, 1) else 0 if known_at_least(whole, 0) else None
-    high = -1 if known_at_most(whole, -1) else 0 if known_at_most(whole, 0) else None
+    """Bounds between -1 and 1 of a sum whose terms hang together, as in `s0*s1 - s1`."""
+    low = 1 if known_at_least(value, 1) else 0 if known_at_least(value, 0) else None
+    high = -1 if known_at_most(value, -1) else 0 if known_at_most(value, 0) else None
     return low, high
 
 
@@ -151,6 +174,7 @@ class Assumptions:
     def __init__(self, given: Iterable[Relation] = (), *, closed: bool = False) -> None:
         self.relations: list[Relation] = list(given)
         self.closed = closed
+        self.heard: list[Relation] = []  # what the program itself makes sure of
         self._noted: set[Relation] = set(self.relations)
         self._ranges: dict[Terms, tuple[int | None, int | None]] = {}
         self._outer: Assumptions | None = None
@@ -177,11 +201,29 @@ class Assumptions:
             self.relations.append(relation)
             self._narrow(relation)
 
+    def tell(self, relation: Relation) -> None:
+        """It holds from here on, because the program itself makes sure of it: nobody else needs
+        to."""
+        if relation not in self._noted:
+            self._noted.add(relation)
+            self.heard.append(relation)
+            self._narrow(relation)
+
+    def expect(self, relation: Relation) -> None:
+        """It holds from here on, because an operation that comes next raises where it does not."""
+        depends_on_assumptions()
+        self.tell(relation)
+
+    def all_relations(self) -> list[Relation]:
+        """What is noted or told, in those that were entered before too."""
+        outer = self._outer.all_relations() if self._outer is not None else []
+        return [*outer, *self.relations, *self.heard]
+
     def told(self, operation: str, left: Size, right: Size) -> bool | None:
         """The truth of a comparison as far as it follows from one that was noted before."""
         if Relation(operation, left, right) in self._noted:
             return True
-        if Relation(_OPPOSITE[operation], left, right) in self._noted:
+        if Relation(OPPOSITE[operation], left, right) in self._noted:
             return False
         form, factor, constant = _form(left - right)
         low, high = self._ranges.get(form, (None, None))
@@ -227,25 +269,39 @@ def assumptions() -> Assumptions | None:
     return _THREAD.assumptions
 
 
+def told(operation: str, left: Size, right: Size) -> bool | None:
+    """The truth of a comparison as ranges and this thread's assumptions tell; None: they do not."""
+    answer = known(operation, left, right)
+    if answer is not None:
+        return answer
+    _THREAD.questions += 1
+    assumed = _THREAD.assumptions
+    return assumed.told(operation, left, right) if assumed is not None else None
+
+
 def questions() -> int:
     """How many comparisons this thread asked for that ranges do not tell: a function that made no
     further one while it ran answers the same under any assumptions."""
     return _THREAD.questions
 
 
+def depends_on_assumptions() -> None:
+    """What is answered now rests on this thread's assumptions, and is nobody else's."""
+    _THREAD.questions += 1
+
+
 def decide(operation: str, left: Size, right: Size) -> bool:
     """Whether `left operation right`, now and in every call that uses what is being compiled."""
-    answer = known(operation, left, right)
+    answer = told(operation, left, right)
     if answer is not None:
         return answer
-    _THREAD.questions += 1
     assumed = _THREAD.assumptions
-    answer = assumed.told(operation, left, right) if assumed is not None else None
-    if answer is not None:
-        return answer
+    reads = reads_of(left, right)
+    if reads:
+        raise Specialise(reads, f"{left} {operation} {right}")
     if assumed is None or assumed.closed:
         names = frozenset(atom.key for atom in symbols_of(left) | symbols_of(right))
         raise Specialise(names, f"{left} {operation} {right}")
     answer = COMPARISONS[operation](hint_of(left), hint_of(right))
-    assumed.note(Relation(operation if answer else _OPPOSITE[operation], left, right))
+    assumed.note(Relation(operation if answer else OPPOSITE[operation], left, right))
     return answer

@@ -59,6 +59,7 @@ class Break:
     hint: str
     where: SourceLine | None
     stack: tuple[SourceLine, ...] = ()  # the user's frames there, outermost first
+    refused: bool = False  # the program itself says that no break may be here
 
 
 class Printable(Protocol):
@@ -119,6 +120,7 @@ class Segment:
             if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler | ast.arg) and self.lines:
                 node.lineno = self.lines[node.lineno - 1]
                 node.end_lineno = node.lineno
+                node.col_offset = node.end_col_offset = -1  # none: ours are not the user's
         namespace = {**self.namespace, self.graph_name: graph}
         exec(compile(tree, self.file, "exec"), namespace)
         function: Any = namespace.get(self.name)

@@ -22,11 +22,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd
+from math import gcd, lcm
 from operator import attrgetter
-from threading import Lock
 from typing import Any, Union
 from weakref import WeakValueDictionary
+
+from windfall import locks
+from windfall.errors import Specialise
 
 Bound = Union[int, None]  # noqa: UP007  None: no bound known
 Evaluator = Callable[["Atom"], int]
@@ -79,7 +81,7 @@ _EXPRESSIONS: WeakValueDictionary[Any, Expression] = WeakValueDictionary()
 _BY_KEY = attrgetter("key")
 _REMEMBERED = 4096  # answers about sizes that vary: their proofs are dear
 # Reading a table needs no lock; but two threads must not both add what they did not find.
-_ADDING = Lock()
+_ADDING = locks.lock()
 
 
 def _monomial(atoms: tuple[Atom, ...]) -> Monomial:
@@ -315,7 +317,8 @@ def _normal(terms: dict[Monomial, int], constant: int) -> Size:
         atom.operation == "%" for m, _ in kept for atom in m.atoms
     ):
         return result
-    return _recombine(result)
+    shorter = _recombine(result)
+    return _fill_up(result) if shorter is result else shorter
 
 
 def _recombine(value: Expression) -> Size:
@@ -335,6 +338,23 @@ def _recombine(value: Expression) -> Size:
             if isinstance(whole, Expression) and _holds_terms(coefficients, whole):
                 rest = value - whole - _expression(((monomial, c),), 0)
                 return rest + factor * numerator
+    return value
+
+
+def _fill_up(value: Expression) -> Size:
+    """`c*e + c*(-e % d)` is `c*d*((e + d - 1)//d)`: what is filled up to a multiple."""
+    coefficients = dict(value.terms)
+    for monomial, c in value.terms:
+        for place, atom in enumerate(monomial.atoms):
+            if atom.operation != "%" or not known_at_least(atom.arguments[1], 1):
+                continue
+            numerator, divisor = atom.arguments
+            others = monomial.atoms[:place] + monomial.atoms[place + 1 :]
+            factor: Size = c if not others else _expression(((_monomial(others), c),), 0)
+            filled = -factor * numerator
+            if isinstance(filled, Expression) and _holds_terms(coefficients, filled):
+                rest = value - filled - _expression(((monomial, c),), 0)
+                return rest - factor * divisor * floor_divide(numerator, divisor)
     return value
 
 
@@ -365,6 +385,12 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """The payload of an integer that is read from data while the program runs (`item()`, how many
+    elements a mask selects): it has no value when the program is compiled."""
+
+
+@dataclass(frozen=True, slots=True)
 class Extent:
     """The payload of an index that is below a size that varies."""
 
@@ -390,6 +416,25 @@ def size_symbol(name: str, value: int, low: Bound = 2, high: Bound = None) -> Ex
     return symbol(name, low, high, Hint(value, other))
 
 
+def read_symbol(name: str, low: Bound, high: Bound) -> Expression:
+    """An integer that is read from data: nobody can tell its value, so that nothing depends on it.
+
+    >>> hint_of(read_symbol("u0", 0, None) + 1)
+    Traceback (most recent call last):
+    windfall.errors.Specialise: W0103: a guess at u0 + 1 needs the value of u0
+    """
+    global varying
+    varying = True
+    return symbol(name, low, high, Read())
+
+
+def reads_of(*sizes: Size) -> frozenset[str]:
+    """The names of what is read from data in sizes."""
+    return frozenset(
+        atom.key for size in sizes for atom in symbols_of(size) if atom.payload.__class__ is Read
+    )
+
+
 def hint_of(size: Size) -> int:
     """What a size is in the call being compiled."""
     return size if isinstance(size, int) else _at_hint(size, "value")
@@ -401,6 +446,9 @@ def other_hint_of(size: Size) -> int:
 
 
 def _at_hint(size: Expression, which: str) -> int:
+    reads = reads_of(size)
+    if reads:
+        raise Specialise(reads, f"a guess at {size}")
     return size.evaluate({atom.key: getattr(atom.payload, which) for atom in size.symbols})
 
 
@@ -495,6 +543,8 @@ def _divide_by_positive(value: Expression, divisor: int) -> Size:
         numerator, inner = atom.arguments
         if known_at_least(inner, 1):
             return whole + floor_divide(numerator, inner * divisor)
+    if all(c < 0 for _, c in rest.terms):  # rounded up, as `-(-n // 4)`
+        return whole - floor_divide(divisor - 1 - rest, divisor)
     return whole + _division("//", rest, divisor)
 
 
@@ -502,6 +552,9 @@ def _modulo_positive(value: Expression, divisor: int) -> Size:
     _, rest = _split(value, divisor)
     if isinstance(rest, int):
         return rest
+    plain = _without_modulo(rest, divisor)
+    if plain is not rest:
+        return modulo(plain, divisor)
     low, high = rest.bounds
     if low is not None and high is not None and low // divisor == high // divisor:
         return rest - divisor * (low // divisor)
@@ -517,6 +570,18 @@ def _modulo_positive(value: Expression, divisor: int) -> Size:
         if modulo(inner_divisor, divisor) == 0 and known_at_least(inner_divisor, 1):
             return modulo(numerator, divisor)
     return _division("%", rest, divisor)
+
+
+def _without_modulo(value: Expression, divisor: int) -> Size:
+    """`value` with `e` in place of terms `c*(e % d)`, where the divisor divides `c*d`."""
+    result: Size = value
+    for monomial, c in value.terms:
+        atom = monomial.atoms[0]
+        if len(monomial.atoms) == 1 and atom.operation == "%" and len(value.terms) > (c == 1):
+            numerator, inner = atom.arguments
+            if isinstance(inner, int) and inner > 0 and c * inner % divisor == 0:
+                result = result - _expression(((monomial, c),), 0) + c * numerator
+    return result
 
 
 @lru_cache(_REMEMBERED)
@@ -719,7 +784,7 @@ def known_at_least(value: Size, limit: int) -> bool:
     if isinstance(value, int) or all(atom.payload is None for atom in value.symbols):
         return False
     if value._least is None:
-        value._least = (_least_value(value),)
+        value._least = (_greatest_known((_least_value(value), _least_of_whole(value))),)
     (least,) = value._least
     return least is not None and least >= limit
 
@@ -757,6 +822,23 @@ def _least_value(value: Expression) -> Bound:
         if atom.low is not None
     }
     return bounds(substitute(current, places))[0]
+
+
+def _least_of_whole(value: Expression) -> Bound:
+    """The least value as its multiple tells in which quotients are whole: `s0 - s0//2` is half of
+    `2*s0 - 2*(s0//2)`, which is at least `s0`."""
+    divisors = [
+        atom.arguments[1]
+        for monomial, _ in value.terms
+        for atom in monomial.atoms
+        if atom.operation == "//"
+    ]
+    times = lcm(*(one for one in divisors if isinstance(one, int) and one > 0))
+    if times == 1:
+        return None
+    whole = value * times
+    least = _least_value(whole) if isinstance(whole, Expression) else whole
+    return None if least is None else -(-least // times)
 
 
 def _inner_atom(value: Size) -> Atom | None:

@@ -112,6 +112,44 @@ def _empty(builder: Builder, type: TensorType) -> Lazy:
     return builder.tensor(type, lambda index: builder.constant(0, type.dtype))
 
 
+def _line(
+    builder: Builder,
+    x: TensorType,
+    weight: Lazy | None,
+    bias: Lazy | None,
+    mean: Lazy,
+    variance: Lazy,
+    eps: float,
+) -> tuple[At, At]:
+    """With statistics that are given, the normalised is a line in x, for each channel one. Eager
+    computes factor and summand first, too."""
+    dtype = compute_dtype(x.dtype)
+    channels = fresh(dtype, (x.sizes[1],))
+    middle, spread = reading(builder, mean, dtype), reading(builder, variance, dtype)
+
+    def factor(index: Index) -> Term:
+        value = (spread(index) + eps).rsqrt()
+        return value if weight is None else value * reading(builder, weight, dtype)(index)
+
+    factors = _by_channel(builder, x, stored(builder, channels, factor))
+
+    def summand(index: Index) -> Term:
+        value = middle(index) * Term(builder, factors.at(index))
+        return -value if bias is None else reading(builder, bias, dtype)(index) - value
+
+    summands = _by_channel(builder, x, stored(builder, channels, summand))
+    return (
+        lambda index: Term(builder, factors.at((index[1],))),
+        lambda index: Term(builder, summands.at((index[1],))),
+    )
+
+
+def _by_channel(builder: Builder, x: TensorType, value: Lazy) -> Lazy:
+    """Numbers by channel, which are read for each element of `x`: where channels are neighbours in
+    memory, a vector of elements needs a vector of them, better stored than computed again."""
+    return builder.materialise(value) if x.strides[1] == 1 != x.sizes[1] else value
+
+
 def _forward(
     builder: Builder,
     x: Lazy,
@@ -131,12 +169,10 @@ def _forward(
     statistics = _statistics(type, type_of((weight, bias, running_mean)), training)
     if not training:
         assert running_mean is not None and running_var is not None
-        mean, variance = (_channel(builder, each, dtype) for each in (running_mean, running_var))
-        assert mean is not None and variance is not None
-        scale = sharing(
-            builder, dtype, type.sizes, _others(rank), lambda index: (variance(index) + eps).rsqrt()
+        factor, summand = _line(builder, type, weight, bias, running_mean, running_var, eps)
+        out = stored(
+            builder, _like(type), lambda index: read(index) * factor(index) + summand(index)
         )
-        out = stored(builder, _like(type), _normalised(read, mean, scale, gain, shift))
         nothing = _empty(builder, statistics)
         return out, nothing, nothing, running_mean, running_var
     dims = _others(rank)

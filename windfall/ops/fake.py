@@ -24,6 +24,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NoReturn, TypeGuard
 
 import torch
@@ -33,7 +34,7 @@ from windfall.errors import InternalError, Specialise, Unsupported
 from windfall.ir import symint
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Expression, Size
-from windfall.ops import registry
+from windfall.ops import registry, unsized
 from windfall.ops.layout import differ
 from windfall.ops.schema import QUESTIONS, SPECIAL, Plan, Return, plan_of
 from windfall.ops.schema import functional_name as functional_name
@@ -70,11 +71,12 @@ class DataDependent(Unsupported):
 class Storage:
     """Memory that tensors share: an identity with a number to print."""
 
-    __slots__ = ("number",)
+    __slots__ = ("number", "written")
     _numbers = itertools.count()
 
     def __init__(self) -> None:
         self.number = next(self._numbers)
+        self.written = False  # so that constants in it are none any more
 
     def __repr__(self) -> str:
         return f"Storage({self.number})"
@@ -140,6 +142,7 @@ def _make(
             FakeTensor, sizes, strides, as_torch(offset), type.dtype, type.device, requires_grad
         )
     else:
+        type = _shared(type)
         tensor = torch_abi.wrapper_tensor(
             FakeTensor, type.sizes, type.strides, offset, type.dtype, type.device, requires_grad
         )
@@ -148,6 +151,12 @@ def _make(
     tensor._fake_offset = offset
     tensor._fake_constant = None
     return tensor
+
+
+@lru_cache(maxsize=4096)
+def _shared(type: TensorType) -> TensorType:
+    """One record for equal types: a model has thousands of tensors, of few types."""
+    return type
 
 
 def _settled_type(type: TensorType) -> TensorType:
@@ -173,7 +182,9 @@ def type_of(tensor: torch.Tensor) -> TensorType:
     if tensor.__class__ is not FakeTensor:
         return TensorType.of(tensor)
     known = tensor._fake_type
-    return replace(known, requires_grad=True) if tensor.requires_grad else known
+    if not tensor.requires_grad:
+        return known
+    return TensorType(known.dtype, known.sizes, known.strides, known.device, True)
 
 
 def storage_of(tensor: torch.Tensor) -> Storage:
@@ -190,7 +201,9 @@ def offset_of(tensor: torch.Tensor) -> Size:
 
 def constant_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The value of a fake that is a known constant (as `torch.tensor(2.0)` makes), else None."""
-    return tensor._fake_constant if tensor.__class__ is FakeTensor else tensor
+    if tensor.__class__ is not FakeTensor:
+        return tensor
+    return None if tensor._fake_storage.written else tensor._fake_constant
 
 
 # ---------------------------------------------------------------------------------------- mode
@@ -202,9 +215,12 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
     `observer(func, args, kwargs, result)` is called after each dispatched op; `func` may write its
     arguments, and what was passed is seen as it was passed."""
 
-    def __init__(self, observer: Observer | None = None) -> None:
+    def __init__(
+        self, observer: Observer | None = None, count: unsized.Count | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.observer = observer
+        self.count = count  # who names what is read from data; None: that is `DataDependent`
         self.fallbacks: Counter[str] = Counter()
 
     def __torch_dispatch__(
@@ -218,12 +234,26 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
         if plan_of(func).composite:
             with self:
                 return func.decompose(*args, **kwargs)
-        result = _run(func, args, kwargs, self.fallbacks)
+        try:
+            result = _run(func, args, kwargs, self.fallbacks)
+        except DataDependent:
+            found = None
+            if self.count is not None:
+                found = unsized.answer(func, args, kwargs, self.count)
+            if found is None:
+                raise
+            result = _fresh(found)
         if self.observer is not None:
             if symint.varying:
                 args, kwargs = plain(args), {name: plain(one) for name, one in kwargs.items()}
             self.observer(func, args, kwargs, result)
         return result
+
+
+def _fresh(found: TensorType | tuple[TensorType, ...]) -> Any:
+    if isinstance(found, TensorType):
+        return _make(found, Storage())
+    return tuple(_make(one, Storage()) for one in found)
 
 
 _UNCOUNTED: Counter[str] = Counter()  # ops on fakes outside any mode
@@ -303,13 +333,47 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], counted: C
         if plan.plain:
             answer = plan.shape(*types, **named)
             if answer.__class__ is TensorType:
-                return _make(answer, Storage())
+                made = _make(answer, Storage())
+                if not answer.sizes:
+                    folded = _folded(func, args, kwargs)
+                    if folded is not None and TensorType.of(folded) == answer:
+                        made._fake_constant = folded
+                return made
         else:
             answer = _by_rule(plan, plan.shape, args, kwargs, types, named)
         if answer is not NotImplemented:
             return _wrap(plan, args, kwargs, types, named, answer)
     counted[str(func)] += 1
     return _by_meta_kernel(func, plan, args, kwargs)
+
+
+def _folded(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """The value of an op on constants without dimensions, as `torch.div(8, 4) - 1` is: such tensors
+    are used as sizes."""
+    known = []
+    found = bool(args) and isinstance(args[0], int | float) and _takes_tensors(func)
+    for one in (*args, *kwargs.values()):
+        if isinstance(one, torch.Tensor):
+            constant = constant_of(one)
+            if constant is None or constant.dim() or varying_number(constant) is not constant:
+                return None
+            known.append(constant)
+            found = True
+        elif isinstance(one, list | tuple):
+            return None
+        else:
+            known.append(one)
+    if not found or torch.Tag.nondeterministic_seeded in func.tags:
+        return None
+    named = dict(zip(kwargs, known[len(args) :], strict=True))
+    result: torch.Tensor = func(*known[: len(args)], **named)
+    return result
+
+
+def _takes_tensors(func: Any) -> bool:
+    """Whether a number that is given first stands for a tensor."""
+    arguments = func._schema.arguments
+    return bool(arguments) and str(arguments[0].type) == "Tensor"
 
 
 def _run_specially(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -348,8 +412,22 @@ def _run_symbolic(
         return _by_examples(func, plan, args, kwargs)
     offsets: Any = None
     if op is not None and op.offset is not None:
-        offsets = tried(func, op.offset, types, named)
+        offsets = _offsets(func, op.offset, types, named)
     return _wrap_all(plan, args, kwargs, answer, offsets)
+
+
+def _offsets(func: Any, rule: Any, types: list[Any], named: dict[str, Any]) -> Any:
+    given = [*types, *named.values()]
+    if not any(one.payload.__class__ is symint.Read for one in symbols_in(given)):
+        return tried(func, rule, types, named)
+    try:
+        return rule(*types, **named)
+    except (Specialise, RuntimeError, ValueError, IndexError, TypeError):
+        # No expression describes it; no two such places are known to be one.
+        return symint.read_symbol(f"place {next(_PLACES)}", None, None)
+
+
+_PLACES = itertools.count()
 
 
 def _see_otherwise(
@@ -515,6 +593,7 @@ def _place(base: torch.Tensor) -> tuple[Storage, Any]:
 def _forget_constant(target: Any) -> None:
     if is_fake(target):
         target._fake_constant = None
+        target._fake_storage.written = True
     elif isinstance(target, list | tuple):
         for one in target:
             _forget_constant(one)

@@ -15,8 +15,8 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from windfall.ir.dtype import TensorType, contiguous_strides
-from windfall.ir.relation import decide, known, questions
-from windfall.ir.symint import Size
+from windfall.ir.relation import assumptions, decide, known, questions, told
+from windfall.ir.symint import Size, hint_of, reads_of
 
 Sizes = tuple[Size, ...]
 Layout = tuple[Sizes, Sizes]  # sizes, strides
@@ -63,6 +63,28 @@ def differ(first: Any, second: Any) -> bool:
     if isinstance(first, int) and isinstance(second, int):
         return True
     return decide("!=", first, second)
+
+
+def same(first: Size, second: Size) -> bool:
+    """Whether two sizes are equal as far as that is known, or may be assumed since they are equal
+    now. (False decides nothing.)"""
+    if surely_same(first, second):
+        return True
+    assumed = assumptions()
+    if isinstance(first, int) and isinstance(second, int):
+        return False
+    if assumed is None or assumed.closed or reads_of(first, second):
+        return False
+    return hint_of(first) == hint_of(second) and decide("==", first, second)
+
+
+def surely_same(first: Size, second: Size) -> bool:
+    """Whether two sizes are known to be equal."""
+    if first is second or first == second:
+        return True
+    if isinstance(first, int) and isinstance(second, int):
+        return False
+    return told("==", first, second) is True
 
 
 def broadcast_sizes(first: Sizes, second: Sizes) -> Sizes:

@@ -177,7 +177,7 @@ def pooled_size(
     return count
 
 
-def _pooled(
+def pooled(
     x: TensorType,
     kernel: Sizes,
     stride: Sizes,
@@ -186,6 +186,7 @@ def _pooled(
     ceil_mode: bool,
     count: int,
 ) -> Any:
+    """The type of what is left of `x` by windows over its last `count` dimensions."""
     if x.rank not in (count + 1, count + 2) or 0 in x.sizes:
         return NotImplemented
     windows = _spread(kernel, count)
@@ -211,7 +212,7 @@ def _max_pool_shape(count: int) -> Any:
         dilation: Sizes = (1,),
         ceil_mode: bool = False,
     ) -> Any:
-        result = _pooled(x, kernel, stride, padding, dilation, ceil_mode, count)
+        result = pooled(x, kernel, stride, padding, dilation, ceil_mode, count)
         if result is NotImplemented:
             return NotImplemented
         return result, TensorType(torch.int64, result.sizes, result.strides)
@@ -229,9 +230,25 @@ def _average_pool_shape(count: int) -> Any:
         count_include_pad: bool = True,
         divisor: int | None = None,
     ) -> Any:
-        return _pooled(x, kernel, stride, padding, (1,), ceil_mode, count)
+        return pooled(x, kernel, stride, padding, (1,), ceil_mode, count)
 
     return shape
+
+
+def row_major(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a kernel whose results are row-major whatever its operands are."""
+
+    def shape(*arguments: Any) -> Any:
+        found = rule(*arguments)
+        return found if found is NotImplemented else fresh(found.dtype, found.sizes)
+
+    return shape
+
+
+def _volumes(*rest: Any) -> Any:
+    x = make((2, 3, 6, 8, 4))
+    last = torch.channels_last_3d
+    return listed(lambda: ((x, *rest), {}), lambda: ((x.contiguous(memory_format=last), *rest), {}))
 
 
 def _like_input(grad: TensorType, x: TensorType, *rest: Any) -> TensorType:
@@ -272,16 +289,16 @@ def _pool_gradients(name: str, *rest: Any, indices: bool = False) -> Samples:
 
 
 _window = ([3, 3], [2, 2], [1, 1])
-op("max_pool2d_with_indices.default", _max_pool_shape(2), None, _images(*_window))
-op("max_pool3d_with_indices.default", _max_pool_shape(3), None)
+op("max_pool2d_with_indices.default", _max_pool_shape(2))
+op("max_pool3d_with_indices.default", _max_pool_shape(3))
 op(
     "max_pool2d_with_indices_backward.default",
     _like_input,
     None,
     _pool_gradients("max_pool2d_with_indices", *_window, indices=True),
 )
-op("avg_pool2d.default", _average_pool_shape(2), None, _images(*_window, True))
-op("avg_pool3d.default", _average_pool_shape(3), None)
+op("avg_pool2d.default", _average_pool_shape(2))
+op("avg_pool3d.default", row_major(_average_pool_shape(3)))
 op(
     "avg_pool2d_backward.default",
     _like_input,
@@ -346,10 +363,21 @@ def _adaptive_max_shape(x: TensorType, sizes: Sizes) -> tuple[TensorType, Tensor
 
 
 op("adaptive_max_pool2d.default", _adaptive_max_shape, None, _images([2, 3]))
-op("_adaptive_avg_pool3d.default", _adaptive_shape, None)
+op("_adaptive_avg_pool3d.default", row_major(_adaptive_shape), None, _volumes([2, 3, 2]))
 op("adaptive_max_pool2d_backward.default", _like_input, None)
 op("max_pool3d_with_indices_backward.default", _like_input, None)
-op("avg_pool3d_backward.default", _like_input, None)
+op(
+    "avg_pool3d_backward.default",
+    row_major(_like_input),
+    None,
+    lambda: (
+        (
+            (make((2, 3, 3, 4, 2)), *arguments, [2, 2, 2], [2, 2, 2], [0, 0, 0], False, True, None),
+            {},
+        )
+        for arguments, _ in _volumes()()
+    ),
+)
 
 
 def _padded_shape(x: TensorType, padding: Sizes) -> TensorType:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from windfall.ir.dtype import contiguous_strides
 from windfall.ir.loop import Index
 from windfall.ir.symint import Size
-from windfall.ops.layout import Sizes, differ
+from windfall.ops.layout import Sizes, differ, same, surely_same
 
 
 def inferred_sizes(sizes: Sequence[Size], elements: Size) -> Sizes:
@@ -58,18 +58,18 @@ def reshaped_strides(sizes: Sizes, strides: Sizes, wanted: Sizes) -> Sizes | Non
     view_elements: Size = filled
     for dim in range(len(sizes) - 1, -1, -1):
         chunk_elements = chunk_elements * sizes[dim]
-        ends = dim == 0 or (sizes[dim - 1] != 1 and strides[dim - 1] != chunk_elements * step)
+        inside = chunk_elements * step
+        ends = dim == 0 or (sizes[dim - 1] != 1 and not same(strides[dim - 1], inside))
         if not ends:
             continue
-        while place >= 0 and (view_elements != chunk_elements or wanted[place] == 1):
-            if view_elements != chunk_elements and not _divides(
-                view_elements * wanted[place], chunk_elements
-            ):
+        while place >= 0 and (wanted[place] == 1 or not same(view_elements, chunk_elements)):
+            fits = _divides(view_elements * wanted[place], chunk_elements)
+            if not fits and not same(view_elements, chunk_elements):
                 return None
             result[place] = view_elements * step
             view_elements = view_elements * wanted[place]
             place -= 1
-        if view_elements != chunk_elements:
+        if not same(view_elements, chunk_elements):
             return None
         if dim > 0:
             step = strides[dim - 1]
@@ -134,7 +134,7 @@ def _matched_runs(sizes: Sizes, wanted: Sizes) -> list[Run]:
             have, last = sizes[last], last + 1
         if stop < len(wanted):
             want, stop = wanted[stop], stop + 1
-        while have != want and (last < len(sizes) or stop < len(wanted)):
+        while not surely_same(have, want) and (last < len(sizes) or stop < len(wanted)):
             grow = stop >= len(wanted) or (last < len(sizes) and _smaller(have, want))
             if grow:
                 have, last = have * sizes[last], last + 1

@@ -23,6 +23,9 @@ from windfall.ops import registry
 SPECIAL: dict[str, Callable[..., Any]] = {}
 
 
+# Composites that are not taken apart, by name; filled by `recurrent.py`.
+WHOLE: set[str] = set()
+
 # What C++ asks of a tensor whose sizes it cannot see; no ops of the dispatcher.
 QUESTIONS = ("aten.size.default", "aten.stride.default")
 
@@ -93,7 +96,7 @@ def _make_plan(func: Any) -> Plan:
     return Plan(
         op,
         None if metadata_changes or functional is None else functional.shape,
-        str(func) not in QUESTIONS and torch_abi.is_composite(func),
+        str(func) not in QUESTIONS and str(func) not in WHOLE and torch_abi.is_composite(func),
         special,
         not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags),
         tuple(one.name for one in arguments),

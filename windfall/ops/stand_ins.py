@@ -11,20 +11,26 @@ function.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from windfall.ir import symint
+from windfall.ops.by_parts import ALWAYS, BY_PARTS
 from windfall.ops.fake import is_fake
-from windfall.ops.symbolic import as_torch, from_torch, is_symbolic, value_of
+from windfall.ops.recurrent import whole
+from windfall.ops.symbolic import as_torch, from_torch, is_symbolic, plain, value_of
 
 aten = torch.ops.aten
 
 
 def standing_for(function: Any) -> Any:
     """What to call on fake tensors in place of a torch function."""
+    found = _ALWAYS.get(id(function))
+    if found is not None:
+        return found
     return _STAND_INS.get(id(function), function) if symint.varying else function
 
 
@@ -53,7 +59,8 @@ def _interpolate(
     antialias: bool = False,
 ) -> Any:
     found = None
-    if is_fake(input) and is_symbolic(input._fake_type) and not antialias:
+    varies = is_fake(input) and (is_symbolic(input._fake_type) or is_symbolic(plain(size)))
+    if varies and not antialias:
         found = _RESAMPLERS.get((mode, input.dim() - 2))
     fits = (size is None) != (scale_factor is None) and not (recompute_scale_factor and size)
     if found is None or not fits or (align_corners is not None and not found[1]):
@@ -96,8 +103,28 @@ def _tensor(data: Any, **options: Any) -> Any:
     return torch.stack(made) if several else made[0]
 
 
+def _getitem(held: Any, key: Any) -> Any:
+    """An index that varies, which torch's own indexing takes in slices only."""
+    keys = key if isinstance(key, tuple) else (key,)
+    varies = any(isinstance(one, torch.SymInt) for one in keys)
+    plain = all(one.__class__ in (int, slice, torch.SymInt) for one in keys)
+    if not is_fake(held) or not varies or not plain or len(keys) > held.dim():
+        return held[key]
+    place = 0
+    for one in keys:
+        if isinstance(one, slice):
+            held = held[(slice(None),) * place + (one,)]
+            place += 1
+        else:
+            held = held.select(place, one)
+    return held
+
+
 # By identity, since not every callable can be hashed.
 _STAND_INS: dict[int, Callable[..., Any]] = {
     id(torch.nn.functional.interpolate): _interpolate,
     id(torch.tensor): _tensor,
+    id(operator.getitem): _getitem,
+    **BY_PARTS,
 }
+_ALWAYS: dict[int, Callable[..., Any]] = {**whole, **ALWAYS}

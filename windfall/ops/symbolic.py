@@ -6,7 +6,8 @@ nodes and asks them questions while composite operators and autograd's formulas 
 
 Invariants: a question goes through `ir.relation.decide`; one that needs the value itself is a
 `Specialise`, so no value is ever baked in silently. A size of a fake tensor is an `int`, or an
-`Expression` that is at least 2 (`settled`): rules may ask `size == 0` and `size == 1` of it.
+`Expression` that is at least 2 (`settled`): rules may ask `size == 0` and `size == 1` of it. Sizes
+that are read from data may be anything: `trial.py` finds out what rules make of 0 and 1.
 
     >>> s = size_symbol("s0", 8)
     >>> str(from_torch(as_torch(s) * 2 + 1))
@@ -15,15 +16,17 @@ Invariants: a question goes through `ir.relation.decide`; one that needs the val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from windfall.errors import Specialise
+from windfall.errors import SourceLine, Specialise
 from windfall.ir.dtype import TensorType
-from windfall.ir.relation import COMPARISONS, decide, known
+from windfall.ir.relation import COMPARISONS, Relation, assumptions, decide, known, told
 from windfall.ir.symint import (
     Expression,
     Size,
@@ -35,6 +38,7 @@ from windfall.ir.symint import (
     maximum,
     minimum,
     modulo,
+    reads_of,
     size_symbol,
     symbols_of,
 )
@@ -43,6 +47,7 @@ __all__ = [
     "Number",
     "SizeNode",
     "as_torch",
+    "asking",
     "at",
     "from_torch",
     "is_symbolic",
@@ -333,17 +338,51 @@ class TruthNode(_Node):
         return question(self.operation, self.left, self.right)
 
     def guard_bool(self, file: str, line: int) -> bool:
-        return self.ask(decide)
-
-    expect_true = guard_or_false = guard_or_true = guard_size_oblivious = guard_bool
+        return self.ask(_mostly)
 
     def bool_(self) -> bool:
+        return self.ask(_mostly)
+
+    def guard_or_false(self, file: str, line: int) -> bool:
+        return self._guarded(False)
+
+    guard_size_oblivious = guard_or_false
+
+    def guard_or_true(self, file: str, line: int) -> bool:
+        return self._guarded(True)
+
+    def _guarded(self, otherwise: bool) -> bool:
+        """Torch has a way that is right for all values, which the answer `otherwise` takes."""
+        try:
+            return self.ask(_mostly)
+        except Specialise:
+            if tries_reads() and self._reads():
+                _TRIES.granted = True
+                return otherwise
+            raise
+
+    def _reads(self) -> bool:
+        sides = (self.left, self.right)
+        return bool(reads_of(*(one for one in sides if isinstance(one, Expression)))) or any(
+            one._reads() for one in sides if isinstance(one, TruthNode)
+        )
+
+    def expect_true(self, file: str, line: int) -> bool:
+        """Torch raises where it is not so."""
+        if self.operation == "and":
+            return bool(self.left.expect_true(file, line) and self.right.expect_true(file, line))
+        if self.operation in COMPARISONS and reads_of(self.left, self.right):
+            answer, assumed = told(self.operation, self.left, self.right), assumptions()
+            if answer is None and assumed is not None:
+                assumed.expect(Relation(self.operation, self.left, self.right))
+                return True
         return self.ask(decide)
 
     def statically_known_true(self, file: str, line: int) -> bool:
         try:
             return self.ask(_surely)
         except _NotSure:
+            _TRIES.granted = True
             return False
 
     def sym_not(self) -> TruthNode:
@@ -365,6 +404,44 @@ class TruthNode(_Node):
 
     def sym_ite(self, then: _Node, otherwise: _Node) -> _Node:
         return then if self.ask(decide) else otherwise
+
+
+def _mostly(operation: str, left: Size, right: Size) -> bool:
+    """`decide`; of what is read from data, that it is neither 0 nor 1: where whole functions are
+    tried at these too, it is only a way to get an answer."""
+    looked_at = operation in ("==", "!=") and (left in (0, 1) or right in (0, 1))
+    if looked_at and reads_of(left, right) and tries_reads():
+        answer = told(operation, left, right)
+        if answer is None:
+            _TRIES.granted = True
+            return operation == "!="
+        return answer
+    return decide(operation, left, right)
+
+
+class _Tries(threading.local):
+    reads = False
+    granted = False  # whether something was taken for granted meanwhile
+
+
+_TRIES = _Tries()
+
+
+def tries_reads() -> bool:
+    """Whether what this thread does with sizes that are read from data is tried at known ones
+    afterwards (`trial.confirmed`)."""
+    return _TRIES.reads
+
+
+@contextmanager
+def trying_reads() -> Iterator[Callable[[], bool]]:
+    """While entered, it is. What it gives tells whether there is anything to try: whether torch's
+    own code was told what nobody knows. (The rules of single operators are always tried.)"""
+    before, _TRIES.reads, _TRIES.granted = _TRIES.reads, True, False
+    try:
+        yield lambda: _TRIES.granted
+    finally:
+        _TRIES.reads = before
 
 
 class _NotSure(Exception):
@@ -437,7 +514,17 @@ def value_of(size: Size, purpose: str) -> int:
     """A size that must be known; `Specialise` if it varies."""
     if isinstance(size, int):
         return size
-    raise Specialise(size.names, f"{purpose} of {size}")
+    where = asking.where() if asking.where is not None else None
+    raise Specialise(size.names, f"{purpose} of {size}", where)
+
+
+class _Asking(threading.local):
+    """Whoever runs torch's C++ may say which line of the program it works for."""
+
+    where: Callable[[], SourceLine | None] | None = None
+
+
+asking = _Asking()
 
 
 _WANTS_INTEGERS = (
@@ -497,13 +584,17 @@ def at(value: Any, values: Mapping[str, int]) -> Any:
 
 def settled(size: Size) -> Size:
     """A size that is an `int` if it is 0 or 1, and else surely at least 2: which of these it is
-    decides what ops do, so it is assumed."""
-    if isinstance(size, int) or known_at_least(size, 2) or decide(">=", size, 2):
+    decides what ops do, so it is assumed. What is read from data stays as it is."""
+    if isinstance(size, int) or known_at_least(size, 2) or reads_of(size):
+        return size
+    if decide(">=", size, 2):
         return size
     value = hint_of(size)
     symbols = size.symbols
     if len(symbols) == 1 and coefficient_of(size, next(iter(symbols))):
-        raise Specialise(size.names, f"{size}, which is {value} now,")
+        reason = Specialise(size.names, f"{size}, which is {value} now,")
+        reason.passing = reason.edge = True
+        raise reason
     if not decide("==", size, value):
         raise AssertionError(f"{size} was {value}")
     return value

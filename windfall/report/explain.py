@@ -13,6 +13,7 @@ from typing import Any
 
 from windfall.events import Event, EventLog
 from windfall.ir.graph_text import print_graph, short_line
+from windfall.ir.node import info
 from windfall.ir.stages import (
     Break,
     Capture,
@@ -26,8 +27,8 @@ from windfall.ir.stages import (
 )
 
 STAGES = (
-    "capture", "rewrite", "differentiate", "split", "divide", "lower", "schedule", "plan",
-    "emit", "build", "bind", "enter", "backend",
+    "capture", "rewrite", "differentiate", "split", "arrange", "divide", "lower", "schedule", "plan",
+    "emit", "build", "bind", "enter", "backend", "pieces",
 )  # fmt: skip
 
 
@@ -55,6 +56,11 @@ class Explanation:
     def breaks(self) -> list[Break]:
         """Why captures ended before the function did."""
         return [one.stopped for one in self.captures if one.stopped is not None]
+
+    @property
+    def reads(self) -> list[str]:
+        """What graphs read from data on their way, in order: the operation and its line."""
+        return [one for capture in self.captures for one in _reads(capture)]
 
     @property
     def fallbacks(self) -> list[str]:
@@ -93,6 +99,7 @@ class Explanation:
             "graphs": [print_graph(one.graph) for one in self.graphs],
             "guards": [[str(guard) for guard in one.guards] for one in self.captures],
             "breaks": [_break_dict(one) for one in self.breaks],
+            "reads": self.reads,
             "effects": [[str(effect) for effect in one.effects] for one in self.captures],
             "source": [s.source for _, s in self._records("rewrite") if isinstance(s, Segment)],
             "kernels": [_kernel_dict(note) for note in self.kernels()],
@@ -113,6 +120,16 @@ class Explanation:
 
 def _operations(capture: Capture) -> int:
     return sum(node.op not in ("placeholder", "output") for node in capture.graph.nodes)
+
+
+def _reads(capture: Capture) -> list[str]:
+    """The nodes of a graph that only say when they run what (or how much) they answer."""
+    found = [node for node in capture.graph.nodes if info(node).reads and node.target != "size"]
+    return [
+        f"{node.target if isinstance(node.target, str) else getattr(node.target, '__name__', node)}"
+        f" at {short_line(origin) if (origin := info(node).origin) else 'an unknown line'}"
+        for node in found
+    ]
 
 
 def _kernel_dict(note: KernelNote) -> dict[str, Any]:
@@ -149,6 +166,7 @@ def _text(explained: Explanation) -> Iterable[str]:
             f" ({short_line(capture.origin)})" if capture.origin else ""
         )
         yield from _indented(print_graph(capture.graph) if _operations(capture) else "(no graph)")
+        yield from (f"  reads data: {read}" for read in _reads(capture))
         yield "  guards:"
         yield from (f"    {guard}   # {guard.reason}" for guard in capture.guards)
         if capture.effects:

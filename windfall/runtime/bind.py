@@ -30,7 +30,7 @@ from windfall.runtime.machine import layout
 from windfall.runtime.plan import add_plan, can_be_native
 from windfall.runtime.public import PublicProgram
 from windfall.runtime.results import check_program
-from windfall.runtime.words import Words
+from windfall.runtime.words import Words, after
 
 Bound = Callable[..., tuple[Any, ...]]
 
@@ -45,9 +45,9 @@ def bind(program: Program, *, native: bool = True, verify: bool = False) -> Boun
         return PublicProgram(program)
     words = Words()
     header = words.add(*[0] * layout.BLOCK_WORDS)
-    words.set(header + layout.SLOTS, len(program.symbols) + len(program.inputs))
+    words.set(after(header, layout.SLOTS), len(program.symbols) + len(program.inputs))
     everything = tuple(range(len(program.results)))
-    words.set(header + layout.PLAN, add_plan(words, program, everything, "tuple"))
+    words.set(after(header, layout.PLAN), add_plan(words, program, everything, "tuple"))
     code = support.support()
     assert code is not None
     words.keep.append(code)

@@ -13,11 +13,11 @@ with the entries it started with, which it keeps alive.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windfall import stance, torch_abi
+from windfall import locks, stance, torch_abi
+from windfall.errors import hide_our_frames
 from windfall.ir.stages import MISS, Entry
 from windfall.runtime import support
 from windfall.runtime.machine import layout
@@ -36,7 +36,7 @@ class _Held:
         self.slow = slow
         self.prefix = prefix
         self.block = 0
-        self.lock = threading.Lock()  # of those who replace the entries
+        self.lock = locks.lock()  # of those who replace the entries
 
 
 def dispatcher(
@@ -94,13 +94,17 @@ class PublicDispatcher:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Try each entry, then the slow path."""
         held = self._held
-        if not kwargs and not stance.asked:
-            slots = (*held.prefix, *args)
-            for entry in held.entries:
-                answer = entry(*slots)
-                if answer is not MISS:
-                    return answer
-        return held.slow(*args, **kwargs)
+        try:
+            if not kwargs and not stance.asked:
+                slots = (*held.prefix, *args)
+                for entry in held.entries:
+                    answer = entry(*slots)
+                    if answer is not MISS:
+                        return answer
+            return held.slow(*args, **kwargs)
+        except BaseException as error:
+            hide_our_frames(error)
+            raise
 
 
 def callable_type(base: type, call: Dispatcher) -> type:

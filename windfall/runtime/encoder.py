@@ -39,7 +39,7 @@ from windfall.runtime import support
 from windfall.runtime.arithmetic import GREATEST, LEAST, Arithmetic, word_range
 from windfall.runtime.machine import layout
 from windfall.runtime.reading import SourceNumbers, symbol_of
-from windfall.runtime.words import Place, Word, Words
+from windfall.runtime.words import Place, Word, Words, after
 
 DEAD = 1  # an address that no object has: what stands where an identity was that died
 
@@ -155,7 +155,7 @@ class Encoder:
 
     def slot(self, index: int) -> Place | None:
         """The cell of an argument."""
-        return self._slot_cells + index if index < self._slot_count else None
+        return after(self._slot_cells, index) if index < self._slot_count else None
 
     def key_cell(self, table: Source, key: str) -> Place | None:
         """The cell of a value in a dict; the first request reads every key that will be asked."""
@@ -193,8 +193,10 @@ class Encoder:
             layout.START: places[0],
         }
         for place, value in values.items():
-            self.words.set(self.header + place, value)
-        weak = [(places[record] + (2 + operand), value) for record, operand, value in self._weak]
+            self.words.set(after(self.header, place), value)
+        weak = [
+            (after(places[record], 2 + operand), value) for record, operand, value in self._weak
+        ]
         return EncodedCheck(self.words, self.header, weak, symbols=self.symbols)
 
 
@@ -210,7 +212,7 @@ class EncodedCheck:
 
     def set(self, place: int, value: Word) -> None:
         """Fill in a word of the header."""
-        self.words.set(self.header + place, value)
+        self.words.set(after(self.header, place), value)
 
     def builtin(self, name: str, function: str) -> Callable[..., Any]:
         """The builtin whose code is `function` of the shared code and whose data is this table."""

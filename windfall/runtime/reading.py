@@ -173,7 +173,8 @@ class SourceNumbers:
         if base is None or type(source) not in READERS:
             return source
         more = READER_ARGUMENTS.get(type(source))
-        return (type(source), self[base], *(more(source) if more is not None else ()))
+        # Numbers and text alone: of such tuples the collector does not keep track.
+        return (id(type(source)), self[base], *(more(source) if more is not None else ()))
 
 
 def read(source: Source, slots: Sequence[Any]) -> Any:

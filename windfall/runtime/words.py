@@ -17,25 +17,23 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NewType
 
 from windfall import torch_abi
 
 MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A word of a table under construction, by its index."""
-
-    index: int
-
-    def __add__(self, words: int) -> Place:
-        return Place(self.index + words)
+# A word of a table under construction: its index, beyond what a word can hold. (A number, and no
+# record, because there are thousands and Python's collector looks at records.)
+Place = NewType("Place", int)
+Word = int  # what stands in a table: a number, an address, or a `Place`
+_FIRST = 1 << 80
 
 
-Word = int | Place
+def after(place: Place, words: int) -> Place:
+    """The place so many words further on."""
+    return Place(place + words)
 
 
 class Words:
@@ -47,18 +45,18 @@ class Words:
 
     def add(self, *words: Word) -> Place:
         """Append words; the answer is the place of the first."""
-        place = Place(len(self._words))
+        place = Place(_FIRST + len(self._words))
         self._words.extend(words)
         return place
 
     def set(self, place: Place, value: Word) -> None:
         """Fill in a word that was added before its value was known."""
-        self._words[place.index] = value
+        self._words[place - _FIRST] = value
 
     def rows(self, rows: Iterable[tuple[Word, ...]]) -> tuple[int, Place]:
         """Append rows; the answer is how many there are and where the first is."""
         found = list(rows)
-        place = Place(len(self._words))
+        place = Place(_FIRST + len(self._words))
         for row in found:
             self._words.extend(row)
         return len(found), place
@@ -80,10 +78,7 @@ class Words:
         base = int(memory)
         resolved = array(
             "Q",
-            (
-                base + 8 * word.index if isinstance(word, Place) else word & MASK
-                for word in self._words
-            ),
+            (base + 8 * (word - _FIRST) if word >= _FIRST else word & MASK for word in self._words),
         )
         ctypes.memmove(base, resolved.tobytes(), 8 * len(resolved))
         return memory
@@ -91,4 +86,4 @@ class Words:
     @staticmethod
     def address(memory: torch_abi.Memory, place: Place) -> int:
         """Where a place of the built table is."""
-        return int(memory) + 8 * place.index
+        return int(memory) + 8 * (place - _FIRST)

@@ -11,9 +11,11 @@ from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.polyfills.iterators import MAKES
 from windfall.frontend.values.base import Value
+from windfall.frontend.values.checks import asserted
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END, ForeignIterator, Iterator
 from windfall.frontend.values.objects import Object
+from windfall.frontend.values.symbolic import Question
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -53,7 +55,10 @@ _MANY = 20  # how much longer loops may be in sum than one alone
 )
 def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A truth that interpreted code must tell lands on the stack; then this is done again."""
-    found = frame.stack.pop().truth(machine)
+    value = frame.stack.pop()
+    if isinstance(value, Question) and instruction.name.endswith("IF_TRUE"):
+        asserted(machine, value, frame.instructions[instruction.index + 1 : instruction.target])
+    found = value.truth(machine)
     if isinstance(found, Value):
         push(frame, found)
         frame.retry()

@@ -15,6 +15,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, find
 from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.subclassed import Subclassed
+from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.ir.guard import SameObjects
 
@@ -122,7 +123,11 @@ def unary(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 
 @opcode("UNARY_NOT")
 def unary_not(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    found = frame.stack.pop().truth(machine)
+    value = frame.stack.pop()
+    if isinstance(value, Question):
+        frame.stack.append(value.unary(machine, "not"))
+        return
+    found = value.truth(machine)
     if isinstance(found, Value):
         push(frame, found)
         frame.retry()

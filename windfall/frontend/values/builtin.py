@@ -471,13 +471,14 @@ def _folded(function: Any) -> None:
             varies = symbolic.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
-        if function is float and len(arguments) == 1 and isinstance(arguments[0], Tensor):
-            return arguments[0].call_method(machine, "__float__", [], {})
+        if function in _NUMBERS and len(arguments) == 1 and isinstance(arguments[0], Tensor):
+            return arguments[0].call_method(machine, _NUMBERS[function], [], {})
         return fold(machine, function, arguments, keywords)
 
     calls(function)(rule)
 
 
+_NUMBERS = {int: "__int__", float: "__float__"}
 for _function in (int, float, hash, round, divmod, pow, chr, ord):
     _folded(_function)
 

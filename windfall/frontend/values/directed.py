@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windfall.directives import Directive
+from windfall import torch_abi
+from windfall.directives import Directive, set_breaks_are_errors
 from windfall.errors import UserError
 from windfall.frontend.breaks import ASKED_BREAK, ASKED_LEAVE, NATIVE_FUNCTION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
 from windfall.ir.guard import IdentityIs
 
 if TYPE_CHECKING:
@@ -115,3 +117,12 @@ def follow(
 ) -> Value:
     """Capture a call as the user said."""
     return _WAYS[said.kind](machine, said, function, arguments, keywords)
+
+
+@calls(set_breaks_are_errors)
+def _set_breaks_are_errors(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    value = bool(arguments[0].as_constant(machine))
+    before = set_breaks_are_errors(value)
+    machine.undo(lambda: torch_abi.set_mode("breaks_are_errors", before))
+    machine.effects.switched.add("breaks_are_errors")
+    return machine.literal(before)

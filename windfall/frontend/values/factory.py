@@ -16,6 +16,7 @@ from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.frame import Frame
 from windfall.frontend.policy import Treatment
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
+    checks,
     classes,
     compiled,
     copies,
@@ -26,9 +27,11 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     hints,
     inspection,
     logs,
+    mathematics,
     modes,
     module,
     partial,
+    recurrent,
     references,
     sets,
     standard,
@@ -98,6 +101,14 @@ class ValueFactory:
     def item(self, tensor: Any) -> Value | None:
         """`tensor.item()` without its value; None: the value is needed."""
         return symbolic.item(self._machine, tensor)
+
+    def items(self, tensor: Any) -> Value | None:
+        """`tensor.tolist()` without the values; None: they are needed."""
+        return symbolic.items(self._machine, tensor)
+
+    def index(self, value: Value) -> Value:
+        """What stands in a slice: a tensor without dimensions is the integer that it holds."""
+        return symbolic.index(self._machine, value)
 
     def tuple(self, items: Sequence[Value]) -> Tuple:
         """A tuple."""

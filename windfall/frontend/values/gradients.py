@@ -26,6 +26,7 @@ from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.tensor import METHOD_RULES, WRITE_RULES, Tensor
 from windfall.ir.custom import CustomGradient
+from windfall.ir.node import info
 from windfall.ops.fake import storage_of
 
 if TYPE_CHECKING:
@@ -341,8 +342,10 @@ def _cut(
     builder = machine.graph
     forward = builder.calls[context.start : context.middle]
     backward = [one for one in builder.calls[context.middle :] if one not in context.grads]
-    if any(torch_abi.is_mode_switch(one.target) for one in (*forward, *backward)):
-        stop(CALL, f"{context.cls.describe()} switches modes")
+    if any(
+        torch_abi.is_mode_switch(one.target) or info(one).reads for one in (*forward, *backward)
+    ):
+        stop(CALL, f"{context.cls.describe()} switches modes, or reads data")
     tensors = [one for one in context.arguments if isinstance(one, Tensor)]
     values = {id(one.node(machine)): one for one in builder.fakes.values() if one.used}
     outside: list[torch.fx.Node] = [one.node(machine) for one in tensors]

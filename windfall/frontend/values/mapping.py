@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.wrap import wraps
@@ -163,11 +163,10 @@ class Dict(Value):
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """A dict of arguments."""
-        parts = {
-            key: value.graph_argument(machine)
-            for key, value in self.load(machine).items()
-            if value is not None and isinstance(key, str)
-        }
+        held = {key: one for key, one in self.load(machine).items() if one is not None}
+        if not all(isinstance(key, str) for key in held):
+            stop(NOT_A_GRAPH_ARGUMENT, f"{self.describe()} with keys that are no strings")
+        parts = {key: value.graph_argument(machine) for key, value in held.items()}
         return {k: v[0] for k, v in parts.items()}, {k: v[1] for k, v in parts.items()}
 
     # ---------------------------------------------------------------------------------- writing

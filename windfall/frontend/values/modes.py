@@ -13,7 +13,7 @@ source (`lines`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +21,7 @@ import torch
 from windfall import torch_abi
 from windfall.frontend.breaks import ARGUMENTS, TORCH_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
-from windfall.frontend.values.calls import CALLS, calls
+from windfall.frontend.values.calls import CALLS, Rule, calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.wrap import wraps
@@ -51,12 +51,43 @@ def present(machine: Machine, name: str) -> Any:
     """How a mode stands, relied upon where that is how the segment found it."""
     value = torch_abi.SWITCHES[name].read()
     if name not in machine.effects.switched and name not in _AMBIENT:
-        reader = Known(torch_abi.SWITCHES[name].read, name)
-        asked = ByMethod(reader, torch_abi.Asked, "answer")
-        if (asked, "mode") not in machine.effects.relied:
-            machine.effects.relied.add((asked, "mode"))
-            machine.add_guard(asked, Equals(value), "a mode is read")
+        _rely(machine, torch_abi.SWITCHES[name].read, name, value)
     return value
+
+
+def _rely(machine: Machine, reader: Callable[[], Any], name: str, value: Any) -> None:
+    """Rely on what a function of no arguments answers."""
+    asked = ByMethod(Known(reader, name), torch_abi.Asked, "answer")
+    if (asked, "mode") not in machine.effects.relied:
+        machine.effects.relied.add((asked, "mode"))
+        machine.add_guard(asked, Equals(value), "a mode is read")
+
+
+def _settings(*readers: Callable[[], Any]) -> None:
+    """Settings of the process that a program reads and others write: relied upon."""
+
+    def rule_of(reader: Callable[[], Any]) -> Rule:
+        def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+            if arguments or keywords:
+                stop(ARGUMENTS, reader.__name__)
+            value = reader()
+            _rely(machine, reader, reader.__name__, value)
+            return machine.literal(value)
+
+        return rule
+
+    for one in readers:
+        calls(one)(rule_of(one))
+
+
+_settings(
+    torch.get_num_threads,
+    torch.get_num_interop_threads,
+    torch.get_float32_matmul_precision,
+    torch.get_deterministic_debug_mode,
+    torch.is_warn_always_enabled,
+    torch.is_deterministic_algorithms_warn_only_enabled,
+)
 
 
 # What the guard on ambient state says already.

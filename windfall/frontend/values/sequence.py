@@ -8,7 +8,7 @@ the present contents; a list from outside to which the program only appends is n
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -154,7 +154,7 @@ class SequenceValue(Value):
         mine, others = self.items(machine), other.items(machine)
         if not self._joins(other) and operation in ("==", "!="):
             return machine.literal(operation == "!=")
-        if self.is_constant() and other.is_constant():
+        if self.is_constant() and other.is_constant() and not _vary((*mine, *others)):
             return fold(machine, COMPARE[operation], [self, other], {})
         if operation not in ("==", "!="):
             if not self._joins(other):
@@ -166,6 +166,11 @@ class SequenceValue(Value):
             return machine.literal(operation == "==")
         unequal = machine.literal(operation == "!=")
         return machine.polyfill("equal_sequences", [self, other, unequal])
+
+
+def _vary(items: Iterable[Value]) -> bool:
+    """Whether there is a number among them whose value is not known."""
+    return any(not isinstance(one, Constant) and one.python_type() in (int, float) for one in items)
 
 
 _LONG = 5000
@@ -505,7 +510,8 @@ class Slice(Value):
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """A slice of arguments."""
-        parts = [one.graph_argument(machine) for one in self.parts]
+        read = [machine.index(one) for one in self.parts]
+        parts = [one.graph_argument(machine) for one in read]
         return slice(*(node for node, _ in parts)), slice(*(one for _, one in parts))
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
@@ -547,6 +553,8 @@ class Range(Constant):
 
 @wraps(range)
 def _wrap_range(machine: Machine, value: range, source: Source | None) -> Value:
+    if source is not None and str(source) in machine.facts.dynamic - machine.facts.static:
+        return machine.opaque(value, source)  # another one in each call: a loop over it is native
     return Range(value, source)
 
 

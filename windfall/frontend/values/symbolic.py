@@ -14,19 +14,22 @@ with that number fixed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from windfall.errors import Narrow, Specialise
+from windfall.frontend import spans
 from windfall.frontend.symbols import python_text
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, Constant, fold
+from windfall.frontend.values.sequence import List
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Compares, TypeIs
-from windfall.ir.relation import decide
+from windfall.ir.relation import OPPOSITE, Relation, decide, told
 from windfall.ir.source import ScalarOf, Source
 from windfall.ir.symint import (
     Atom,
@@ -37,9 +40,10 @@ from windfall.ir.symint import (
     maximum,
     minimum,
     modulo,
+    reads_of,
     symbols_of,
 )
-from windfall.ops.fake import fake
+from windfall.ops.fake import constant_of, fake
 from windfall.ops.symbolic import as_torch, from_torch
 
 if TYPE_CHECKING:
@@ -115,7 +119,7 @@ class Integer(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The value is needed: it does not vary, then."""
-        raise Specialise(_names(self.size), f"the value of {self.size}", machine.where())
+        raise Specialise(_names(self.size), "a step of Python's own", machine.where())
 
     def guard_type(self, machine: Machine) -> None:
         """It is bound."""
@@ -130,7 +134,7 @@ class Integer(Value):
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The node, torch's own symbolic integer."""
         size = self.bound(machine)
-        if hint_of(size) > 1:
+        if not reads_of(size) and hint_of(size) > 1:
             wide = frozenset(one.key for one in size.symbols if not known_at_least_two(one))
             if wide:
                 raise Narrow(wide, f"{size} as a size", machine.where())
@@ -159,6 +163,8 @@ class Integer(Value):
                 return None
             if operation == "**" and swapped and not decide(">=", self.bound(machine), 0):
                 return fold(machine, BINARY[operation], [other, self], {})
+            if operation in ("/", "**"):
+                self.assume_positive(machine)
             mine = Float.of(machine, self)
             return (
                 mine.reflected(machine, operation, other)
@@ -170,6 +176,8 @@ class Integer(Value):
             return _quotient(machine, *pair)
         rule = _ARITHMETIC.get(operation)
         result = rule(machine, *pair) if rule is not None else None
+        if result is None and operation == "**" and isinstance(pair[1], int) and pair[1] < 0:
+            return Float.of(machine, self).binary(machine, operation, other)
         if result is None:
             order = [other, self] if swapped else [self, other]
             return fold(machine, BINARY[operation], order, {})
@@ -179,6 +187,12 @@ class Integer(Value):
                 _names(result), "a number that goes through many steps", machine.where()
             )
         return made(machine, result)
+
+    def assume_positive(self, machine: Machine) -> None:
+        """Rely on it, where it is so now: then roots, logarithms and quotients answer something."""
+        size = self.bound(machine)
+        if not reads_of(size) and hint_of(size) > 0:
+            decide(">=", size, 1)
 
     def unary(self, machine: Machine, operation: str) -> Value:
         """Signs; the rest needs the value."""
@@ -199,7 +213,7 @@ class Integer(Value):
                 if other.python_type() is not float
                 else fold_compare(machine, operation, self, other)
             )
-        return machine.literal(decide(operation, self.bound(machine), size))
+        return question(machine, operation, self.bound(machine), size)
 
     def truth(self, machine: Machine) -> bool | Value:
         """Whether it is not 0."""
@@ -232,6 +246,78 @@ class _Amount(Integer):
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The node, torch's own symbolic integer."""
         return machine.graph.size_node(self.size), as_torch(self.size)
+
+
+class Question(Value):
+    """A comparison with a number that is read from data: its truth is seldom known, but the program
+    may make sure of it (`torch._check`)."""
+
+    __slots__ = ("relation",)
+
+    def __init__(self, relation: Relation) -> None:
+        super().__init__()
+        self.relation = relation
+
+    def python_type(self) -> type:
+        """`bool`."""
+        return bool
+
+    def describe(self) -> str:
+        """The comparison."""
+        return str(self.relation)
+
+    def is_constant(self) -> bool:
+        """It can be made one."""
+        return True
+
+    def as_constant(self, machine: Machine) -> Any:
+        """Whether it holds."""
+        return self.truth(machine)
+
+    def truth(self, machine: Machine) -> bool:
+        """Whether it holds: where that is known by now."""
+        one = self.relation
+        return decide(one.operation, one.left, one.right)
+
+    def is_told(self) -> bool:
+        """Whether its truth is known by now."""
+        one = self.relation
+        return told(one.operation, one.left, one.right) is not None
+
+    def unary(self, machine: Machine, operation: str) -> Value:
+        """The opposite; other operations need the truth."""
+        if operation == "not":
+            one = self.relation
+            return question(machine, OPPOSITE[one.operation], one.left, one.right)
+        return machine.literal(self.truth(machine)).unary(machine, operation)
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """As of a bool."""
+        return machine.literal(self.truth(machine)).binary(machine, operation, other)
+
+    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """As of a bool."""
+        return machine.literal(self.truth(machine)).compare(machine, operation, other)
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """As of a bool."""
+        return machine.literal(self.truth(machine)).get_attribute(machine, name)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Compared again."""
+        one = self.relation
+        sides = []
+        for each in (one.left, one.right):
+            names = recipe.symbol_names(each) if isinstance(each, Expression) else {}
+            sides.append(python_text(each, names))
+        return f"({sides[0]} {one.operation} {sides[1]})"
+
+
+def question(machine: Machine, operation: str, left: Size, right: Size) -> Value:
+    """A comparison: decided as in the call being compiled, unless it is about data."""
+    if reads_of(left, right) and told(operation, left, right) is None:
+        return Question(Relation(operation, left, right))
+    return machine.literal(decide(operation, left, right))
 
 
 def known_at_least_two(atom: Atom) -> bool:
@@ -267,6 +353,7 @@ def _quotient(machine: Machine, left: Size, right: Size) -> Value:
     return Float(
         machine.torch_call("call_function", BINARY["/"], [one.held for one in parts], {}),
         _names(left) | _names(right),
+        span=spans.combined("/", spans.of_size(left), spans.of_size(right)),
     )
 
 
@@ -285,7 +372,7 @@ def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
 class Float(Value):
     """A float that varies: `held` is a float64 tensor of the graph without dimensions."""
 
-    __slots__ = ("held", "names", "value")
+    __slots__ = ("held", "names", "span", "value")
 
     def __init__(
         self,
@@ -293,10 +380,12 @@ class Float(Value):
         names: frozenset[str],
         source: Source | None = None,
         value: float | None = None,
+        span: spans.Span | None = None,
     ) -> None:
         super().__init__(source)
         self.held = held
         self.names = names
+        self.span = span  # where it lies, if that is known
         self.value = value  # in the call being compiled, of one from outside
 
     @classmethod
@@ -305,9 +394,10 @@ class Float(Value):
         if isinstance(value, Float):
             return value.used(machine)
         names = _names(value.size) if isinstance(value, Integer) else frozenset[str]()
+        span = span_of(machine, value)
         if isinstance(value, Constant):
             value = machine.literal(float(value.as_constant(machine)))
-        return cls(_scalar_tensor(machine, value, torch.float64), names)
+        return cls(_scalar_tensor(machine, value, torch.float64), names, span=span)
 
     def used(self, machine: Machine) -> Float:
         """Itself; relies on the class of one from outside."""
@@ -328,7 +418,7 @@ class Float(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The value is needed: it does not vary, then."""
-        raise Specialise(self.names, f"the value of {self.describe()}", machine.where())
+        raise Specialise(self.names, "a step of Python's own", machine.where())
 
     def operand(self, machine: Machine, beside: Tensor) -> Value:
         """The tensor, in a dtype in which it promotes as Python's floats do."""
@@ -353,7 +443,9 @@ class Float(Value):
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
         if other.python_type() not in (float, int, bool):
             return None
-        if not self._cannot_raise(machine, operation, other, swapped):
+        pair_of_spans = (self.span, span_of(machine, other))
+        ordered = pair_of_spans[::-1] if swapped else pair_of_spans
+        if not spans.cannot_raise(operation, *ordered):
             order = [other, self] if swapped else [self, other]
             return fold(machine, BINARY[operation], order, {})
         before, idle = machine.graph.mark(), machine.idle
@@ -363,29 +455,16 @@ class Float(Value):
         # A loop that works on numbers only does nothing with tensors, though it grows the graph.
         machine.graph.scalars += machine.graph.mark() - before
         machine.idle = idle
-        return Float(result, mine.names | its.names)
-
-    def _cannot_raise(self, machine: Machine, operation: str, other: Value, swapped: bool) -> bool:
-        """Whether Python's floats answer something for every value of this one."""
-        if operation in ("+", "-", "*"):
-            return True
-        if not isinstance(other, Constant):
-            return False
-        known = other.as_constant(machine)
-        if operation == "/":
-            return not swapped and known != 0
-        # Powers of a base up to 1 with an exponent that is no float from outside: decays.
-        return operation == "**" and swapped and 0 < known <= 1 and not self._is_float(machine)
-
-    def _is_float(self, machine: Machine) -> bool:
-        return any(machine.symbols.by_name[one].expression is None for one in self.names)
+        return Float(result, mine.names | its.names, span=spans.combined(operation, *ordered))
 
     def unary(self, machine: Machine, operation: str) -> Value:
         """The sign; the rest needs the value."""
         if operation != "-":
             return fold(machine, lambda value: value, [self], {})
         self.guard_type(machine)
-        return Float(machine.torch_call("call_method", "neg", [self.held], {}), self.names)
+        span = spans.combined("-", spans.of_number(0.0), self.span)
+        held = machine.torch_call("call_method", "neg", [self.held], {})
+        return Float(held, self.names, span=span)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Of one from outside with a constant: decided as in the call being compiled."""
@@ -395,6 +474,9 @@ class Float(Value):
             decided = self._decided(machine, operation, other.as_constant(machine))
         else:
             decided = self._decided(machine, operation, None) if other is self else None
+        sizes = spans.compared(self.span, span_of(machine, other))
+        if decided is None and sizes is not None:
+            return machine.literal(decide(operation, *sizes))
         if decided is None:
             return fold_compare(machine, operation, self, other)
         return machine.literal(decided)
@@ -411,6 +493,8 @@ class Float(Value):
     def truth(self, machine: Machine) -> bool | Value:
         """Whether it is not 0."""
         decided = self._decided(machine, "!=", 0.0)
+        if decided is None and self.span is not None and self.span.ratio is not None:
+            return decide("!=", self.span.ratio[0], 0)
         return bool(self.as_constant(machine)) if decided is None else decided
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
@@ -435,11 +519,30 @@ class Float(Value):
         return f"{recipe.name(self.held)}.item()"
 
 
+def span_of(machine: Machine, value: Value) -> spans.Span | None:
+    """What is known of a number as a float."""
+    if isinstance(value, Integer):
+        size = value.bound(machine)
+        span = spans.of_size(size)
+        least = next((one for one in (1, 0) if span.low < one and told(">=", size, one)), None)
+        return span if least is None else replace(span, low=float(least))
+    if isinstance(value, Float):
+        return value.span
+    if isinstance(value, Constant) and type(value.value) in (int, float, bool):
+        number = value.as_constant(machine)
+        return spans.of_number(float(number)) if abs(number) < 1 << 1000 else None
+    return None
+
+
 def item(machine: Machine, tensor: Tensor) -> Value | None:
     """`tensor.item()` of a float: it stays in the graph until somebody needs the value. None: that
     is now, or it is no float."""
     known = tensor.fake(machine)
-    if not known.dtype.is_floating_point or any(size != 1 for size in known.shape):
+    if any(size != 1 for size in known.shape):
+        return None
+    if known.dtype in INTEGRAL:
+        return _integer_item(machine, tensor)
+    if not known.dtype.is_floating_point:
         return None
     name = machine.symbols.item(machine.where())
     if name is None:
@@ -452,6 +555,55 @@ def item(machine: Machine, tensor: Tensor) -> Value | None:
     kind = machine.literal(torch.float64)
     held = machine.torch_call("call_method", "to", [held, kind], copied)
     return Float(held, frozenset((name,)))
+
+
+INTEGRAL = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def _integer_item(machine: Machine, tensor: Tensor) -> Value | None:
+    """`tensor.item()` of an integer."""
+    constant = constant_of(tensor.fake(machine))
+    if constant is not None:
+        return machine.literal(constant.item())
+    reads = machine.graph.reads
+    number, known = reads.item(tensor.fake(machine))
+    if number is None:
+        return None
+    if not known:
+        reads.answer(number, machine.graph.read("item", (tensor.node(machine),), number))
+    return Integer(number)
+
+
+def items(machine: Machine, tensor: Tensor) -> Value | None:
+    """`tensor.tolist()` of a few integers."""
+    known = tensor.fake(machine)
+    if known.dtype not in INTEGRAL or known.dim() > 1:
+        return None
+    if not known.dim():
+        return _integer_item(machine, tensor)
+    count = from_torch(known.shape[0])
+    if not isinstance(count, int) or count > _FEW:
+        return None
+    found = []
+    for index in range(count):
+        part = tensor.get_item(machine, machine.literal(index))
+        assert isinstance(part, Tensor)
+        one = _integer_item(machine, part)
+        if one is None:
+            return None
+        found.append(one)
+    return List(found)
+
+
+def index(machine: Machine, value: Value) -> Value:
+    """What stands in a slice: a tensor without dimensions is the integer that it holds."""
+    if isinstance(value, Tensor) and value.fake(machine).dtype in INTEGRAL:
+        found = item(machine, value)
+        return value if found is None else found
+    return value
+
+
+_FEW = 16  # integers that are read one by one
 
 
 def varying(machine: Machine, value: Any, source: Source) -> Value:
@@ -515,11 +667,10 @@ def operands(machine: Machine, operation: str, left: Value, right: Value) -> Val
 
 _ARITHMETIC_OF = {Integer: True, Constant: True}
 # Python's own functions of numbers that vary; None: the values are needed.
-_BUILTINS: dict[Any, Callable[[Machine, Arguments], Value | None]] = {
+BUILTINS: dict[Any, Callable[[Machine, Arguments], Value | None]] = {
     min: lambda machine, arguments: _extreme(machine, arguments, minimum),
     max: lambda machine, arguments: _extreme(machine, arguments, maximum),
     abs: _absolute,
-    int: lambda machine, arguments: arguments[0] if isinstance(arguments[0], Integer) else None,
     float: lambda machine, arguments: Float.of(machine, arguments[0]),
     divmod: _both,
 }
@@ -529,7 +680,7 @@ def builtin(machine: Machine, function: Any, arguments: Arguments) -> Value | No
     """A call of a builtin with numbers that vary; None: it has no rule, or none varies."""
     if not any(isinstance(one, Integer | Float) for one in arguments):
         return None
-    rule = _BUILTINS.get(function)
+    rule = BUILTINS.get(function)
     return rule(machine, arguments) if rule is not None else None
 
 
@@ -540,6 +691,7 @@ def builtin(machine: Machine, function: Any, arguments: Arguments) -> Value | No
 _OPERANDS: dict[str, str | None] = {
     **dict.fromkeys(("mul", "div", "true_divide", "multiply", "divide", "pow", "maximum"), None),
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"), None),
+    "masked_fill": None,
     **dict.fromkeys(("add", "sub", "subtract"), "alpha"),
     **dict.fromkeys(("addcmul", "addcdiv"), "value"),
 }

@@ -8,6 +8,7 @@ operation that answers the very tensor it was given (in place) answers the same 
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,7 @@ NATIVE_METHODS = {
 }
 
 
+_ITEMS = words("item tolist __float__ __int__ __index__")
 # Methods and attribute writes with rules of their own, in other files of this folder.
 METHOD_RULES: dict[str, Callable[[Tensor, Machine, Arguments, Keywords], Value]] = {}
 WRITE_RULES: dict[str, Callable[[Tensor, Machine, Value], None]] = {}
@@ -187,17 +189,18 @@ class Tensor(Value):
         attached = getattr(self.real, "__dict__", {}) if self.real is not None else {}
         if name in attached and self.source is not None:
             return machine.wrap(attached[name], Item(DictOf(self.source), name))
-        found = getattr(torch.Tensor, name, None)
-        if callable(found):
+        found = machine.rely_on_class(self.exact_class, name)  # users patch methods of tensors
+        if isinstance(found, types.FunctionType) and not _is_of_torch(found):
+            self.guard_type(machine)
+            return machine.class_attribute(self, self.exact_class, name)
+        if callable(getattr(torch.Tensor, name, None)):
             return TensorMethod(self, name)
         if hasattr(torch.Tensor, name) or hasattr(self.exact_class, name):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         self.guard_type(machine)
-        if self.source is not None:
-            machine.rely_on_class(self.exact_class, name)
-            if self.guarded is None or ("absent", name) not in self.guarded:
-                machine.add_guard(DictOf(self.source), HasKey(name, False), "no such attribute")
-                self.guarded = {*(self.guarded or ()), ("absent", name)}
+        if self.source is not None and ("absent", name) not in (self.guarded or ()):
+            machine.add_guard(DictOf(self.source), HasKey(name, False), "no such attribute")
+            self.guarded = {*(self.guarded or ()), ("absent", name)}
         text = f"'{self.exact_class.__name__}' object has no attribute '{name}'"
         raise machine.raised(AttributeError(text))
 
@@ -222,16 +225,25 @@ class Tensor(Value):
         rule = METHOD_RULES.get(name)
         if rule is not None:
             return rule(self, machine, arguments, keywords)
-        if name in ("item", "__float__") and not arguments and not keywords:
-            number = machine.item(self)
+        if name in _ITEMS and not arguments and not keywords:
+            number = self._item(machine, name)
             if number is not None:
                 return number
         native = NATIVE_METHODS.get(name)
         if native is not None:
-            stop(native, f"{self.describe()}.{name}()")
+            stop(native, f"{self.describe()}.{name}(){machine.symbols.needed}")
         if name in METADATA_METHODS or (name == "type" and not arguments and not keywords):
             return machine.torch_fold(name, [self, *arguments], keywords)
         return machine.torch_call("call_method", name, [self, *arguments], keywords)
+
+    def _item(self, machine: Machine, name: str) -> Value | None:
+        """A number of the data without its value; None: the value is needed."""
+        if name == "tolist":
+            return machine.items(self)
+        kind = self.fake(machine).dtype
+        whole = not kind.is_floating_point and not kind.is_complex and kind is not torch.bool
+        fits = {"item": True, "__float__": not whole}.get(name, whole)
+        return machine.item(self) if fits else None
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
@@ -297,6 +309,10 @@ class Tensor(Value):
         """A result of the graph."""
         assert self._node is not None
         return recipe.graph_output(self._node)
+
+
+def _is_of_torch(method: types.FunctionType) -> bool:
+    return (method.__module__ or "").partition(".")[0] == "torch"
 
 
 def _stand_in(real: torch.Tensor, type: TensorType) -> torch.Tensor:

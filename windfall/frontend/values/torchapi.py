@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from windfall.directives import directive_of, is_skipped
+from windfall import torch_abi
+from windfall.directives import directive_of, is_exporting, is_skipped
 from windfall.errors import Unsupported
 from windfall.frontend.breaks import (
     NATIVE_FUNCTION,
@@ -81,6 +82,7 @@ def torch_call(
     if not _has_tensor(result) and not isinstance(result, tuple | list):
         return _plain_result(machine, kind, target, nodes, named_nodes, result)
     node = machine.graph.call(kind, target, nodes, named_nodes, value_type(result))
+    machine.graph.reads.define(node, result)
     return result_value(machine, node, result)
 
 
@@ -345,14 +347,16 @@ def _false(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     return machine.literal(False)
 
 
-@calls(torch.compiler.is_exporting)
+@calls(torch.compiler.is_exporting, is_exporting, *torch_abi.TRACER_QUESTIONS)
 def _not_exporting(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     return machine.literal(False)
 
 
 @calls(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
-def _true(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(True)
+def _compiling(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    # torch's own call of a module leaves out hooks with `always_call` when it hears a yes.
+    frame = machine.frames[-1] if machine.frames else None
+    return machine.literal(frame is None or frame.code is not torch_abi.CALL_OF_MODULES)
 
 
 @calls(torch.is_grad_enabled)

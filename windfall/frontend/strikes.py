@@ -1,0 +1,77 @@
+"""How often values were needed, and entries made in vain: when one more compilation is too many.
+
+Enters: what a compilation needed the value of, what a miss shows, which entries go. Leaves: which
+sources are fixed for good, which are needed too often, whether a point is worth compiling again.
+Invariant: no point of a program is compiled without end for values that never come back; what is
+done instead (a break, a call that runs natively) is counted and told.
+
+    range(n), n needed:   the first time, this call alone is compiled for its value;
+                          the second time, every value is;
+                          past some values, the step that needs it is a break
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from windfall.frontend.generalise import lesson_of
+from windfall.frontend.state import Facts
+from windfall.ir.stages import Entry
+
+_VALUES = 8  # of one source that are compiled each for itself
+_IN_VAIN = 32  # entries in a row that went without having been used twice
+_READ = "item "  # how facts name what is read from data
+
+
+class Strikes:
+    """The counts of one compiled object."""
+
+    def __init__(self) -> None:
+        self._needed: Counter[str] = Counter()
+        self._values: Counter[Any] = Counter()
+
+    def for_good(self, sources: frozenset[str]) -> bool:
+        """Whether what was needed now is fixed in all calls: where it was needed before. One value
+        may be a special one."""
+        self._needed.update(sources)
+        return all(self._needed[one] > 1 or one.startswith(_READ) for one in sources)
+
+    def too_many(
+        self, point: Any, entries: Sequence[Entry], slots: Sequence[Any], facts: Facts
+    ) -> frozenset[str]:
+        """The sources of which this point has been compiled for too many values."""
+        lesson = lesson_of(entries[0].segment.capture.guards, slots) if entries else None
+        if lesson is None:
+            return frozenset()
+        fixed = [one for one in lesson.varying if one in facts.static]
+        self._values.update((point, one) for one in fixed)
+        return frozenset(one for one in fixed if self._values[point, one] > _VALUES)
+
+
+class Uses:
+    """Whether the entries of a point are used more than once."""
+
+    __slots__ = ("_first", "in_vain", "told")
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] = {}
+        self.in_vain = 0
+        self.told = ""  # why nothing more is compiled, of the first call for which that was so
+
+    def began(self, entry: Entry | None) -> None:
+        """It was used for the first time. (None: it is another thread's.)"""
+        if entry is not None:
+            self._first[id(entry)] = entry.last_use()
+
+    def went(self, entries: Sequence[Entry]) -> None:
+        """They are dropped."""
+        for entry in entries:
+            once = self._first.pop(id(entry), None) == entry.last_use()
+            self.in_vain = self.in_vain + 1 if once else 0
+
+    @property
+    def is_storm(self) -> bool:
+        """Whether compiling is not worth its time here."""
+        return self.in_vain >= _IN_VAIN

@@ -1,0 +1,128 @@
+"""`torch._check` and its like, and `assert`: what the program makes sure of.
+
+Enters: a condition. Leaves: nothing where it is known; a node that checks it where it is about
+numbers that are read from data, and from there on it is known. Invariant: a condition that fails
+raises what eager raises, at its place among the operations; where somebody would catch that, or
+see what was done before it, it is a break.
+
+    n = count.item()
+    torch._check(n <= x.shape[0])    check(n, 8); u0 <= 8 is known now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from windfall import torch_abi
+from windfall.errors import Specialise
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
+from windfall.frontend.bytecode import Instruction
+from windfall.frontend.reads import expected
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.function import Function
+from windfall.frontend.values.symbolic import Integer, Question, question
+from windfall.ir.check import Check, Message
+from windfall.ir.relation import Relation
+from windfall.ir.symint import reads_of
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+
+def _check(machine: Machine, error: type[Exception], condition: Value, message: Value) -> Value:
+    if isinstance(condition, Question):
+        _make_sure(machine, condition.relation, error, message)
+    elif not isinstance(condition, Constant) or condition.as_constant(machine) is not True:
+        stop(UNKNOWN_CALL, f"a check that fails: {condition.describe()}")
+    return machine.literal(None)
+
+
+def _make_sure(
+    machine: Machine, relation: Relation, error: type[Exception], message: Value
+) -> None:
+    names = reads_of(relation.left, relation.right)
+    expected(machine, relation, names)
+    found, held = _message(machine, message, names)
+    _note(machine, relation, Check(relation.operation, error, found), held)
+
+
+def _note(machine: Machine, relation: Relation, check: Check, held: Sequence[Any]) -> None:
+    graph = machine.graph
+    sides = tuple(graph.size_node(one) for one in (relation.left, relation.right))
+    graph.check(check, (*sides, *held))
+    machine.symbols.assumed.tell(relation)
+
+
+def _message(
+    machine: Machine, value: Value, names: frozenset[str]
+) -> tuple[Message | None, list[Any]]:
+    """The message's code, and nodes or constants for what it closes over."""
+    if isinstance(value, Constant) and value.as_constant(machine) is None:
+        return None, []
+    if not isinstance(value, Function) or value.code.co_argcount or value.code.co_kwonlyargcount:
+        raise Specialise(names, f"the message {value.describe()}", machine.where())
+    held: list[Any] = []
+    for cell in value.closure(machine):
+        one = cell.get(machine)
+        if isinstance(one, Integer):
+            held.append(machine.graph.size_node(one.bound(machine)))
+        elif isinstance(one, Constant) and one.source is None:
+            held.append(one.as_constant(machine))
+        else:
+            raise Specialise(names, f"what {value.describe()} closes over", machine.where())
+    return Message(value.code, value.globals), held
+
+
+_RAISES = ("LOAD_ASSERTION_ERROR", "RAISE_VARARGS")
+_RAISES_TEXT = ("LOAD_ASSERTION_ERROR", "LOAD_CONST", "CALL", "RAISE_VARARGS")
+
+
+def asserted(machine: Machine, condition: Question, otherwise: Sequence[Instruction]) -> None:
+    """An `assert` of a number that is read from data, without a message or with a constant one:
+    `otherwise` is what the program does where it fails. Of any other branch nothing is told."""
+    names = tuple(one.name for one in otherwise if one.name not in ("PRECALL", "CACHE"))
+    if names not in (_RAISES, _RAISES_TEXT) or condition.is_told():
+        return
+    texts = [one.value for one in otherwise if one.name == "LOAD_CONST"]
+    if all(isinstance(one, str) for one in texts):
+        relation = condition.relation
+        expected(machine, relation, reads_of(relation.left, relation.right))
+        _note(machine, relation, Check(relation.operation, AssertionError, tuple(texts)), ())
+
+
+def _rule(function: Any, error: type[Exception]) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        given = dict(zip(("cond", "message"), arguments, strict=False)) | keywords
+        if len(arguments) > 2 or not given.keys() <= {"cond", "message"} or "cond" not in given:
+            stop(ARGUMENTS, f"{function.__name__}()")
+        message = given.get("message", machine.literal(None))
+        return _check(machine, error, given["cond"], message)
+
+    calls(function)(rule)
+
+
+for _function, _error in torch_abi.CHECKS.items():
+    _rule(_function, _error)
+
+
+@calls(torch_abi.check_is_size)
+def _check_is_size(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    given = dict(zip(("i", "message"), arguments, strict=False)) | keywords
+    number, most = given.get("i"), given.get("max", machine.literal(None))
+    known = isinstance(most, Integer | Constant) and given.keys() <= {"i", "message", "max"}
+    if not isinstance(number, Integer) or not known or not reads_of(number.size):
+        stop(UNKNOWN_CALL, "torch._check_is_size")
+    message = given.get("message", machine.literal(None))
+    limits: list[tuple[str, Value]] = [(">=", machine.literal(0))]
+    if not (isinstance(most, Constant) and most.as_constant(machine) is None):
+        limits.append(("<=", most))
+    for operation, limit in limits:
+        right = limit.bound(machine) if isinstance(limit, Integer) else limit.as_constant(machine)
+        if not isinstance(limit, Integer) and type(right) is not int:
+            stop(UNKNOWN_CALL, "torch._check_is_size")
+        asked = question(machine, operation, number.bound(machine), right)
+        _check(machine, RuntimeError, asked, message)
+    return machine.literal(None)

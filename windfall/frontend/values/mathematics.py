@@ -1,0 +1,252 @@
+"""Python's functions of numbers that vary: roots, logarithms, rounding.
+
+Enters: calls of `math`'s functions, `int`, `round`, `min` and `max` with a number that varies among
+the arguments. Leaves: a `Float` in the graph, or an `Integer`. Invariant: only where Python answers
+something for every value that the number may have (`spans.py`), and an integer only where it is
+exact; else the value is needed. The graph computes in double precision, as Python does.
+
+    x / math.sqrt(x.shape[-1])     sqrt(s0) in the graph
+    math.ceil(n / 4)               (n + 3) // 4
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from windfall.frontend import spans
+from windfall.frontend.policy import Treatment
+from windfall.frontend.spans import Span
+from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.calls import calls
+from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.sequence import List, SequenceValue, Tuple
+from windfall.frontend.values.symbolic import BUILTINS, Float, Integer, made, operands, span_of
+from windfall.frontend.values.torchapi import treated
+from windfall.ir.relation import decide
+from windfall.ir.symint import Size
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of `math` that grows (`turns`: that goes up and down between -1 and 1): torch's
+    function, and where Python's one answers."""
+
+    torch: Any
+    low: float = -math.inf
+    high: float = math.inf
+    open: bool = False  # `low` itself is not in it
+    turns: bool = False
+
+    def accepts(self, span: Span) -> bool:
+        """Whether Python answers for all of a span."""
+        above = span.low > self.low if self.open else span.low >= self.low
+        return above and span.high <= self.high
+
+
+_FUNCTIONS: dict[Any, _Function] = {
+    math.sqrt: _Function(torch.sqrt, 0.0),
+    math.log: _Function(torch.log, 0.0, open=True),
+    math.log2: _Function(torch.log2, 0.0, open=True),
+    math.log10: _Function(torch.log10, 0.0, open=True),
+    math.log1p: _Function(torch.log1p, -1.0, open=True),
+    math.exp: _Function(torch.exp, high=700.0),
+    math.expm1: _Function(torch.expm1, high=700.0),
+    math.tanh: _Function(torch.tanh),
+    math.atan: _Function(torch.atan),
+    math.erf: _Function(torch.erf),
+    math.sin: _Function(torch.sin, turns=True),
+    math.cos: _Function(torch.cos, turns=True),
+}
+
+
+def _varies(arguments: Arguments, keywords: Keywords) -> bool:
+    return not keywords and any(isinstance(one, Integer | Float) for one in arguments)
+
+
+def _known(machine: Machine, function: Any, row: _Function, value: Value) -> Span | None:
+    """Where a value lies, if the function answers for all of it; a float from outside is asked."""
+    if isinstance(value, Integer) and row.low >= 0:
+        value.assume_positive(machine)
+    span = span_of(machine, value)
+    if span is None and isinstance(value, Float) and value.source is not None:
+        low = Constant(row.low)
+        if math.isfinite(row.low) and row.high == math.inf:
+            asked = value.compare(machine, ">" if row.open else ">=", low)
+            finite = value.compare(machine, "<", Constant(math.inf))
+            good = [one for one in (asked, finite) if one is not None and one.truth(machine)]
+            return (
+                Span(math.nextafter(row.low, 1) if row.open else row.low, 1e299)
+                if (len(good) == 2)
+                else None
+            )
+    return span if span is not None and row.accepts(span) else None
+
+
+def _in_graph(function: Any, row: _Function) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        if len(arguments) != 1 or not _varies(arguments, keywords):
+            return fold(machine, function, arguments, keywords)
+        span = _known(machine, function, row, arguments[0])
+        if span is None:
+            return fold(machine, function, arguments, keywords)
+        mine = Float.of(machine, arguments[0])
+        before, idle = machine.graph.mark(), machine.idle
+        result = machine.torch_call("call_function", row.torch, [mine.held], {})
+        machine.graph.scalars += machine.graph.mark() - before
+        machine.idle = idle
+        ends = (-1.0, 1.0) if row.turns else (function(span.low), function(span.high))
+        return Float(result, mine.names, span=Span(*ends))
+
+    calls(function)(rule)
+
+
+for _function, _row in _FUNCTIONS.items():
+    _in_graph(_function, _row)
+
+
+@calls(math.pow)
+def _power(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if len(arguments) == 2 and _varies(arguments, keywords):
+        base, exponent = arguments
+        pair = [span_of(machine, one) for one in arguments]
+        if spans.cannot_raise("**", *pair):
+            found = Float.of(machine, base).binary(machine, "**", Float.of(machine, exponent))
+            if found is not None:
+                return found
+    return fold(machine, math.pow, arguments, keywords)
+
+
+@calls(math.prod)
+def _product(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Of a sequence of sizes."""
+    (first, *rest) = arguments or (None,)
+    items = first.items(machine) if isinstance(first, SequenceValue) and not first.is_long else []
+    total: Value | None = keywords.get("start", machine.literal(1))
+    if rest or set(keywords) - {"start"} or not _varies([*items, *keywords.values()], {}):
+        return fold(machine, math.prod, arguments, keywords)
+    for one in items:
+        total = operands(machine, "*", total, one) if total is not None else None
+    return fold(machine, math.prod, arguments, keywords) if total is None else total
+
+
+# --------------------------------------------------------------------------------- to integers
+
+
+def _cut(cut: Callable[[Span | None], Size | None]) -> Callable[..., Value | None]:
+    def rule(machine: Machine, arguments: Arguments) -> Value | None:
+        if len(arguments) != 1:
+            return None
+        (value,) = arguments
+        if isinstance(value, Integer):
+            return value
+        size = cut(span_of(machine, value))
+        return None if size is None else made(machine, size)
+
+    return rule
+
+
+BUILTINS[int] = _cut(spans.truncated)
+BUILTINS[round] = _cut(spans.rounded)
+
+
+def _as_integer(function: Any, cut: Callable[[Span | None], Size | None]) -> None:
+    convert = _cut(cut)
+
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        found = convert(machine, arguments) if _varies(arguments, keywords) else None
+        return fold(machine, function, arguments, keywords) if found is None else found
+
+    calls(function)(rule)
+
+
+_as_integer(math.floor, spans.floor)
+_as_integer(math.ceil, spans.ceiling)
+_as_integer(math.trunc, spans.truncated)
+
+
+# ------------------------------------------------------------------------------------- extremes
+
+
+def _extreme(function: Any, sign: str) -> None:
+    """Of two numbers, one of them a float: the second one where it is beyond the first."""
+    integers = BUILTINS[function]
+
+    def rule(machine: Machine, arguments: Arguments) -> Value | None:
+        found = integers(machine, arguments)
+        if found is not None or len(arguments) != 2:
+            return found
+        first, second = arguments
+        sizes = spans.compared(span_of(machine, second), span_of(machine, first))
+        if sizes is None:
+            return None
+        return second if decide(sign, *sizes) else first
+
+    BUILTINS[function] = rule
+
+
+_extreme(min, "<")
+_extreme(max, ">")
+
+
+def _absolute(machine: Machine, arguments: Arguments) -> Value | None:
+    found = _ABSOLUTE(machine, arguments)
+    (value,) = arguments
+    if found is None and isinstance(value, Float) and value.span is not None:
+        if value.span.low >= 0:
+            return value
+        return value.unary(machine, "-") if value.span.high < 0 else None
+    return found
+
+
+_ABSOLUTE = BUILTINS[abs]
+BUILTINS[abs] = _absolute
+
+
+def _raised(machine: Machine, arguments: Arguments) -> Value | None:
+    return operands(machine, "**", *arguments) if len(arguments) == 2 else None
+
+
+BUILTINS[pow] = _raised
+
+
+# --------------------------------------------------------------------------- numbers in tensors
+
+
+@calls(torch.full)
+def _full(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """A float that varies is filled in: it is a tensor of the graph."""
+    named = dict(keywords)
+    value = arguments[1] if len(arguments) == 2 else named.pop("fill_value", None)
+    if not isinstance(value, Float) or "out" in named or not arguments:
+        return treated(machine, Treatment.GRAPH, torch.full, arguments, keywords)
+    value.guard_type(machine)
+    fresh = machine.torch_call("call_function", torch.empty, [arguments[0]], named)
+    return machine.torch_call("call_method", "fill_", [fresh, value.held], {})
+
+
+@calls(torch.tensor)
+def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Of a float that varies, or of a list with such in it."""
+    (data, *rest) = arguments or (None,)
+    several = isinstance(data, List | Tuple)
+    parts = data.items(machine) if isinstance(data, List | Tuple) else [data]
+    numbers = all(one is not None and one.python_type() in (int, float) for one in parts)
+    varies = numbers and any(isinstance(one, Float) for one in parts)
+    if not varies or rest or not keywords.keys() <= {"dtype"}:
+        return treated(machine, Treatment.GRAPH, torch.tensor, arguments, keywords)
+    kind = keywords.get("dtype", machine.literal(None))
+    if kind.as_constant(machine) is None:
+        kind = machine.literal(torch.get_default_dtype())
+    held = [Float.of(machine, one).held for one in parts if one is not None]
+    made = machine.torch_call("call_function", torch.stack, [machine.tuple(held)], {})
+    if not several:
+        made = machine.torch_call("call_method", "squeeze", [made, machine.literal(0)], {})
+    return machine.torch_call("call_method", "to", [made, kind], {})

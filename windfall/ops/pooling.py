@@ -1,0 +1,215 @@
+"""Pooling as loops: the largest of each window and where it stands, or the mean.
+
+Enters: nothing. Leaves: lowerings for records of `native.py`. Invariant: eager's answers, to the
+bit: the first of equal elements counts, and the last NaN if there is one; means are sums in order,
+divided once. Who does not read positions does not pay for them. (Eager's kernels for row-major
+images are scalar; these are ten times as fast.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from math import prod
+from typing import Any
+
+import torch
+
+from windfall.ir.dtype import TensorType
+from windfall.ir.loop import Builder, Index, Lazy
+from windfall.ir.symint import Size
+from windfall.ops.folding import can_lower, fresh, stored
+from windfall.ops.native import pooled
+from windfall.ops.promotion import FLOATS, compute_dtype
+from windfall.ops.registry import extend
+from windfall.ops.samples import Sample, make
+from windfall.ops.term import Term
+
+Sizes = Sequence[Size]
+
+MANY = 49  # elements of a window that are written one by one
+
+
+def _windows(values: Sizes, count: int) -> list[Any]:
+    return list(values) * count if len(values) == 1 else list(values)
+
+
+def _max_pool(count: int) -> Any:
+    """The lowering for windows over the last `count` dimensions."""
+
+    def lower(
+        builder: Builder,
+        x: Lazy,
+        kernel: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = (0,),
+        dilation: Sizes = (1,),
+        ceil_mode: bool = False,
+    ) -> Any:
+        result = pooled(x.type, kernel, stride, padding, dilation, ceil_mode, count)
+        if result is NotImplemented or not can_lower(x) or not x.type.dtype.is_floating_point:
+            return NotImplemented
+        windows, pads, gaps = (_windows(each, count) for each in (kernel, padding, dilation))
+        steps = _windows(stride, count) if stride else windows
+        fixed = all(isinstance(each, int) for each in (*windows, *pads, *gaps, *steps))
+        if not fixed or prod(windows) > MANY or any(gap != 1 for gap in gaps):
+            return NotImplemented
+        sizes = x.type.sizes[-count:]
+        rule = _Windows(builder, x, result.sizes[-count:], windows, steps, pads)
+        positions = TensorType(torch.int64, result.sizes, result.strides)
+        return (
+            builder.tensor(result, lambda index: rule.largest(index).scalar),
+            builder.tensor(positions, lambda index: rule.position(index, sizes).scalar),
+        )
+
+    return lower
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """How elements are read through windows without gaps over the last dimensions."""
+
+    builder: Builder
+    x: Lazy
+    made: Sizes  # how many windows there are in each of these dimensions
+    windows: Sequence[int]
+    steps: Sequence[int]
+    pads: Sequence[int]
+
+    def places(self, index: Index) -> Iterator[Index]:
+        """What the window of a result covers, in order. What sticks out is moved to the edge:
+        that element is in the window anyway."""
+        outer = len(index) - len(self.windows)
+        dims = [self._along(dim, index[outer + dim]) for dim in range(len(self.windows))]
+        return product(*dims)
+
+    def _along(self, dim: int, out: Size) -> list[Size]:
+        last = self.x.type.sizes[self.x.type.rank - len(self.windows) + dim] - 1
+        start = out * self.steps[dim] - self.pads[dim]
+        furthest = (self.made[dim] - 1) * self.steps[dim] - self.pads[dim]
+        found = []
+        for tap in range(self.windows[dim]):
+            left = last - furthest - tap
+            inside = tap >= self.pads[dim] and isinstance(left, int) and left >= 0
+            place = start + tap
+            found.append(place if inside else self.builder.clamped(place, 0, last))
+        return found
+
+    def _read(self, index: Index, place: Index) -> Term:
+        return Term(self.builder, self.x.at((*index[: len(index) - len(place)], *place)))
+
+    def largest(self, index: Index) -> Term:
+        """The largest element."""
+        terms = [self._read(index, place) for place in self.places(index)]
+        best = terms[0]
+        for term in terms[1:]:
+            best = best.maximum(term)
+        return best
+
+    def total(self, index: Index, dtype: torch.dtype) -> Term:
+        """The sum of all, one after the other."""
+        terms = [self._read(index, place).to(dtype) for place in self.places(index)]
+        whole = terms[0]
+        for term in terms[1:]:
+            whole = whole + term
+        return whole
+
+    def position(self, index: Index, sizes: Sizes) -> Term:
+        """Its position in the image, counted in row-major order."""
+        best: Term | None = None
+        for place in self.places(index):
+            number: Size = 0
+            for one, size in zip(place, sizes, strict=True):
+                number = number * size + one
+            here = Term(self.builder, self.builder.index(number))
+            value = self._read(index, place)
+            if best is None:
+                best, largest = here, value
+                continue
+            better = (value > largest) | value.isnan()
+            best = better.where(here, best)
+            largest = largest.maximum(value)
+        assert best is not None
+        return best
+
+
+# What eager's kernels take; others it refuses, in its own words.
+_AVERAGED = {2: frozenset(FLOATS), 3: frozenset({torch.float32, torch.float64})}
+
+
+def _average(count: int) -> Any:
+    """The lowering for means of windows over the last `count` dimensions."""
+
+    def lower(
+        builder: Builder,
+        x: Lazy,
+        kernel: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor: int | None = None,
+    ) -> Any:
+        result = pooled(x.type, kernel, stride, padding, (1,), ceil_mode, count)
+        if result is NotImplemented or x.type.dtype not in _AVERAGED[count]:
+            return NotImplemented
+        windows, pads = (_windows(each, count) for each in (kernel, padding))
+        steps = _windows(stride, count) if stride else windows
+        fixed = all(isinstance(each, int) for each in (*windows, *pads, *steps))
+        # What sticks out would have to be left out of the sum, and counted or not.
+        if not fixed or prod(windows) > MANY or any(pads) or ceil_mode:
+            return NotImplemented
+        rule = _Windows(builder, x, result.sizes[-count:], windows, steps, pads)
+        dtype = compute_dtype(x.type.dtype)
+
+        def at(index: Index) -> Term:
+            return rule.total(index, dtype) / (divisor or prod(windows))
+
+        made = result if count == 2 else fresh(result.dtype, result.sizes)
+        return stored(builder, made, at)
+
+    return lower
+
+
+def _average_samples(count: int) -> Iterator[Sample]:
+    x = make((2, 3, 6, 7, 5)[: count + 2])
+    three, two, one = ([each] * count for each in (3, 2, 1))
+    form = torch.channels_last if count == 2 else torch.channels_last_3d
+    for each in (x, x[0], x.double(), x.contiguous(memory_format=form)):
+        yield (each, three, two), {}
+    yield (x, two), {}
+    yield (x, two, one, [0], False, True, 5), {}
+    yield (x.to(torch.bfloat16 if count == 2 else torch.float32), three), {}
+    yield (x, three, two, one), {}
+    yield (x, three, two, one, True, False), {}
+
+
+def _samples(count: int) -> Iterator[Sample]:
+    x = make((2, 3, 6, 7, 5)[: count + 2])
+    x[0, 1, 2, 3:5] = float("nan")
+    x[1, 1] = -float("inf")
+    x[1, 2] = 3  # the first of equals
+    three, two, one = ([each] * count for each in (3, 2, 1))
+    yield (x, three, two, one), {}
+    yield (x, two), {}
+    yield (x, three, two, one, one, True), {}
+    yield (x[0], three), {}
+    yield (x.double(), two, one), {}
+    yield (x.bfloat16(), three, two, one), {}
+    form = torch.channels_last if count == 2 else torch.channels_last_3d
+    yield (x.contiguous(memory_format=form), three, two, one), {}
+
+
+for _count in (2, 3):
+    extend(
+        f"aten.max_pool{_count}d_with_indices.default",
+        lower=_max_pool(_count),
+        samples=partial(_samples, _count),
+    )
+    extend(
+        f"aten.avg_pool{_count}d.default",
+        lower=_average(_count),
+        samples=partial(_average_samples, _count),
+    )
