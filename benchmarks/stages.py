@@ -136,7 +136,8 @@ def _depth(profiles: Sequence[Profile], mode: Mode) -> tuple[bool, str]:
     return met, (
         f"BERT of 12 layers / of 4, {mode}, capture aside: {ratio:.2f} "
         f"(goal {DEPTH_GOAL} {'met' if met else 'missed'}); without the collector: "
-        f"{twelve.uncollected / four.uncollected:.2f}; with capture: {twelve.total / four.total:.2f}"
+        f"{twelve.uncollected / four.uncollected:.2f}; with capture: "
+        f"{twelve.total / four.total:.2f}"
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -244,3 +247,61 @@ def test_ops_that_only_check_are_not_dropped(dynamic: bool | None) -> None:
             torch.testing.assert_close(ours, torch.autograd.grad(program(a).sum(), a)[0])
         for x in (wrong, wrong.clone().requires_grad_()):
             assert _raised(compiled, x) == _raised(program, x)
+
+
+def test_a_call_near_the_limit_of_recursion_says_nothing_of_the_next_one() -> None:
+    """Compiling needs more frames than are left: that call is eager's, not every later one."""
+
+    def deep(depth: int, function: Any) -> Any:
+        return function() if depth == 0 else deep(depth - 1, function)
+
+    x = torch.randn(3, 3)
+    expected = torch.nn.functional.gelu(x).sum() + x.mean()
+    left = sys.getrecursionlimit() - len(inspect.stack(0))
+    gave_up = 0
+    for spare in range(12, 132, 12):
+        compiled = windfall.compile(lambda x: torch.nn.functional.gelu(x).sum() + x.mean())
+        with contextlib.suppress(RecursionError):
+            torch.testing.assert_close(deep(left - spare, lambda: compiled(x)), expected)  # noqa: B023
+        gave_up += bool(windfall.explanation(compiled).fallbacks)
+        torch.testing.assert_close(compiled(x), expected)
+        assert windfall.cache_entries(compiled)
+    assert gave_up
+
+
+def test_an_index_that_is_loaded_under_a_mask_serves_the_masked_lanes_only() -> None:
+    """Rows outside of the written slice read row 0: the address was computed where the mask was."""
+
+    def selected(x, rows, n):
+        y = x.index_select(0, rows)
+        y[:3].mul_(2)
+        return y
+
+    def embedded(x, rows, n):
+        y = torch.nn.functional.embedding(rows, x)
+        y[1:n] += 1
+        return y * 2
+
+    def gathered(x, rows, n):
+        y = x[rows]
+        y[:, 1:3].neg_()
+        y[n:].add_(1)
+        return y.gather(0, rows[:, None].expand_as(y))
+
+    for function in (selected, embedded, gathered):
+        compiled = windfall.compile(function)
+        for size, n in ((6, 3), (6, 5), (17, 4), (9, 2)):
+            x, rows = torch.randn(size, 5), torch.randperm(size)
+            torch.testing.assert_close(compiled(x, rows, n), function(x, rows, n))
+
+
+@pytest.mark.parametrize("classes", ([0, 1, 3], [0, -1, 2]))
+def test_one_hot_refuses_a_class_that_is_none(classes: list[int]) -> None:
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(x, 3).float().sum(0)
+
+    compiled = windfall.compile(counted)
+    good = torch.tensor([0, 1, 1])
+    assert torch.equal(compiled(good), counted(good))
+    with pytest.raises(RuntimeError):
+        compiled(torch.tensor(classes))

@@ -96,6 +96,13 @@ _BY_NAME: dict[tuple[str, str], Directive] = {
 }
 
 
+_MARKS = {
+    "_dynamo_marked_constant": Directive("constant"),
+    "_dynamo_forbidden": Directive("forbid", "it was forbidden in compiled code"),
+}
+_REGION = "mark_compile_region.<locals>.wrap.<locals>.inner"
+
+
 def _said_to_torch(function: Any) -> Directive | None:
     if not isinstance(function, types.FunctionType):
         return Directive("graph") if torch_abi.allowed_in_graph(function) else None
@@ -103,22 +110,31 @@ def _said_to_torch(function: Any) -> Directive | None:
     if known is not None:
         return known
     marks = function.__dict__
-    if marks.get("_dynamo_marked_constant"):
-        return Directive("constant")
-    if marks.get("_dynamo_forbidden"):
-        return Directive("forbid", "it was forbidden in compiled code")
-    # functools.wraps copies marks to other functions: those name the function they were made for.
-    if marks.get("_torchdynamo_wrapper_id", id(function)) == id(function):
-        inner = marks.get("_torchdynamo_orig_callable")
-        if marks.get("_torchdynamo_disable"):
-            if marks.get("_torchdynamo_disable_recursive", True):
-                return Directive("native", marks.get("_torchdynamo_disable_msg") or "")
-            if inner is not None:
-                _skip(inner)
-                return Directive("inline", function=inner)
-        elif inner is not None:  # what torch.compile made of `inner`
-            return Directive("inline", function=inner)
-    return Directive("graph") if torch_abi.allowed_in_graph(function) else None
+    for mark, directive in _MARKS.items():
+        if marks.get(mark):
+            return directive
+    return _wrapped_by_torch(function, marks) or (
+        Directive("graph") if torch_abi.allowed_in_graph(function) else None
+    )
+
+
+def _wrapped_by_torch(function: types.FunctionType, marks: dict[str, Any]) -> Directive | None:
+    """What torch's decorators made. `functools.wraps` copies their marks to other functions, whose
+    own work must be done."""
+    region = marks.get("__marked_compile_region_fn__")  # `nested_compile_region`
+    if region is not None and function.__code__.co_qualname == _REGION:
+        return Directive("inline", function=region)
+    if marks.get("_torchdynamo_wrapper_id", id(function)) != id(function):
+        return None
+    inner = marks.get("_torchdynamo_orig_callable")
+    if not marks.get("_torchdynamo_disable"):  # what torch.compile made of `inner`
+        return Directive("inline", function=inner) if inner is not None else None
+    if marks.get("_torchdynamo_disable_recursive", True):
+        return Directive("native", marks.get("_torchdynamo_disable_msg") or "")
+    if inner is None:
+        return None
+    _skip(inner)
+    return Directive("inline", function=inner)
 
 
 # ------------------------------------------------------------------------------------- decorators

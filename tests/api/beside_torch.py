@@ -107,6 +107,26 @@ def gradients(model: torch.nn.Module, result: torch.Tensor) -> list[torch.Tensor
     return list(torch.autograd.grad(result.square().sum(), list(model.parameters())))
 
 
+@torch.compiler.nested_compile_region
+def region(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2
+
+
+@functools.wraps(region)
+def around_region(x: torch.Tensor) -> torch.Tensor:
+    return region(x) + 1  # the mark is copied to this one too
+
+
+def regions() -> None:
+    nonstrict = torch._dynamo.nonstrict_trace(lambda x: x.cos() + 1)
+    x = torch.rand(5)
+    for function in (region, nonstrict):
+        made = windfall.explain(lambda x, f=function: f(x) - 1, fullgraph=True)(x)
+        torch.testing.assert_close(made.result, function(x) - 1)
+        assert len(made.graphs) == 1, function
+    torch.testing.assert_close(windfall.compile(lambda x: around_region(x))(x), around_region(x))
+
+
 def module_as_backend() -> None:
     assert "windfall" in torch.compiler.list_backends()
     torch.manual_seed(0)
@@ -149,4 +169,5 @@ if __name__ == "__main__":
 
     marks()
     sizes()
+    regions()
     backend()

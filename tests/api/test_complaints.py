@@ -196,6 +196,16 @@ def test_patches_of_tensors_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     added = windfall.compile(lambda x: x.of_the_user(2), fullgraph=True)
     for x in (X, torch.nn.Parameter(X.clone())):
         torch.testing.assert_close(added(x), x * 2)
+    operators = (
+        ("__add__", lambda x: x + 1), ("__rsub__", lambda x: 1 - x), ("__neg__", lambda x: -x),
+        ("__lt__", lambda x: x < 1), ("__getitem__", lambda x: x[1:]),
+    )  # fmt: skip
+    for name, program in operators:
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, name, lambda self, *other: self.mul(100), raising=False)
+            patched = windfall.compile(program)
+            torch.testing.assert_close(patched(X), X.mul(100))
+        assert not windfall.explain(program)(X).breaks
 
 
 def test_items_branches_and_prints_run_once_and_in_order(

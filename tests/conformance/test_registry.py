@@ -70,8 +70,9 @@ def at_least_as_good(
     reference = exactly()
     if reference is None or actual.shape != reference.shape or not reference.numel():
         return False
-    ours, eagers = ((one.double() - reference).abs().max() for one in (actual, expected))
-    return bool(ours <= eagers)
+    ours, eagers = ((one.double() - reference).abs() for one in (actual, expected))
+    rounding = torch.finfo(expected.dtype).eps * reference.abs()
+    return bool((ours <= eagers.max() + rounding).all())
 
 
 def in_double(run: Callable[..., Any], tensors: list[torch.Tensor]) -> Any:
@@ -80,7 +81,7 @@ def in_double(run: Callable[..., Any], tensors: list[torch.Tensor]) -> Any:
         return None
     torch.manual_seed(0)
     try:
-        return run(*(one.double() if one.dtype in COARSE else one for one in tensors))
+        return run(*(one.double() if one.is_floating_point() else one for one in tensors))
     except (RuntimeError, NotImplementedError):
         return None
 
@@ -89,7 +90,20 @@ def sampled() -> list[registry.Op]:
     return [op for op in registry.all_ops() if op.samples is not None]
 
 
-@pytest.mark.parametrize("op", sampled(), ids=lambda op: op.name)
+# torch itself takes these apart, but for tensors with data of the CPU, before anybody is asked: of
+# operands with different dtypes the parts make another dtype than the whole.
+TAKEN_APART = ("aten.mish_backward.default", "aten.silu_backward.default")
+
+
+def cases() -> list[Any]:
+    apart = pytest.mark.xfail(reason="torch takes it apart where a tensor has no data")
+    return [
+        pytest.param(op, id=op.name, marks=[apart] if op.name in TAKEN_APART else [])
+        for op in sampled()
+    ]
+
+
+@pytest.mark.parametrize("op", cases())
 def test_an_op_equals_eager(op: registry.Op) -> None:
     target = overload(op.name)
     # Samples are made afresh, with equal values, each time: an op may write into its own.

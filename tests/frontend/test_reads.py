@@ -56,6 +56,7 @@ def agrees(function: Callable[..., Any], backend: str, **options: Any) -> Any:
     for count in COUNTS:
         expected = outcome(function, *inputs(count))
         found = outcome(compiled, *inputs(count))
+        assert torch.is_grad_enabled()
         assert same(found, expected), (count, found, expected)
     return compiled
 
@@ -117,6 +118,17 @@ def as_numbers(x, m):
 def selected(x, m):
     n = m.sum().item()
     return x[n - 1] * 2, x[n]  # 6 is out of range
+
+
+@one_graph
+def counted(x, m):
+    n = m.sum().item()  # at least 0
+    k = torch.count_nonzero(x > 3).item()
+    try:
+        y = torch.zeros(n, k)
+    except RuntimeError:
+        y = x
+    return x[:1].expand(n, 4) * 2, y, x[: x[:, 0].argmax().item()]
 
 
 @one_graph
@@ -245,6 +257,21 @@ def under_no_grad(x, m):
         y = x[m] * 2
         z = y + y.shape[0]
     return z + 1, torch.is_grad_enabled()
+
+
+@one_graph
+def checked_under_no_grad(x, m):
+    n = m.long().sum().item() - 1
+    with torch.no_grad(), torch.enable_grad():
+        torch._check(n < 4, lambda: f"{n} of them")
+        y = torch.zeros(n) + 1
+    return y, torch.is_grad_enabled()
+
+
+@one_graph
+@torch.no_grad()
+def decorated(x, m):
+    return x[m.long().sum().item()] * 2, x[m].max(0)[0], torch.is_grad_enabled()
 
 
 @one_graph
@@ -411,7 +438,7 @@ def unequal(x, m):
 
 
 def expanded(x, m):
-    return x[:1].expand(m.sum().item(), 4)  # -1 would mean something else
+    return x[:1].expand(m.long().sum().item() + 0, 4)  # -1 would mean something else
 
 
 def caught(x, m):
@@ -430,6 +457,30 @@ def asserted_with_value(x, m):
     return x[:n]
 
 
+def caught_outside(x, m):
+    n = m.long().sum().item()
+    try:
+        with torch.no_grad():
+            return torch.zeros(n - 3), x
+    except RuntimeError:
+        return x, torch.is_grad_enabled()
+
+
+class _Swallows:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return True
+
+
+def swallowed(x, m):
+    n = m.long().sum().item()
+    with _Swallows():
+        x = torch.zeros(n - 3)
+    return x
+
+
 def effect_before(x, m, log=[]):  # noqa: B006
     n = m.sum().item()
     log.append(n)
@@ -440,7 +491,19 @@ def effect_before(x, m, log=[]):  # noqa: B006
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "function",
-    [branch, loop, text, empty, squeezed, unequal, expanded, caught, asserted_with_value],
+    [
+        branch,
+        loop,
+        text,
+        empty,
+        squeezed,
+        unequal,
+        expanded,
+        caught,
+        asserted_with_value,
+        caught_outside,
+        swallowed,
+    ],
 )
 def test_break(function: Callable[..., Any], backend: str) -> None:
     compiled = agrees(function, backend)

@@ -18,6 +18,7 @@ from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.frontend import spans
 from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
+from windfall.ir.relation import Assumptions
 from windfall.ir.symint import evaluate, size_symbol
 from windfall.options import Options
 from windfall.pipeline import Compiler
@@ -108,6 +109,9 @@ CUTS: list[Callable[[int], int]] = [
     lambda n: round(n / 3) + 1,
     lambda n: math.trunc(n * 0.25 + 2),
     lambda n: -(-n // 8),
+    lambda n: int(0.3 * n),
+    lambda n: int(0.15 * n) + 1,
+    lambda n: math.ceil(n * 0.7 + 0.5),
 ]
 
 
@@ -128,7 +132,7 @@ def test_spans_hold_what_python_computes() -> None:
     signs = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
              "/": lambda a, b: a / b, "**": lambda a, b: a**b}  # fmt: skip
     cut = compared = 0
-    for _ in range(4000):
+    for _ in range(600):
         span: spans.Span | None = spans.of_size(symbol)
         values: dict[int, float] = {n: float(n) for n in (2, 3, 7, 10, 30, 100, 999, 4096)}
         for _ in range(dice.randint(1, 3)):
@@ -145,20 +149,22 @@ def test_spans_hold_what_python_computes() -> None:
                 values[n] = signs[operation](*order)  # raises nothing, as was said
         if span is None:
             continue
+        cuts = (("floor", math.floor), ("ceiling", math.ceil), ("rounded", round))
+        with Assumptions():
+            made = [(rule, getattr(spans, name)(span)) for name, rule in cuts]
         for n, value in values.items():
             assert span.low <= value <= span.high
-            for name, rule in (("floor", math.floor), ("ceiling", math.ceil), ("rounded", round)):
-                size = getattr(spans, name)(span)
+            for rule, size in made:
                 if size is not None:
                     cut += 1
-                    assert evaluate(size, {"s0": n}) == rule(value), (name, span, n, value)
+                    assert evaluate(size, {"s0": n}) == rule(value), (rule, span, n, value)
             limit = dice.choice((0.5, 1.0, 2.0, 10.0))
             sides = spans.compared(span, spans.of_number(limit))
             if sides is not None:
                 compared += 1
                 left, right = (evaluate(one, {"s0": n}) for one in sides)
                 assert (left < right) == (value < limit) and (left == right) == (value == limit)
-    assert cut > 1000 and compared > 1000
+    assert cut > 300 and compared > 300
 
 
 # ---------------------------------------------------------------------------------------- layers
@@ -387,3 +393,18 @@ def test_the_range_of_a_mark_is_told_at_a_miss() -> None:
     compiled(marked(12, 3))
     (reason,) = windfall.explanation(compiled).recompiles
     assert "expected f32[s0, 3] where s0 >= 3 and <= 8, got f32[12, 3]" in reason
+
+
+# ------------------------------------------------------------------------------ nothing at all
+
+
+def test_sequences_without_elements() -> None:
+    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x = torch.randn(2, 0, 8)
+    with torch.no_grad():
+        found, weights = windfall.compile(layer)(x, x, x)
+    assert found.shape == (2, 0, 8) and weights is None  # as eager answers
+    resized = windfall.compile(lambda x: F.interpolate(x, scale_factor=2))
+    resized(torch.randn(2, 3, 4, 5))
+    with pytest.raises(RuntimeError, match="should be greater than 0"):
+        resized(torch.randn(2, 3, 0, 5))

@@ -364,7 +364,7 @@ class ValueText:
         return self._pointer(buffer, type, offset)
 
     def _pointer(self, buffer: str, type: str, offset: Size) -> Value:
-        key = (buffer, offset)
+        key = (buffer, offset, self._guard_of(offset))
         for scope in reversed(self.scopes):
             found = scope.values.get(key)
             if found is not None:
@@ -392,6 +392,11 @@ class ValueText:
             else:
                 rest = rest + term
         return inner, rest
+
+    def _guard_of(self, size: Size) -> Value | None:
+        """The condition under which an index that is loaded is known: lanes that are off have none,
+        so what is made of it serves nobody else."""
+        return self.condition if self.condition is not None and indirect_in(size) else None
 
     def _size_level(self, size: Size) -> int:
         free: set[Atom] = set()
@@ -429,7 +434,7 @@ class ValueText:
         lane is asked for."""
         if isinstance(size, int):
             return Value(str(size), "i64")
-        key = ("size", size, first_lane)
+        key = ("size", size, first_lane, self._guard_of(size))
         for scope in reversed(self.scopes):
             found = scope.values.get(key)
             if found is not None:

@@ -124,8 +124,8 @@ DATA_SIZE = declare(
     33,
     "the program needs to know how many elements the data select",
     "`x[mask]`, `nonzero()`, `unique()` and the like are no breaks by themselves: how many "
-    "elements they answer is known when they have run. Here something that follows depends on the number: a "
-    "branch, or an operation of which 0, 1 and more elements are different cases.",
+    "elements they answer is known when they have run. Here something that follows depends on "
+    "the number: a branch, or an operation of which 0, 1 and more elements are different cases.",
     "Tell what is known of `y.shape[0]` by `torch._check`, or use `torch.where` and keep the size.",
 )
 UNKNOWN_OPCODE = declare(

@@ -253,7 +253,9 @@ class Compiled(StandIn):
         except InternalError as reason:
             if self.options.strict or self.options.fullgraph:  # never eager in silence
                 raise
-            self._give_up(found, reason)
+            # Neither says anything of the next call.
+            passing = isinstance(reason.__cause__, RecursionError | MemoryError)
+            self._give_up(found, reason, for_good=not passing)
         return None
 
     def _specialised(self, found: Entries, slots: tuple[Any, ...]) -> Entry:

@@ -20,14 +20,16 @@ import torch.fx
 from windfall.errors import Specialise, Unsupported
 from windfall.frontend.breaks import DATA_SIZE, stop
 from windfall.ir.dtype import TensorType
+from windfall.ir.node import info
 from windfall.ir.relation import Relation
-from windfall.ir.symint import Expression, Size, evaluate, reads_of
+from windfall.ir.symint import Expression, Size, bounds, evaluate, reads_of
 from windfall.ops.fake import FakeMode, Storage, fake, is_fake, storage_of
 from windfall.ops.stand_ins import standing_for
 from windfall.ops.symbolic import at, from_torch
 from windfall.ops.trial import confirmed
 
 if TYPE_CHECKING:
+    from windfall.frontend.frame import Frame
     from windfall.frontend.machine import Machine
 
 
@@ -77,14 +79,17 @@ class Reads:
             self._known["count", id(counted)] = (counted, made)
         return made
 
-    def item(self, tensor: torch.Tensor) -> tuple[Expression | None, bool]:
+    def item(self, tensor: torch.Tensor, node: torch.fx.Node) -> tuple[Expression | None, bool]:
         """The integer that a tensor holds (None: the program needs its value), and whether it was
         read before."""
         known = self._remembered("item", tensor)
         if known is not None:
             return known, True
         limits = torch.iinfo(tensor.dtype)
-        made = self.number(limits.min, limits.max)
+        low, high = limits.min, limits.max
+        if storage_of(tensor) not in self._machine.graph.written:
+            low, high = _limits(node) or (low, high)
+        made = self.number(low, high)
         if made is not None:
             self._known["item", id(tensor)] = (tensor, made)
         return made, False
@@ -182,6 +187,26 @@ class Reads:
         self.nodes = {name: node for name, node in self.nodes.items() if node not in gone}
 
 
+# Of a whole tensor: what answers a count of its elements, and what answers a place among them.
+_COUNTS = ("sum", "count_nonzero", torch.sum, torch.count_nonzero)
+_PLACES = ("argmax", "argmin", torch.argmax, torch.argmin)
+
+
+def _limits(node: torch.fx.Node) -> tuple[int, int] | None:
+    """Between which numbers the result of a call lies, where that is known."""
+    if len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], torch.fx.Node):
+        return None
+    counted = info(node.args[0]).type
+    if not isinstance(counted, TensorType):
+        return None
+    high = bounds(counted.elements)[1]
+    if high is None or high > torch.iinfo(torch.int64).max:
+        high = torch.iinfo(torch.int64).max
+    if node.target in _COUNTS and (counted.dtype is torch.bool or "count" in str(node.target)):
+        return 0, high
+    return (0, max(high - 1, 0)) if node.target in _PLACES else None
+
+
 def needs_mask_for_gradient(operation: Any, arguments: Sequence[Any]) -> bool:
     """Whether an operation writes where a mask says, such that its gradient has as many elements as
     the mask selects."""
@@ -274,11 +299,33 @@ def sizes_in(given: Iterable[TensorType | Expression]) -> Iterator[Expression]:
 
 def expected(machine: Machine, relation: Relation | str, names: frozenset[str]) -> None:
     """Something in the graph raises unless `relation` holds. Only where that is what the program
-    does too: nobody handles the exception, and nothing that comes before it is done after the
-    graph."""
+    does too: nobody handles the exception (but to switch modes), and nothing that comes before it
+    is done after the graph."""
     handled = any(
-        frame.listing.handler_at(frame.ip if frame is machine.frames[-1] else frame.last)
+        _is_handled(frame, frame.ip if frame is machine.frames[-1] else frame.last)
         for frame in machine.frames
     )
     if handled or machine.effects.entries:
         raise Specialise(names, f"whether {relation}", machine.where())
+
+
+# What these do when an exception passes is done by whoever runs the graph: modes are put back.
+_MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
+
+
+def _is_handled(frame: Frame, index: int) -> bool:
+    """Whether a frame would see an exception that an instruction raises: any `try` would, and a
+    `with` unless it is one that only switches the grad mode, entered in this segment."""
+    listing = frame.listing
+    handler = listing.handler_at(index)
+    while handler is not None:
+        names = [one.name for one in frame.instructions[handler.target : handler.target + 2]]
+        leave = frame.stack[handler.depth - 1] if handler.depth else None
+        manager = getattr(leave, "owner", None)
+        if names != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"] or manager is None:
+            return True
+        if manager.source is not None or manager.python_type() not in _MODES:
+            return True
+        cleaning = listing.handler_at(handler.target)
+        handler = listing.handler_at(cleaning.target) if cleaning is not None else None
+    return False

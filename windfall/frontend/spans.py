@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 
-from windfall.ir.symint import Expression, Size, bounds, floor_divide
+from windfall.ir.relation import decide
+from windfall.ir.symint import Expression, Size, bounds, floor_divide, hint_of, reads_of
 
 Ratio = tuple[Size, int]
+Table = tuple[Expression, Callable[[int], float]]
 _LARGEST = float(1 << 63)  # integers that vary fit 64 bits
 _WIDEST = 1 << 20  # factors and divisors, such that all products stay below 2**53
 _FINITE = 1e300
@@ -26,16 +29,13 @@ _FINITE = 1e300
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From `low` to `high`, both included and finite; `ratio` where it is one."""
+    """From `low` to `high`, both included and finite; `ratio` where it is one; `table` where it is
+    a function of one size."""
 
     low: float
     high: float
     ratio: Ratio | None = None
-
-    @property
-    def above_zero(self) -> bool:
-        """Whether it is positive."""
-        return self.low > 0
+    table: Table | None = field(default=None, compare=False)
 
     @property
     def exact(self) -> bool:
@@ -50,7 +50,9 @@ def of_size(size: Size) -> Span:
         -_LARGEST if low is None else float(low),
         _LARGEST if high is None else float(high),
     )
-    return Span(span.low, span.high, (size, 1)) if _is_narrow(size) else span
+    if not isinstance(size, Expression) or not _is_narrow(size):
+        return span
+    return Span(span.low, span.high, (size, 1), (size, float))
 
 
 def of_number(number: float) -> Span | None:
@@ -97,7 +99,19 @@ def combined(operation: str, left: Span | None, right: Span | None) -> Span | No
     corners = _corners(operation, left, right)
     if corners is None:
         return None
-    return Span(min(corners), max(corners), _ratio(operation, left, right))
+    table = _table(_COMPUTE[operation], left, right)
+    return Span(min(corners), max(corners), _ratio(operation, left, right), table)
+
+
+def _table(compute: Callable[[float, float], float], left: Span, right: Span) -> Table | None:
+    """The function of a size that the result is, where one operand is one and the other fixed."""
+    if left.table is not None and right.low == right.high:
+        (size, before), fixed = left.table, right.low
+        return size, lambda number: compute(before(number), fixed)
+    if right.table is not None and left.low == left.high:
+        (size, before), fixed = right.table, left.low
+        return size, lambda number: compute(fixed, before(number))
+    return None
 
 
 def _corners(operation: str, left: Span, right: Span) -> list[float] | None:
@@ -151,14 +165,14 @@ def _checked(above: Size, below: int) -> Ratio | None:
 def floor(span: Span | None) -> Size | None:
     """The greatest integer that is not above; None: it is not known."""
     if span is None or span.ratio is None:
-        return None
+        return _fitted(span, math.floor)
     return floor_divide(*span.ratio)
 
 
 def ceiling(span: Span | None) -> Size | None:
     """The least integer that is not below."""
     if span is None or span.ratio is None:
-        return None
+        return _fitted(span, math.ceil)
     return -floor_divide(-span.ratio[0], span.ratio[1])
 
 
@@ -172,11 +186,34 @@ def truncated(span: Span | None) -> Size | None:
 
 
 def rounded(span: Span | None) -> Size | None:
-    """The nearest integer, where there is no tie."""
-    if span is None or span.ratio is None:
-        return None
+    """The nearest integer."""
+    if span is None or span.ratio is None or span.ratio[1] % 2 == 0:  # there may be ties
+        return _fitted(span, round)
     above, below = span.ratio
-    return floor_divide(2 * above + below, 2 * below) if below % 2 else None
+    return floor_divide(2 * above + below, 2 * below)
+
+
+def _fitted(span: Span | None, cut: Callable[[float], int]) -> Size | None:
+    """A quotient that is the integer cut from a function of a size, for every size up to some
+    thousands, all of them tried: more is assumed not to come. So is `int(0.3 * n)`, where each
+    product is rounded, `3 * n // 10`."""
+    if span is None or span.table is None or reads_of(span.table[0]):
+        return None
+    size, function = span.table
+    least, _ = bounds(size)
+    if least is None or least < 0 or not least < hint_of(size) < _TRIED:
+        return None
+    wanted = [cut(function(number)) for number in range(least, _TRIED)]
+    slope = Fraction(wanted[-1] - wanted[0], len(wanted) - 1).limit_denominator(_DENOMINATOR)
+    by, below = slope.numerator, slope.denominator
+    rests = [one * below - by * number for number, one in enumerate(wanted, least)]
+    if max(rests) - min(rests) >= below or not decide("<", size, _TRIED):
+        return None
+    return floor_divide(by * size + max(rests), below)
+
+
+_TRIED = 1 << 14
+_DENOMINATOR = 100
 
 
 def compared(left: Span | None, right: Span | None) -> tuple[Size, Size] | None:

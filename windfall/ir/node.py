@@ -21,7 +21,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Size
 
 KEY = "windfall"
-NO_KEYWORDS = immutable_dict()  # one for all nodes, not one each
+NO_KEYWORDS: immutable_dict[str, Any] = immutable_dict()  # one for all nodes, not one each
 
 # What a node's value is: a tensor, a symbolic or plain integer, nothing, or a tuple of such.
 ValueType = Union[TensorType, Size, None, tuple["ValueType", ...]]  # noqa: UP007  (recursive)

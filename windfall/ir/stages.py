@@ -4,6 +4,7 @@
     rewrite(capture)                 -> Segment      frontend
     differentiate(graph)             -> Joint        autograd
     split(joint)                     -> Split        autograd
+    arrange(graph)                   -> Graph        codegen
     lower(graph)                     -> Loops        codegen
     schedule(loops)                  -> Schedule     codegen
     plan(schedule)                   -> MemoryPlan   codegen

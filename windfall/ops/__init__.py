@@ -27,6 +27,7 @@ FAMILIES = (
     "bags",
     "fourier",
     "recurrent",
+    "attention",
     "creation",
     "random",
     "foreach",

@@ -117,9 +117,14 @@ for _name in ("linspace", "logspace", "hann_window", "hamming_window", "blackman
 # ------------------------------------------------------------------------------------ by an index
 
 
-@parts(F.one_hot)
+@parts(F.one_hot, always=True)
 def _one_hot(index: Any, num_classes: Any = -1) -> Any:
-    if not isinstance(num_classes, torch.SymInt) or index.dtype != torch.int64:
+    """By a scatter, which refuses a class that is too large, as eager does; the parts into which
+    torch takes it for a tensor without data do not look."""
+    counted = isinstance(num_classes, torch.SymInt) or (
+        type(num_classes) is int and num_classes > 0
+    )
+    if not counted or index.dtype != torch.int64:
         return None
     zeros = torch.zeros((*index.shape, num_classes), dtype=torch.int64, device=index.device)
     return zeros.scatter(-1, index.unsqueeze(-1), 1)
@@ -127,9 +132,12 @@ def _one_hot(index: Any, num_classes: Any = -1) -> Any:
 
 @parts(torch.take_along_dim, torch.Tensor.take_along_dim)
 def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    if indices.dtype != torch.int64:
+        return None
     if dim is None:
-        return input.reshape(-1).gather(0, indices.reshape(-1))
-    if input.dim() != indices.dim() or indices.dtype != torch.int64:
+        flat = input.reshape(-1)
+        return flat.gather(0, _counted(indices.reshape(-1), flat.shape[0]))
+    if input.dim() != indices.dim():
         return None
     dim = dim % input.dim() if -input.dim() <= dim < input.dim() else None
     if dim is None:
@@ -138,7 +146,12 @@ def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     common = [_wider(one, two) for one, two in pairs]
     mine = [size if place == dim else common[place] for place, (size, _) in enumerate(pairs)]
     theirs = [size if place == dim else common[place] for place, (_, size) in enumerate(pairs)]
-    return input.expand(mine).gather(dim, indices.expand(theirs))
+    return input.expand(mine).gather(dim, _counted(indices.expand(theirs), input.shape[dim]))
+
+
+def _counted(indices: Any, size: Any) -> Any:
+    """Indices below 0 count from the end."""
+    return torch.where(indices < 0, indices + size, indices)
 
 
 def _wider(one: Any, two: Any) -> Any:

@@ -261,6 +261,11 @@ def _adaptive_shape(x: TensorType, sizes: Sizes) -> TensorType:
 
 
 def _resized_shape(x: TensorType, sizes: Sizes, *rest: Any) -> TensorType:
+    if 0 in x.sizes[1:] or 0 in sizes:
+        raise RuntimeError(
+            f"Input and output sizes should be greater than 0, but got input {x.sizes[2:]} "
+            f"output {tuple(sizes)}"
+        )
     own = (*x.sizes[:2], *sizes)
     return TensorType(x.dtype, own, suggested_strides(x, own))
 

@@ -288,7 +288,8 @@ def unread_points(symbols: frozenset[Atom], given: Sequence[Any]) -> Iterator[Va
     ]
     seen: set[tuple[int, ...]] = set()
     for base in (hints(others), next(trials(others), {})) if others else ({},):
-        for chosen in _chosen(len(reads), _edges(given, base)):
+        few = [_few(atom) for atom in reads]
+        for chosen in few[0] if len(few) == 1 and few[0] else _chosen(reads, _edges(given, base)):
             values = base | {atom.key: one for atom, one in zip(reads, chosen, strict=True)}
             key = tuple(values.values())
             if key in seen or not all(_in_range(atom, values[atom.key]) for atom in reads):
@@ -336,8 +337,19 @@ def _named(size: Size, values: Values) -> list[Atom]:
     return [atom for atom in symbols_in([size]) if atom.key in values]
 
 
-def _chosen(count: int, edges: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """For so many reads: all different, all equal, each of them small or at an edge alone."""
+_ALL = 20  # values of one number that are all tried
+
+
+def _few(atom: Atom) -> list[tuple[int, ...]]:
+    """All values of a number, where they are few."""
+    if atom.low is None or atom.high is None or atom.high - atom.low >= _ALL:
+        return []
+    return [(one,) for one in range(atom.low, atom.high + 1)]
+
+
+def _chosen(reads: Sequence[Atom], edges: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """For these reads: all different, all equal, each of them small or at an edge alone."""
+    count = len(reads)
     for one in (3, 0, 1, 2, 6, 64):
         yield tuple(one + 2 * place for place in range(count))
         yield (one,) * count
@@ -345,6 +357,13 @@ def _chosen(count: int, edges: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield (one,) * count
         for place in range(count if count > 1 else 0):
             yield tuple(one if each == place else 3 + each for each in range(count))
+    for step in range(4):  # about the ends of what is possible
+        yield tuple(_near(atom.low) + step for atom in reads)
+        yield tuple(_near(atom.high) - step for atom in reads)
+
+
+def _near(end: int | None) -> int:
+    return 5 if end is None or abs(end) > _NEAR else end
 
 
 def _tried_unread(
@@ -413,7 +432,8 @@ def _asked(
     if failure is not None and not points:
         raise failure  # eager's error, whatever is read
     names = _reads(symbols)
-    if len(points) < min(_FEWEST, _possible(symbols) - len(refused)):
+    reads = [atom for atom in symbols if atom.key in names]
+    if len(points) < (1 if all(map(_few, reads)) else _FEWEST):
         raise Specialise(names, f"{subject}, of which too few sizes are possible,")
     if failure is not None:
         _expect(subject, points, refused, given, names, failure)
@@ -421,15 +441,6 @@ def _asked(
 
 
 _FEWEST = 3
-
-
-def _possible(symbols: frozenset[Atom]) -> int:
-    """How many values there are, where they are few."""
-    found = 1
-    for atom in symbols:
-        few = atom.low is not None and atom.high is not None and atom.high - atom.low < _FEWEST
-        found *= atom.high - atom.low + 1 if few else _FEWEST  # type: ignore[operator]
-    return found
 
 
 def _expect(

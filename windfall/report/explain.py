@@ -27,8 +27,8 @@ from windfall.ir.stages import (
 )
 
 STAGES = (
-    "capture", "rewrite", "differentiate", "split", "arrange", "divide", "lower", "schedule", "plan",
-    "emit", "build", "bind", "enter", "backend", "pieces",
+    "capture", "rewrite", "differentiate", "split", "arrange", "divide", "lower", "schedule",
+    "plan", "emit", "build", "bind", "enter", "backend", "pieces",
 )  # fmt: skip
 
 

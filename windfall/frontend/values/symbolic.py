@@ -566,7 +566,7 @@ def _integer_item(machine: Machine, tensor: Tensor) -> Value | None:
     if constant is not None:
         return machine.literal(constant.item())
     reads = machine.graph.reads
-    number, known = reads.item(tensor.fake(machine))
+    number, known = reads.item(tensor.fake(machine), tensor.node(machine))
     if number is None:
         return None
     if not known:

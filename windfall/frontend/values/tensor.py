@@ -247,18 +247,21 @@ class Tensor(Value):
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
+        _rely_on_torch(BINARY[operation])
         return machine.torch_call(
             "call_function", BINARY[operation], [self, other.operand(machine, self)], {}
         )
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
+        _rely_on_torch(BINARY[operation], "r")
         return machine.torch_call(
             "call_function", BINARY[operation], [other.operand(machine, self), self], {}
         )
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph: answers this very tensor."""
+        _rely_on_torch(IN_PLACE[operation])
         return machine.torch_call(
             "call_function", IN_PLACE[operation], [self, other.operand(machine, self)], {}
         )
@@ -267,20 +270,24 @@ class Tensor(Value):
         """In the graph; `not` reads data."""
         if operation == "not":
             stop(TENSOR_BRANCH, f"not {self.describe()}")
+        _rely_on_torch(UNARY[operation])
         return machine.torch_call("call_function", UNARY[operation], [self], {})
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
+        _rely_on_torch(COMPARE[operation])
         return machine.torch_call(
             "call_function", COMPARE[operation], [self, other.operand(machine, self)], {}
         )
 
     def get_item(self, machine: Machine, key: Value) -> Value:
         """In the graph."""
+        _rely_on_torch(operator.getitem)
         return machine.torch_call("call_function", operator.getitem, [self, key], {})
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """In the graph, in place."""
+        _rely_on_torch(operator.setitem)
         machine.torch_call("call_function", operator.setitem, [self, key, value], {})
 
     def truth(self, machine: Machine) -> bool | Value:
@@ -313,6 +320,15 @@ class Tensor(Value):
 
 def _is_of_torch(method: types.FunctionType) -> bool:
     return (method.__module__ or "").partition(".")[0] == "torch"
+
+
+def _rely_on_torch(operation: Any, side: str = "") -> None:
+    """An operator that the user has patched is called natively. (One that is patched after the
+    capture is not noticed: a guard for each operator would be paid by every program.)"""
+    name = f"__{side}{operation.__name__.strip('_')}__"
+    found = getattr(torch.Tensor, name, None)
+    if isinstance(found, types.FunctionType) and not _is_of_torch(found):
+        stop(UNKNOWN_ATTRIBUTE, f"{name} of tensors, which was patched")
 
 
 def _stand_in(real: torch.Tensor, type: TensorType) -> torch.Tensor:
