@@ -414,6 +414,19 @@ def test_python_steps_with_many_results_and_nested_references() -> None:
     assert torch.equal(joined, torch.cat([x, x]))
 
 
+def test_what_an_op_answers_lies_as_kernels_were_told() -> None:
+    transposed = TensorType(torch.float32, (2, 3), (1, 2))
+    made = program(
+        "",
+        [buffer("x", "input", 6), BufferNote("matrix", transposed, "tensor")],
+        [ResultNote(1, transposed)],
+        steps=(PythonStep(lambda x: x.view(2, 3) + 1, (Ref(0),), {}, (1,)),),
+    )
+    x = torch.arange(6.0)
+    (result,) = runtime.bind(made)(x)
+    assert result.stride() == (1, 2) and torch.equal(result, x.view(2, 3) + 1)
+
+
 def test_a_python_step_may_call_the_program_again() -> None:
     calls: list[Any] = []
 
