@@ -113,7 +113,7 @@ FLIPS: dict[str, tuple[Callable[[], Any], Callable[..., Any], torch.Tensor]] = {
         X,
     ),
     "oneDNN": (
-        lambda: backend_flag(torch.backends.mkldnn, "enabled", False),
+        lambda: torch.backends.mkldnn.flags(enabled=False),
         reads(lambda: torch.backends.mkldnn.enabled),
         X,
     ),
