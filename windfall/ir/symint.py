@@ -377,11 +377,9 @@ varying = False  # whether any size that varies was ever made: spares static pro
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The payload of a size that varies: what it is in the call being compiled, and another value
-    that it might have, at which rules are tried too."""
+    """The payload of a size that varies: what it is in the call being compiled."""
 
     value: int
-    other: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,20 +398,12 @@ class Extent:
 def size_symbol(name: str, value: int, low: Bound = 2, high: Bound = None) -> Expression:
     """A size or an integer argument that varies; it is `value` in the call being compiled.
 
-    >>> hint_of(size_symbol("s0", 4) * 3 + 1), other_hint_of(size_symbol("s0", 4) * 3 + 1)
-    (13, 19)
+    >>> hint_of(size_symbol("s0", 4) * 3 + 1)
+    13
     """
     global varying
     varying = True
-    other = next(
-        (
-            one
-            for one in (value + 2, value + 1, value - 1)
-            if (low is None or one >= low) and (high is None or one <= high)
-        ),
-        value,
-    )
-    return symbol(name, low, high, Hint(value, other))
+    return symbol(name, low, high, Hint(value))
 
 
 def read_symbol(name: str, low: Bound, high: Bound) -> Expression:
@@ -437,19 +427,12 @@ def reads_of(*sizes: Size) -> frozenset[str]:
 
 def hint_of(size: Size) -> int:
     """What a size is in the call being compiled."""
-    return size if isinstance(size, int) else _at_hint(size, "value")
-
-
-def other_hint_of(size: Size) -> int:
-    """What a size would be in another call."""
-    return size if isinstance(size, int) else _at_hint(size, "other")
-
-
-def _at_hint(size: Expression, which: str) -> int:
+    if isinstance(size, int):
+        return size
     reads = reads_of(size)
     if reads:
         raise Specialise(reads, f"a guess at {size}")
-    return size.evaluate({atom.key: getattr(atom.payload, which) for atom in size.symbols})
+    return size.evaluate({atom.key: atom.payload.value for atom in size.symbols})
 
 
 def _of_atom(atom: Atom) -> Expression:

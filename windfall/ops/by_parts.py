@@ -269,20 +269,18 @@ def _gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh:
     return (hx - new) * update + new
 
 
-@parts(torch.rnn_tanh_cell)
-def _tanh_cell(
-    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
-    mine, theirs = _gates(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return (mine + theirs).tanh()
+def _plain_cell(activation: Callable[[Any], Any]) -> Parts:
+    """A cell without gates."""
+
+    def rule(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+        mine, theirs = _gates(input, hx, w_ih, w_hh, b_ih, b_hh)
+        return activation(mine + theirs)
+
+    return rule
 
 
-@parts(torch.rnn_relu_cell)
-def _relu_cell(
-    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
-    mine, theirs = _gates(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return (mine + theirs).relu()
+_tanh_cell = parts(torch.rnn_tanh_cell)(_plain_cell(torch.tanh))
+_relu_cell = parts(torch.rnn_relu_cell)(_plain_cell(torch.relu))
 
 
 @parts(torch.lstm_cell)

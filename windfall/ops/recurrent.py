@@ -25,6 +25,15 @@ from windfall.ops.schema import WHOLE
 aten = torch.ops.aten
 
 
+def _states(state: TensorType | Sequence[TensorType]) -> list[TensorType]:
+    return [state] if isinstance(state, TensorType) else list(state)
+
+
+def _width(states: Sequence[TensorType], bidirectional: bool) -> Size:
+    """Of a result: that of a state, for each direction."""
+    return states[0].sizes[-1] * (2 if bidirectional else 1)
+
+
 def _layer(
     x: TensorType,
     state: TensorType | Sequence[TensorType],
@@ -36,11 +45,11 @@ def _layer(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
-    states = [state] if isinstance(state, TensorType) else list(state)
+    states = _states(state)
     if x.rank != 3 or 0 in x.sizes or (train and dropout and layers > 1):
         return NotImplemented
     first, second, _ = x.sizes
-    width: Size = states[0].sizes[-1] * (2 if bidirectional else 1)
+    width = _width(states, bidirectional)
     if batch_first:  # the steps lie outermost all the same
         strides = (width, first * width, 1)
         result = TensorType(x.dtype, (first, second, width), strides)
@@ -60,10 +69,10 @@ def _packed(
     train: bool,
     bidirectional: bool,
 ) -> Any:
-    states = [state] if isinstance(state, TensorType) else list(state)
+    states = _states(state)
     if x.rank != 2 or 0 in x.sizes or (train and dropout and layers > 1):
         return NotImplemented
-    width: Size = states[0].sizes[-1] * (2 if bidirectional else 1)
+    width = _width(states, bidirectional)
     result = fresh(x.dtype, (x.sizes[0], width))
     return (result, *(fresh(x.dtype, one.sizes) for one in states))
 
