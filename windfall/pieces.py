@@ -22,11 +22,11 @@ import torch
 import torch.fx
 
 from windfall import locks, torch_abi
-from windfall.errors import Specialise, Unsupported
+from windfall.errors import GraphFailed, Specialise, Unsupported
 from windfall.events import EventLog
 from windfall.frontend.symbols import python_text
 from windfall.ir.dtype import TensorType
-from windfall.ir.node import NodeInfo, info, set_info
+from windfall.ir.node import NodeInfo, copy_into, info, set_info
 from windfall.ir.relation import Relation
 from windfall.ir.symint import (
     Atom,
@@ -258,13 +258,17 @@ class Runner:
     ) -> tuple[Any, ...]:
         """The results of the piece."""
         tried = self._variants
-        for one in tried:
-            results = one(numbers, tensors)
-            if results is not _MISS:
-                if one is not tried[0]:
-                    self._move_to_front(one)
-                return results
-        return self._missed(tried, numbers, tensors)
+        try:
+            for one in tried:
+                results = one(numbers, tensors)
+                if results is not _MISS:
+                    if one is not tried[0]:
+                        self._move_to_front(one)
+                    return results
+            return self._missed(tried, numbers, tensors)
+        except GraphFailed:
+            pass
+        return self._op_by_op(*numbers, *tensors)  # which says what is wrong
 
     def _move_to_front(self, variant: Call) -> None:
         if self._lock.acquire(blocking=False):
@@ -492,7 +496,7 @@ def _filled(graph: torch.fx.Graph, piece: Piece, known: dict[torch.fx.Node, Any]
 
     def copy(node: torch.fx.Node) -> Any:
         if node not in known:
-            known[node] = graph.node_copy(node, copy)
+            known[node] = copy_into(graph, node, copy)
         return known[node]
 
     for node in piece.nodes:

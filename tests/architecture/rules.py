@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from pathlib import Path
 
 from tests.architecture.scan import Module, Reference
 
@@ -38,6 +39,13 @@ ENVIRONMENT = (
     "os.putenv",
     "os.unsetenv",
     "posix.environ",
+)
+
+DOOR = "windfall.torch_abi"
+BEHIND_THE_DOOR = tuple(
+    path.stem
+    for path in sorted((Path(__file__).resolve().parents[2] / "windfall/torch_abi").glob("*.py"))
+    if path.stem != "__init__"
 )
 
 # Private attributes of tensors and tensor classes that show without torch's name before them.
@@ -122,7 +130,7 @@ def environment_readers(module: Module) -> list[str]:
 
 
 def private_torch(module: Module) -> list[str]:
-    if module.name == "windfall.torch_abi":
+    if place(module.name) == "torch_abi":
         return []
     seen = [ref for ref in _distinct(module) if _is_private(ref.path)]
     private = {ref.line for ref in seen}
@@ -130,8 +138,19 @@ def private_torch(module: Module) -> list[str]:
         ref for ref in module.attributes if ref.path in TENSOR_PRIVATE and ref.line not in private
     ]
     return [
-        f"{module.name}:{ref.line}: {ref.path} (only windfall/torch_abi.py touches torch's private)"
+        f"{module.name}:{ref.line}: {ref.path} (only windfall/torch_abi touches torch's private)"
         for ref in seen
+    ]
+
+
+def behind_the_door(module: Module) -> list[str]:
+    """Imports of a module of `torch_abi`: its package is the door, and says what leaves it."""
+    if place(module.name) == "torch_abi":
+        return []
+    return [
+        f"{module.name}:{seen.line}: {seen.path} (windfall.torch_abi itself is the door)"
+        for seen in _distinct(module)
+        if any(_under(seen.path, f"{DOOR}.{part}") for part in BEHIND_THE_DOOR)
     ]
 
 

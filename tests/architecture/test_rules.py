@@ -161,6 +161,7 @@ PRIVATE = {
 def test_private_symbols_of_torch_are_seen(text: str) -> None:
     assert rules.private_torch(scan("windfall.frontend.x", text))
     assert rules.private_torch(scan("windfall.torch_abi", text)) == []
+    assert rules.private_torch(scan("windfall.torch_abi.thread", text)) == []
 
 
 def test_public_symbols_and_own_private_names_are_fine() -> None:
@@ -177,6 +178,26 @@ def test_public_symbols_and_own_private_names_are_fine() -> None:
         ]
     )
     assert rules.private_torch(scan("windfall.frontend.x", text)) == []
+
+
+BEHIND = {
+    "module": "import windfall.torch_abi.probes",
+    "from the package": "from windfall.torch_abi import layouts",
+    "from a module": "def f():\n    from windfall.torch_abi.symbols import loaded",
+    "relative": "from ..torch_abi.symbols import loaded",
+    "chain": "from windfall import torch_abi\ntorch_abi.tensors.tensor_layout",
+}
+
+
+@pytest.mark.parametrize("text", BEHIND.values(), ids=BEHIND.keys())
+def test_what_stands_behind_the_door_is_seen(text: str) -> None:
+    assert rules.behind_the_door(scan("windfall.runtime.x", text))
+    assert rules.behind_the_door(scan("windfall.torch_abi.thread", text)) == []
+
+
+def test_the_door_itself_is_for_all() -> None:
+    text = "from windfall import torch_abi\nfrom windfall.torch_abi import symbol\ntorch_abi.memory"
+    assert rules.behind_the_door(scan("windfall.runtime.x", text)) == []
 
 
 def test_users_of_llvmlite_are_seen() -> None:

@@ -33,6 +33,7 @@ def test_rule_over_all_modules(rule) -> None:
         rules.replaced_systems,
         rules.environment_readers,
         rules.private_torch,
+        rules.behind_the_door,
         rules.llvm_users,
         rules.missing_docstring,
     ],

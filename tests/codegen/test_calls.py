@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import resource
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from tests.codegen.harness import Trace, agree, aten, compiled, kinds, run, stages
 from windfall.codegen import build, emit, lower, plan, schedule
+from windfall.ir.loop import Call, Kernel, PartCall
 
 R = torch.randn
 
@@ -119,3 +121,49 @@ def test_two_threads_agree_with_one() -> None:
     outs = [y, t(aten.sum.dim_IntList, y, [0]), t(aten.sum.default, x), t(aten.exp.default, x)]
     torch.set_num_threads(2)
     agree(t, *outs, tolerance=1e-4)
+
+
+def _many_calls(count: int) -> tuple[Trace, list[torch.Tensor]]:
+    """Called ops whose results all stay until the last of them."""
+    t = Trace()
+    node = t.input(R(4, 9))
+    made = []
+    for _ in range(count):
+        node = t(aten.cumsum.default, node, 1)
+        made.append(node)
+    total = made[0]
+    for node in made[1:]:
+        total = t(aten.cumsum.default, t(aten.add.Tensor, total, node), 0)
+    return t, t.returns(total)
+
+
+def test_emitting_looks_at_each_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    planning = importlib.import_module("windfall.codegen.plan")
+    seen: list[object] = []
+
+    def counted(item: Kernel | Call | PartCall) -> set[str]:
+        seen.append(item)
+        return original(item)
+
+    original = planning.touched
+    for count in (5, 40):
+        t, _ = _many_calls(count)
+        kernels = schedule(lower(t.graph))
+        memory = plan(kernels)
+        with monkeypatch.context() as patch:
+            patch.setattr(planning, "touched", counted)
+            emit(kernels, memory)
+        assert len(seen) == len(kernels.items), "last uses are found once for all items"
+        seen.clear()
+
+
+def test_results_of_many_calls_are_deleted_after_their_last_use() -> None:
+    t, expected = _many_calls(12)
+    kernels = schedule(lower(t.graph))
+    module = emit(kernels, plan(kernels))
+    program = build(module)
+    torch.testing.assert_close(run(program, t.inputs), expected, rtol=1e-4, atol=1e-4)
+    leaving = module.text.index("leave:")
+    before = module.text[:leaving].count("@aoti_torch_delete_tensor_object(")
+    after = module.text[leaving:].count("call i32 @aoti_torch_delete_tensor_object(")
+    assert before >= after > 12, "once behind the last use, once more where an error leads"

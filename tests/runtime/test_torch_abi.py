@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from windfall import jit, torch_abi
 from windfall.ir.guard import AmbientIs
+from windfall.torch_abi import probes
+from windfall.torch_abi.tensors import _verify_layout
 
 
 def test_everything_is_found_here() -> None:
@@ -25,9 +27,9 @@ def test_everything_is_found_here() -> None:
 
 
 def test_a_fact_that_is_not_found_is_none_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_abi, "_PROBES", list(torch_abi._PROBES))
+    monkeypatch.setattr(probes, "_PROBES", list(probes._PROBES))
 
-    @torch_abi._fact
+    @probes.fact
     def impossible() -> int:
         raise torch_abi.NotFound("nothing fits")
 
@@ -78,7 +80,7 @@ def test_the_layout_of_tensors(number: int) -> None:
     start = word(storage + layout.storage_data)
     assert start + tensor.storage_offset() * tensor.element_size() == tensor.data_ptr()
     assert bool(word(impl + layout.autograd)) or not tensor.requires_grad
-    torch_abi._verify_layout(layout, tensor)
+    _verify_layout(layout, tensor)
 
 
 class Watching(TorchDispatchMode):
@@ -99,8 +101,8 @@ def test_probes_do_not_depend_on_the_callers_state(state: Any) -> None:
     known = torch_abi.tensor_layout(), torch_abi.thread_layout()
     with state():
         again = [
-            torch_abi._in_fresh_thread(torch_abi.tensor_layout.__wrapped__),  # type: ignore[attr-defined]
-            torch_abi._in_fresh_thread(torch_abi.thread_layout.__wrapped__),  # type: ignore[attr-defined]
+            probes.in_fresh_thread(torch_abi.tensor_layout.__wrapped__),  # type: ignore[attr-defined]
+            probes.in_fresh_thread(torch_abi.thread_layout.__wrapped__),  # type: ignore[attr-defined]
         ]
     assert tuple(again) == known
 
@@ -115,17 +117,17 @@ def test_probes_do_not_depend_on_what_memory_held_before() -> None:
         if len(junk) > 10:
             junk.pop(dice.randrange(10))
         again = [
-            torch_abi._in_fresh_thread(probe.__wrapped__)  # type: ignore[attr-defined]
+            probes.in_fresh_thread(probe.__wrapped__)  # type: ignore[attr-defined]
             for probe in (torch_abi.tensor_layout, torch_abi.object_layout)
         ]
         assert tuple(again) == known
 
 
 def test_probes_read_no_memory_that_is_not_there() -> None:
-    assert torch_abi._peek(8) is None
-    assert torch_abi._peek((1 << 63) + 8) is None
+    assert probes.peek(8) is None
+    assert probes.peek((1 << 63) + 8) is None
     with pytest.raises(torch_abi.NotFound):
-        torch_abi._words(16, 4)
+        probes.words_at(16, 4)
 
 
 def test_ambient_has_the_fields_of_its_guard() -> None:

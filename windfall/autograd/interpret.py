@@ -51,7 +51,7 @@ def at_sizes(graph: torch.fx.Graph, values: Mapping[str, int]) -> torch.fx.Graph
     result.owning_module = graph.owning_module
     made: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in graph.nodes:
-        copy = made[node] = result.node_copy(node, made.__getitem__)
+        copy = made[node] = node_info.copy_into(result, node, made.__getitem__)
         copy.args = at(copy.args, values)
         copy.kwargs = {name: at(one, values) for name, one in copy.kwargs.items()}
         known = node.meta.get(node_info.KEY)

@@ -31,10 +31,11 @@ from windfall import torch_abi
 from windfall.codegen import dispatcher
 from windfall.errors import Specialise
 from windfall.ir.dtype import TensorType, contiguous_strides
-from windfall.ir.node import NodeInfo, ValueType, info, set_info, tensor_type
+from windfall.ir.node import NodeInfo, ValueType, copy_into, info, set_info, tensor_type
 from windfall.ir.symint import Size, hint_of
 from windfall.ops.layout import channels_last_strides
 from windfall.ops.registry import Op, lookup
+from windfall.ops.windows import spread
 
 Node = torch.fx.Node
 
@@ -249,7 +250,7 @@ class _Arrangement:
         return made
 
     def _copied(self, node: Node, argument: Any) -> Node:
-        return self.new.node_copy(node, argument)
+        return copy_into(self.new, node, argument)
 
     # ------------------------------------------------------------------------------ convolutions
 
@@ -262,7 +263,7 @@ class _Arrangement:
         given: Any = node.args
         x, weight, bias, stride, padding, dilation, _, _, groups = given
         count = _type(x).rank - 2
-        steps, pads, gaps = (_spread(each, count) for each in (stride, padding, dilation))
+        steps, pads, gaps = (list(spread(each, count)) for each in (stride, padding, dilation))
         operands = (self._channels_last(x), self._restored(weight))
         shift = None if bias is None else self._restored(bias)
         arguments: Any = (*operands, shift, pads, steps, gaps, groups, "none", [], None)
@@ -333,10 +334,6 @@ def _is_view(node: Node) -> bool:
 def _channels_last(type: Any) -> TensorType:
     assert isinstance(type, TensorType)
     return replace(type, strides=channels_last_strides(type.sizes), requires_grad=False)
-
-
-def _spread(values: Any, count: int) -> list[int]:
-    return list(values) * count if len(values) == 1 else list(values)
 
 
 def _same_but_strides(found: Any, old: Any) -> bool:

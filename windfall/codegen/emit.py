@@ -20,7 +20,7 @@ from windfall.codegen import extern
 from windfall.codegen.assembler import Code, Declarations, Value, literal
 from windfall.codegen.emit_loops import KernelText
 from windfall.codegen.emit_values import size_operation, size_text
-from windfall.codegen.plan import bytes_of, touched
+from windfall.codegen.plan import Life, bytes_of, lifetimes
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
@@ -82,6 +82,7 @@ class _Emission:
         self.names = self._table()
         self.places = {name: place for place, name in enumerate(self.names)}
         self.sizes: dict[Expression, int] = {}  # what is in the table of sizes -> where
+        self._life: dict[str, Life] | None = None
         for each in schedule.symbols:
             self.sizes.setdefault(each, len(self.sizes))
         self.symbols = {symbol_atom(each): place for each, place in self.sizes.items()}
@@ -89,14 +90,16 @@ class _Emission:
     def run(self) -> Module:
         steps: list[Step] = []
         batch: list[Kernel | Call | PartCall] = []
-        for item in self.schedule.items:
+        from_python: set[str] = set()
+        for place, item in enumerate(self.schedule.items):
             if isinstance(item, Call) and item.entry == "python":
-                self._flush(batch, steps)
+                self._flush(batch, steps, place)
                 steps.append(self._python_step(item))
+                from_python.update(item.results)
             else:
                 batch.append(item)
-        self._flush(batch, steps)
-        buffers = tuple(self._note(name) for name in self.names)
+        self._flush(batch, steps, len(self.schedule.items))
+        buffers = tuple(self._note(name, name in from_python) for name in self.names)
         results = tuple(self._result(view) for view in self.schedule.results)
         inputs = tuple(self.schedule.buffers[name].type for name in self.schedule.inputs)
         self.note_sizes((inputs, buffers, results, self.plan.arena_bytes))
@@ -151,29 +154,30 @@ class _Emission:
     # --------------------------------------------------------------------------------- buffers
 
     def _table(self) -> list[str]:
-        inputs = list(self.schedule.inputs)
+        inputs = set(self.schedule.inputs)
         others = [
             name
             for name, buffer in self.schedule.buffers.items()
             if name not in inputs and buffer.place != "scratch"
         ]
-        return inputs + others
+        return [*self.schedule.inputs, *others]
 
-    def _note(self, name: str) -> BufferNote:
+    @property
+    def life(self) -> Mapping[str, Life]:
+        """When buffers are touched first and last, by places among the schedule's items."""
+        if self._life is None:
+            self._life = lifetimes(self.schedule)
+        return self._life
+
+    def _note(self, name: str, is_from_python: bool) -> BufferNote:
         buffer = self.schedule.buffers[name]
         if buffer.place == "constant":
             return BufferNote(name, buffer.type, "constant", constant=buffer.constant)
-        if self._made_by_python(name):
+        if is_from_python:
             return BufferNote(name, buffer.type, "tensor")
         if buffer.place == "temporary":
             return BufferNote(name, buffer.type, "arena", self.plan.offsets.get(name, 0))
         return BufferNote(name, buffer.type, "input" if buffer.place == "input" else "result")
-
-    def _made_by_python(self, name: str) -> bool:
-        return any(
-            isinstance(item, Call) and item.entry == "python" and name in item.results
-            for item in self.schedule.items
-        )
 
     def _result(self, view: View | None) -> ResultNote:
         if view is None:
@@ -211,11 +215,11 @@ class _Emission:
             call.origin,
         )
 
-    def _flush(self, batch: list[Kernel | Call | PartCall], steps: list[Step]) -> None:
+    def _flush(self, batch: list[Kernel | Call | PartCall], steps: list[Step], end: int) -> None:
         if not batch:
             return
         name = f"run{len(steps)}" if steps else "run"
-        self.functions.append(Driver(self, name, batch).text())
+        self.functions.append(Driver(self, name, batch, end - len(batch)).text())
         steps.append(NativeStep(name))
         batch.clear()
 
@@ -227,13 +231,14 @@ class _Emission:
             found = copy.copy(self)
             found.schedule, found.plan, found.inner = part.schedule, part.plan, part.plan.offsets
             found.notes = []
+            found._life = None
             found.names = [
                 name
                 for name, buffer in part.schedule.buffers.items()
                 if buffer.place in ("input", "result")
             ]
             found.places = {name: place + 1 for place, name in enumerate(found.names)}
-            self.functions.append(Driver(found, part.name, part.schedule.items).text())
+            self.functions.append(Driver(found, part.name, part.schedule.items, 0).text())
             self.parts[id(part)] = found
         self.notes.extend(found.notes)
         return found
@@ -277,26 +282,28 @@ _ERRORS: dict[str, Callable[[object], tuple[type[Exception], str]]] = {
 
 
 class Driver:
-    """The text of one step."""
+    """The text of one step. Its items stand in the schedule one after the other, the first of them
+    at `start`."""
 
     def __init__(
-        self, emission: _Emission, name: str, items: Sequence[Kernel | Call | PartCall]
+        self, emission: _Emission, name: str, items: Sequence[Kernel | Call | PartCall], start: int
     ) -> None:
         self.emission = emission
         self.name = name
         self.code = Code(emission.declarations)
         self._items = list(items)
+        self._start = start
         self._owned: dict[str, Value] = {}  # buffers that stand where a tensor has them
         self._constants: dict[tuple[str, str], Value] = {}
         self._slots: list[str] = []
         self._spare: Value | None = None
         self._row: Value | None = None  # the table that parts are called with
-        self._adopted: dict[str, Value] = {}  # buffer -> where the handle that owns it is kept
-        self._handles: list[Value] = []  # all such places; null where nothing is owned any more
+        self._handles: list[Value] = []  # where handles that own buffers are kept; null: none is
+        self._ending: dict[int, list[Value]] = {}  # those that are deleted after an item
 
     def text(self) -> str:
         """The whole function."""
-        for place, item in enumerate(self._items):
+        for place, item in enumerate(self._items, self._start):
             if isinstance(item, Kernel):
                 self.kernel(item, *self.emission.kernel(item))
             elif isinstance(item, PartCall):
@@ -321,24 +328,21 @@ class Driver:
         """Whether only the items of this step touch a buffer."""
         if self.emission.schedule.buffers[name].place != "temporary":
             return False
-        everywhere = sum(name in touched(item) for item in self.emission.schedule.items)
-        return everywhere == sum(name in touched(item) for item in self._items)
+        first, last = self.emission.life[name]
+        return self._start <= first and last < self._start + len(self._items)
 
     def adopt(self, name: str, pointer: Value, handle: Value) -> None:
-        """A buffer stands where a tensor has it; the tensor is deleted after its last use."""
+        """A local buffer stands where a tensor has it; the tensor is deleted after its last use."""
         slot = self.reserve("ptr", 8)
         self._slots.append(f"  store ptr null, ptr {slot.text}, align 8")
         self.code.line(f"store {handle}, ptr {slot.text}, align 8")
         self._owned[name] = pointer
-        self._adopted[name] = slot
         self._handles.append(slot)
+        _, last = self.emission.life[name]
+        self._ending.setdefault(last, []).append(slot)
 
     def _release(self, place: int) -> None:
-        if not self._adopted:
-            return
-        later = set[str]().union(*(touched(item) for item in self._items[place + 1 :]))
-        for name in [name for name in self._adopted if name not in later]:
-            slot = self._adopted.pop(name)
+        for slot in self._ending.pop(place, ()):
             self._delete_if_any(slot)
             self.code.line(f"store ptr null, ptr {slot.text}, align 8")
 
@@ -594,13 +598,20 @@ class Driver:
         loop = first if isinstance(first, Loop) and first.parallel else None
         extent: Size = loop.axis.extent if loop is not None else 0
         given = ", ".join(str(value) for value in pointers)
-        small = isinstance(kernel.work, int) and kernel.work < PARALLEL_FROM
-        if loop is None or small or (isinstance(extent, int) and extent < 2):
+        if (
+            loop is None
+            or not self._is_much(kernel.work)
+            or (isinstance(extent, int) and extent < 2)
+        ):
             self.code.line(f"call void @{function}({given}, i64 0, {self.size(extent)})")
             return
         body = self._thread_body(function, len(pointers), loop)
         most = self._most_threads(kernel.work)
         self._start_threads(function, body, pointers, given, self.size(extent), most)
+
+    def _is_much(self, work: Size) -> bool:
+        """Whether several threads may be worth starting."""
+        return not isinstance(work, int) or work >= PARALLEL_FROM
 
     def _most_threads(self, work: Size) -> Value:
         """How many threads so much work is worth; for work that varies, 1 where it is little."""
@@ -655,6 +666,26 @@ class Driver:
         ]
         self.emission.functions.append("\n".join(lines))
         return name
+
+    def in_threads(self, function: str, known: Sequence[Value], work: Size) -> None:
+        """Call `void function(ptr)` with a block of what it must know: on as many threads as the
+        work is worth, or, outside of any team, as the only thread."""
+        code = self.code
+        for symbol in ("omp_get_max_threads", "omp_in_parallel"):
+            code.declarations.intrinsic(symbol, "i32", [])
+        code.declarations.intrinsic("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
+        block = self.reserve(f"[{len(known)} x i64]", 8)
+        for place, value in enumerate(known):
+            slot = code.write(f"getelementptr i64, ptr {block.text}, i64 {place}", "ptr")
+            code.line(f"store {value}, ptr {slot.text}, align 8")
+        allowed = code.write("call i32 @omp_get_max_threads()", "i32")
+        inside = code.write("call i32 @omp_in_parallel()", "i32")
+        most = self._most_threads(work) if self._is_much(work) else Value("1", "i32")
+        less = code.compare("icmp slt", allowed, most)
+        few = code.select(less, allowed, most)
+        nested = code.compare("icmp ne", inside, Value("0", "i32"))
+        count = code.select(nested, Value("1", "i32"), few)
+        code.line(f"call void @GOMP_parallel(ptr @{function}, {block}, {count}, i32 0)")
 
     def _start_threads(
         self,

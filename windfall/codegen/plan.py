@@ -24,8 +24,13 @@ Slot = tuple[Size, Size, list[Life]]  # its size, its offset, who has been there
 
 def plan(schedule: Schedule) -> MemoryPlan:
     """Offsets of the temporaries of `schedule`."""
-    life = _lifetimes(schedule)
-    names = [name for name in life if schedule.buffers[name].place == "temporary"]
+    life = lifetimes(schedule)
+    # In the order of the schedule, which is the same in every process (that of `life` is not).
+    names = [
+        name
+        for name, buffer in schedule.buffers.items()
+        if buffer.place == "temporary" and name in life
+    ]
     needs = {name: _aligned(bytes_of(schedule.buffers[name].type)) for name in names}
     sizes = {name: need for name, need in needs.items() if isinstance(need, int)}
     offsets: dict[str, int] = {}
@@ -95,7 +100,7 @@ def _gap(busy: list[tuple[int, int]], size: int) -> int:
     return start
 
 
-def _lifetimes(schedule: Schedule) -> dict[str, Life]:
+def lifetimes(schedule: Schedule) -> dict[str, Life]:
     """For each buffer: the first and the last item that touches it."""
     life: dict[str, Life] = {}
     for place, item in enumerate(schedule.items):

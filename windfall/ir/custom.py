@@ -16,6 +16,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from windfall.ir.node import copy_into
+
 
 class _Function(torch.autograd.Function):
     """The door to autograd."""
@@ -88,7 +90,7 @@ class CustomGradient:
         for index, node in enumerate(inputs):  # one may be given twice
             place.setdefault(node, made.placeholder(f"input{index}"))
         for node in forward:
-            place[node] = made.node_copy(node, place.__getitem__)
+            place[node] = copy_into(made, node, place.__getitem__)
         made.output(tuple(place[node] for node in (*results, *kept)))
         again = torch.fx.Graph()
         place = {node: again.placeholder(f"grad{index}") for index, node in enumerate(grads)}
@@ -97,7 +99,7 @@ class CustomGradient:
         for index, node in enumerate(kept):
             place[node] = again.placeholder(f"kept{index}")
         for node in backward:
-            place[node] = again.node_copy(node, place.__getitem__)
+            place[node] = copy_into(again, node, place.__getitem__)
         again.output(tuple(place[one] if one is not None else None for one in gradients))
         assert all(node in first or node in inputs for node in results), "results are made inside"
         return cls(name, made, again, len(results), tuple(held), tuple(constant))

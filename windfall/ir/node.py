@@ -9,7 +9,7 @@ the autograd room holds ATen overloads only, in SSA form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -80,12 +80,15 @@ def add_node(
 
 
 def copy_into(
-    graph: torch.fx.Graph, node: torch.fx.Node, made: Mapping[torch.fx.Node, torch.fx.Node]
+    graph: torch.fx.Graph, node: torch.fx.Node, argument: Callable[[torch.fx.Node], Any]
 ) -> torch.fx.Node:
-    """A node of another graph in `graph`; `made` has what its arguments are there."""
-    args: Any = torch.fx.map_arg(node.args, made.__getitem__)
-    kwargs: Any = torch.fx.map_arg(node.kwargs, made.__getitem__) if node.kwargs else {}
-    return set_info(add_node(graph, node.op, node.target, args, kwargs, node.name), info(node))
+    """A node of another graph in `graph`, as `graph.node_copy` makes it (in a third of the time);
+    `argument` tells what a node among its arguments is there."""
+    args: Any = torch.fx.map_arg(node.args, argument)
+    kwargs: Any = torch.fx.map_arg(node.kwargs, argument) if node.kwargs else {}
+    made = add_node(graph, node.op, node.target, args, kwargs, node.name)
+    made.meta.update(node.meta)
+    return made
 
 
 def tensor_type(node: torch.fx.Node) -> TensorType:

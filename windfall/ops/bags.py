@@ -7,13 +7,12 @@ kernels, whose side results (which backward reads) have other sizes than torch's
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from windfall.ir.dtype import TensorType
-from windfall.ir.symint import Size
 from windfall.ops.folding import fresh, op
 from windfall.ops.layout import differ
 from windfall.ops.samples import Sample, make
@@ -24,56 +23,35 @@ _QUICK = (torch.float32, torch.float16, torch.bfloat16)
 Four = tuple[TensorType, TensorType, TensorType, TensorType]
 
 
-def _bags(
-    x: TensorType,
-    indices: TensorType,
-    offsets: TensorType,
-    mode: int,
-    padding: int,
-    bags: Size,
-    sized: Size,
-) -> Four:
-    """`bags`: how many there are; `sized`: for how many the kernel tells a size."""
-    dtype = offsets.dtype
-    quick = mode == SUM and padding < 0 and x.dtype in _QUICK and not differ(x.strides[1], 1)
-    largest = (bags, x.sizes[1]) if mode == MAX else (sized,)
-    return (
-        fresh(x.dtype, (bags, x.sizes[1])),
-        fresh(dtype, (0,) if quick else indices.sizes),
-        fresh(dtype, (sized,)),
-        fresh(dtype, largest),
-    )
+def _bag(sums_all: bool) -> Callable[..., Four]:
+    """`sums_all`: of sums the kernel tells a size for each offset, also for the last that only ends
+    a bag."""
 
+    def shape(
+        x: TensorType,
+        indices: TensorType,
+        offsets: TensorType,
+        scale_grad_by_freq: bool = False,
+        mode: int = SUM,
+        sparse: bool = False,
+        per_sample_weights: TensorType | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int = -1,
+    ) -> Four:
+        dtype, (starts,) = offsets.dtype, offsets.sizes
+        bags = starts - include_last_offset
+        sized = starts if sums_all and mode == SUM else bags
+        no_padding = mode == SUM and padding_idx < 0
+        quick = no_padding and x.dtype in _QUICK and not differ(x.strides[1], 1)
+        largest = (bags, x.sizes[1]) if mode == MAX else (sized,)
+        return (
+            fresh(x.dtype, (bags, x.sizes[1])),
+            fresh(dtype, (0,) if quick else indices.sizes),
+            fresh(dtype, (sized,)),
+            fresh(dtype, largest),
+        )
 
-def _bag(
-    x: TensorType,
-    indices: TensorType,
-    offsets: TensorType,
-    scale_grad_by_freq: bool = False,
-    mode: int = SUM,
-    sparse: bool = False,
-    per_sample_weights: TensorType | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Four:
-    bags = offsets.sizes[0] - include_last_offset
-    return _bags(x, indices, offsets, mode, padding_idx, bags, bags)
-
-
-def _bag_forward(
-    x: TensorType,
-    indices: TensorType,
-    offsets: TensorType,
-    scale_grad_by_freq: bool = False,
-    mode: int = SUM,
-    sparse: bool = False,
-    per_sample_weights: TensorType | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Four:
-    bags = offsets.sizes[0] - include_last_offset
-    sized = offsets.sizes[0] if mode == SUM else bags
-    return _bags(x, indices, offsets, mode, padding_idx, bags, sized)
+    return shape
 
 
 def _samples() -> Iterator[Sample]:
@@ -87,5 +65,5 @@ def _samples() -> Iterator[Sample]:
                 yield (x, indices, offsets, False, mode, False, weights, last, padding), {}
 
 
-op("_embedding_bag.default", _bag, None, _samples)
-op("_embedding_bag_forward_only.default", _bag_forward, None, _samples)
+op("_embedding_bag.default", _bag(False), None, _samples)
+op("_embedding_bag_forward_only.default", _bag(True), None, _samples)

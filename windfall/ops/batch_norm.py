@@ -29,8 +29,8 @@ from windfall.ops.folding import (
     type_of,
 )
 from windfall.ops.layout import suggested_strides
+from windfall.ops.moments import moments
 from windfall.ops.promotion import compute_dtype
-from windfall.ops.reduction import moments
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
 
@@ -249,13 +249,16 @@ def _backward_shape(
     eps: float,
     mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    dtype = x.dtype if weight is None else weight.dtype
-    channels = fresh(dtype, (x.sizes[1],))
-    return (
-        _like(x) if mask[0] else None,
-        channels if mask[1] else None,
-        channels if mask[2] else None,
-    )
+    return _gradients(x, weight, x.sizes[1], mask)
+
+
+def _gradients(
+    x: TensorType, weight: Optional, channels: Size, mask: Sequence[bool]
+) -> tuple[TensorType | None, ...]:
+    """Of the input, the weight and the bias, as far as they are wanted."""
+    parameter = fresh(x.dtype if weight is None else weight.dtype, (channels,))
+    types = (_like(x), parameter, parameter)
+    return tuple(type if wanted else None for type, wanted in zip(types, mask, strict=True))
 
 
 def _backward(
@@ -450,13 +453,7 @@ def _group_backward_shape(
     groups: int,
     mask: Sequence[bool],
 ) -> tuple[TensorType | None, ...]:
-    dtype = x.dtype if weight is None else weight.dtype
-    parameter = fresh(dtype, (channels,))
-    return (
-        _like(x) if mask[0] else None,
-        parameter if mask[1] else None,
-        parameter if mask[2] else None,
-    )
+    return _gradients(x, weight, channels, mask)
 
 
 def _group_backward(

@@ -2,7 +2,8 @@
 
 Enters: `TensorType`s. Leaves: tensors of class `FakeTensor`, on which torch functions, composite
 operators and the real autograd engine work; `FakeMode` makes factory functions answer fakes too and
-tells an observer of each op that is dispatched.
+tells an observer of each op that is dispatched. (`fake_tensor.py` has the tensors themselves, and
+`meta_kernel.py` how torch is asked.)
 
 The type of a result comes from the op's `shape` rule in the registry; an op without one asks its
 meta kernel (counted in `FakeMode.fallbacks`: those written in Python load torch._dynamo, slowly).
@@ -24,186 +25,81 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any, NoReturn, TypeGuard
+from typing import Any
 
 import torch
 
 from windfall import torch_abi
 from windfall.errors import InternalError, Specialise, Unsupported
-from windfall.ir import symint
 from windfall.ir.dtype import TensorType
-from windfall.ir.symint import Expression, Size
+from windfall.ir.symint import Read, payloads, read_symbol
 from windfall.ops import registry, unsized
+from windfall.ops.fake_tensor import (
+    REASONS,
+    DataDependent,
+    FakeTensor,
+    Storage,
+    as_fakes,
+    as_types,
+    become,
+    constant_of,
+    fake,
+    forget_constant,
+    hint,
+    is_fake,
+    lift,
+    make,
+    number_of,
+    offset_of,
+    place_of,
+    settled_type,
+    storage_of,
+    type_of,
+    typed,
+    varying_number,
+)
 from windfall.ops.layout import differ
-from windfall.ops.schema import QUESTIONS, SPECIAL, Plan, Return, plan_of
-from windfall.ops.schema import functional_name as functional_name
-from windfall.ops.schema import returns_of as returns_of
-from windfall.ops.schema import writes_of as writes_of
+from windfall.ops.meta_kernel import by_meta_kernel
+from windfall.ops.schema import (
+    QUESTIONS,
+    SPECIAL,
+    Plan,
+    Return,
+    functional_name,
+    plan_of,
+    returns_of,
+    writes_of,
+)
 from windfall.ops.symbolic import (
-    Number,
-    as_torch,
     at,
     is_symbolic,
     plain,
-    settled,
     symbols_in,
 )
 from windfall.ops.trial import generalised, tried
 
+__all__ = [
+    "REASONS",
+    "DataDependent",
+    "FakeMode",
+    "FakeTensor",
+    "Observer",
+    "Storage",
+    "constant_of",
+    "fake",
+    "functional_name",
+    "infer",
+    "is_fake",
+    "number_of",
+    "offset_of",
+    "returns_of",
+    "storage_of",
+    "type_of",
+    "varying_number",
+    "writes_of",
+]
+
 Observer = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], None]
-
-# The numbered reasons of this file (see `frontend/breaks.py` for the table's shape).
-REASONS = {
-    100: "a value of a tensor is read while only its type is known",
-    101: "an op has neither a shape rule nor a meta kernel",
-    102: "a tensor that is not an input of the graph is written",
-}
-
-
-class DataDependent(Unsupported):
-    """The result of this step depends on a tensor's data: the program must run up to here."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(100, detail)
-
-
-class Storage:
-    """Memory that tensors share: an identity with a number to print."""
-
-    __slots__ = ("number", "written")
-    _numbers = itertools.count()
-
-    def __init__(self) -> None:
-        self.number = next(self._numbers)
-        self.written = False  # so that constants in it are none any more
-
-    def __repr__(self) -> str:
-        return f"Storage({self.number})"
-
-
-# ------------------------------------------------------------------------------------- tensors
-
-
-class FakeTensor(torch.Tensor):
-    """A tensor without data. Made by `fake` and by ops on other fakes."""
-
-    __slots__ = ("_fake_constant", "_fake_offset", "_fake_storage", "_fake_type")
-    _fake_type: TensorType  # never marked requires_grad: autograd keeps that itself
-    _fake_storage: Storage
-    _fake_offset: Size
-    _fake_constant: torch.Tensor | None
-
-    __torch_function__ = torch_abi.disabled_torch_function
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        return _run(func, args, kwargs or {}, _UNCOUNTED)
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"FakeTensor({type_of(self)}, {self._fake_storage})"
-
-    # These read data without any dispatch.
-    def tolist(self) -> NoReturn:
-        """Reads data."""
-        raise DataDependent("tolist()")
-
-    def numpy(self, *, force: bool = False) -> NoReturn:
-        """Reads data."""
-        raise DataDependent("numpy()")
-
-    def data_ptr(self) -> NoReturn:
-        """Reads an address."""
-        raise DataDependent("data_ptr()")
-
-
-def is_fake(value: object) -> TypeGuard[FakeTensor]:
-    """Whether `value` is a tensor without data."""
-    return value.__class__ is FakeTensor
-
-
-def _make(
-    type: TensorType,
-    storage: Storage,
-    offset: Size = 0,
-    requires_grad: bool = False,
-) -> FakeTensor:
-    tensor: FakeTensor
-    if symint.varying and (is_symbolic(type) or offset.__class__ is Expression):
-        type = _settled_type(type)
-        sizes, strides = tuple(map(as_torch, type.sizes)), tuple(map(as_torch, type.strides))
-        tensor = torch_abi.varying_tensor(
-            FakeTensor, sizes, strides, as_torch(offset), type.dtype, type.device, requires_grad
-        )
-    else:
-        type = _shared(type)
-        tensor = torch_abi.wrapper_tensor(
-            FakeTensor, type.sizes, type.strides, offset, type.dtype, type.device, requires_grad
-        )
-    tensor._fake_type = type
-    tensor._fake_storage = storage
-    tensor._fake_offset = offset
-    tensor._fake_constant = None
-    return tensor
-
-
-@lru_cache(maxsize=4096)
-def _shared(type: TensorType) -> TensorType:
-    """One record for equal types: a model has thousands of tensors, of few types."""
-    return type
-
-
-def _settled_type(type: TensorType) -> TensorType:
-    sizes = tuple(map(settled, type.sizes))
-    return type if sizes == type.sizes else replace(type, sizes=sizes)
-
-
-def fake(
-    type: TensorType,
-    *,
-    requires_grad: bool | None = None,
-    storage: Storage | None = None,
-    offset: Size = 0,
-) -> torch.Tensor:
-    """A fake of this type, a leaf; by default with memory of its own. `requires_grad` None: as the
-    type says."""
-    wanted = type.requires_grad if requires_grad is None else requires_grad
-    return _make(type.without_grad(), storage or Storage(), offset, wanted)
-
-
-def type_of(tensor: torch.Tensor) -> TensorType:
-    """The type of a fake or real tensor, with its present `requires_grad`."""
-    if tensor.__class__ is not FakeTensor:
-        return TensorType.of(tensor)
-    known = tensor._fake_type
-    if not tensor.requires_grad:
-        return known
-    return TensorType(known.dtype, known.sizes, known.strides, known.device, True)
-
-
-def storage_of(tensor: torch.Tensor) -> Storage:
-    """The memory that a fake lives in: one object for all views of a base."""
-    assert tensor.__class__ is FakeTensor, "only fakes have a storage of ours"
-    return tensor._fake_storage
-
-
-def offset_of(tensor: torch.Tensor) -> Size:
-    """Where a fake starts in its storage, in elements."""
-    assert tensor.__class__ is FakeTensor, "only fakes have an offset of ours"
-    return tensor._fake_offset
-
-
-def constant_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The value of a fake that is a known constant (as `torch.tensor(2.0)` makes), else None."""
-    if tensor.__class__ is not FakeTensor:
-        return tensor
-    return None if tensor._fake_storage.written else tensor._fake_constant
 
 
 # ---------------------------------------------------------------------------------------- mode
@@ -244,7 +140,7 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
                 raise
             result = _fresh(found)
         if self.observer is not None:
-            if symint.varying:
+            if payloads.varying:
                 args, kwargs = plain(args), {name: plain(one) for name, one in kwargs.items()}
             self.observer(func, args, kwargs, result)
         return result
@@ -252,8 +148,8 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
 
 def _fresh(found: TensorType | tuple[TensorType, ...]) -> Any:
     if isinstance(found, TensorType):
-        return _make(found, Storage())
-    return tuple(_make(one, Storage()) for one in found)
+        return make(found, Storage())
+    return tuple(make(one, Storage()) for one in found)
 
 
 _UNCOUNTED: Counter[str] = Counter()  # ops on fakes outside any mode
@@ -269,7 +165,7 @@ def _data_dependent(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     if any(one is None and given is not None for one, given in zip(known, args, strict=True)):
         raise DataDependent(str(func))
     result = func(*known, **kwargs)
-    return _lift(result) if isinstance(result, torch.Tensor) else result
+    return lift(result) if isinstance(result, torch.Tensor) else result
 
 
 def _index(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -286,15 +182,9 @@ def _repeat_interleave(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
     return _data_dependent(func, args, kwargs)
 
 
-def _lift(constant: torch.Tensor) -> FakeTensor:
-    result = _make(TensorType.of(constant), Storage())
-    result._fake_constant = constant
-    return result
-
-
 def _lift_fresh(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
     (constant,) = args
-    return constant if is_fake(constant) else _lift(constant.detach())
+    return constant if is_fake(constant) else lift(constant.detach())
 
 
 def _as_integers(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -325,15 +215,15 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], counted: C
     answer = _run_specially(func, plan, args, kwargs)
     if answer is not NotImplemented:
         return answer
-    types = [one._fake_type if one.__class__ is FakeTensor else _typed(one) for one in args]
-    named = {name: _typed(one) for name, one in kwargs.items()} if kwargs else {}
-    if symint.varying and is_symbolic([*types, *named.values()]):
+    types = [one._fake_type if one.__class__ is FakeTensor else typed(one) for one in args]
+    named = {name: typed(one) for name, one in kwargs.items()} if kwargs else {}
+    if payloads.varying and is_symbolic([*types, *named.values()]):
         return _run_symbolic(func, plan, args, kwargs, types, named)
     if plan.shape is not None:
         if plan.plain:
             answer = plan.shape(*types, **named)
             if answer.__class__ is TensorType:
-                made = _make(answer, Storage())
+                made = make(answer, Storage())
                 if not answer.sizes:
                     folded = _folded(func, args, kwargs)
                     if folded is not None and TensorType.of(folded) == answer:
@@ -344,7 +234,14 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], counted: C
         if answer is not NotImplemented:
             return _wrap(plan, args, kwargs, types, named, answer)
     counted[str(func)] += 1
-    return _by_meta_kernel(func, plan, args, kwargs)
+    return by_meta_kernel(func, plan, args, kwargs)
+
+
+def _run_uncounted(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return _run(func, args, kwargs, _UNCOUNTED)
+
+
+FakeTensor._fake_run = _run_uncounted
 
 
 def _folded(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
@@ -385,7 +282,7 @@ def _run_specially(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping
     if plan.reads_data:
         return _data_dependent(func, args, kwargs)
     if args and plan.returns and plan.returns[0].view and not isinstance(args[0], torch.Tensor):
-        return _lift(func(*args, **kwargs).resolve_conj())  # a view of a number that was wrapped
+        return lift(func(*args, **kwargs).resolve_conj())  # a view of a number that was wrapped
     return NotImplemented
 
 
@@ -418,13 +315,13 @@ def _run_symbolic(
 
 def _offsets(func: Any, rule: Any, types: list[Any], named: dict[str, Any]) -> Any:
     given = [*types, *named.values()]
-    if not any(one.payload.__class__ is symint.Read for one in symbols_in(given)):
+    if not any(one.payload.__class__ is Read for one in symbols_in(given)):
         return tried(func, rule, types, named)
     try:
         return rule(*types, **named)
     except (Specialise, RuntimeError, ValueError, IndexError, TypeError):
         # No expression describes it; no two such places are known to be one.
-        return symint.read_symbol(f"place {next(_PLACES)}", None, None)
+        return read_symbol(f"place {next(_PLACES)}", None, None)
 
 
 _PLACES = itertools.count()
@@ -448,47 +345,8 @@ def _see_otherwise(
         return _by_examples(func, plan, args, kwargs)
     shift = tried(func, view.offset, types, named) if view.offset is not None else 0
     start = 0 if view.absolute_offset else target._fake_offset
-    _become(target, _settled_type(type), target._fake_storage, start + shift)
+    become(target, settled_type(type), target._fake_storage, start + shift)
     return target
-
-
-def _typed(value: Any) -> Any:
-    """`value` with types in place of tensors, lists included."""
-    kind = value.__class__
-    if kind is FakeTensor:
-        return value._fake_type
-    if kind is list or kind is tuple:
-        return [_typed(one) for one in value]
-    if isinstance(value, torch.Tensor):
-        return _number_or_type(value)
-    if kind is torch.SymInt:
-        return value.node.size
-    return _hint(value.node.number) if kind is torch.SymFloat else value
-
-
-def _hint(number: Any) -> Any:
-    """A number that varies, as rules see it: only its kind matters to them."""
-    return number.value if isinstance(number, Number) else number
-
-
-def _number_or_type(value: torch.Tensor) -> Any:
-    """The type of a real tensor; a number that torch wrapped in a tensor is that number again,
-    because it takes part in dtype promotion as a number."""
-    if torch_abi.is_wrapped_number(value):
-        return _hint(number_of(value))
-    return TensorType.of(value).without_grad()
-
-
-def varying_number(value: torch.Tensor) -> Any:
-    """The size or `Number` that a real tensor stands for, or the tensor itself."""
-    size = torch_abi.wrapped_size(value)
-    return value if size is None else plain(size)
-
-
-def number_of(wrapped: torch.Tensor) -> Any:
-    """The number that torch wrapped in a tensor, or the size or `Number` that varies."""
-    size = torch_abi.wrapped_size(wrapped) if symint.varying else None
-    return wrapped.item() if size is None else plain(size)
 
 
 def _by_rule(
@@ -539,7 +397,7 @@ def _wrap_all(
     plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], answer: Any, offsets: Any
 ) -> Any:
     for index in plan.written:
-        _forget_constant(plan.argument(index, args, kwargs))
+        forget_constant(plan.argument(index, args, kwargs))
     if not plan.returns:
         return None
     if len(plan.returns) == 1:
@@ -562,131 +420,30 @@ def _wrap_one(
 ) -> Any:
     if returned.argument is None:
         if returned.many and isinstance(answer, tuple | list):
-            return [_make(one, Storage()) for one in answer]
-        return _make(answer, Storage()) if isinstance(answer, TensorType) else answer
+            return [make(one, Storage()) for one in answer]
+        return make(answer, Storage()) if isinstance(answer, TensorType) else answer
     base = plan.argument(returned.argument, args, kwargs)
     if not returned.view:
         return base
     absolute = plan.op is not None and plan.op.absolute_offset
-    storage, start = _place(base)
+    storage, start = place_of(base)
     if returned.many:
         shifts = offsets if isinstance(offsets, tuple | list) else [offsets or 0] * len(answer)
         return [
-            _make(one, storage, shift if absolute else start + shift)
+            make(one, storage, shift if absolute else start + shift)
             for one, shift in zip(answer, shifts, strict=True)
         ]
     shift = offsets or 0
-    result = _make(answer, storage, shift if absolute else start + shift)
-    if answer == _typed(base) and (absolute or not shift):
+    result = make(answer, storage, shift if absolute else start + shift)
+    if answer == typed(base) and (absolute or not shift):
         result._fake_constant = constant_of(base)
     return result
-
-
-def _place(base: torch.Tensor) -> tuple[Storage, Any]:
-    """Where a base lives. A real tensor has no storage of ours: each view of it gets its own,
-    which is right because real tensors may not be written."""
-    if is_fake(base):
-        return base._fake_storage, base._fake_offset
-    return Storage(), base.storage_offset()
-
-
-def _forget_constant(target: Any) -> None:
-    if is_fake(target):
-        target._fake_constant = None
-        target._fake_storage.written = True
-    elif isinstance(target, list | tuple):
-        for one in target:
-            _forget_constant(one)
-    elif isinstance(target, torch.Tensor):
-        raise Unsupported(102, f"a real {TensorType.of(target)} is written while tracing")
-
-
-# ---------------------------------------------------------------------------------- meta kernel
-
-
-class _Twins:
-    """Tensors on the meta device that stand for the arguments of one op."""
-
-    def __init__(self) -> None:
-        self._by_identity: dict[int, torch.Tensor] = {}
-        self._memory: dict[Storage, torch.Tensor] = {}
-        self.device: torch.device | None = None
-
-    def of(self, value: Any) -> Any:
-        """`value` with twins in place of tensors and the meta device in place of devices."""
-        if isinstance(value, torch.Tensor):
-            twin = self._by_identity.get(id(value))
-            if twin is None:
-                twin = self._by_identity[id(value)] = self._twin(value)
-            return twin
-        if isinstance(value, list | tuple):
-            return type(value)([self.of(one) for one in value])
-        if isinstance(value, torch.device):
-            self.device = value
-            return torch.device("meta")
-        return value
-
-    def _twin(self, value: torch.Tensor) -> Any:
-        if not is_fake(value) and torch_abi.is_wrapped_number(value):
-            return _hint(number_of(value))
-        self.device = self.device or value.device
-        known = _typed(value)
-        start: Any = value._fake_offset if is_fake(value) else value.storage_offset()
-        if not start:
-            return torch.empty_strided(known.sizes, known.strides, dtype=known.dtype, device="meta")
-        extent = (
-            start
-            + 1
-            + sum(
-                (size - 1) * stride for size, stride in zip(known.sizes, known.strides, strict=True)
-            )
-        )
-        memory = torch.empty(max(extent, 0), dtype=known.dtype, device="meta")
-        return memory.as_strided(known.sizes, known.strides, start)
-
-    def original(self, twin: torch.Tensor, args: Any) -> torch.Tensor | None:
-        """The argument that `twin` stands for, if any."""
-        for one in args:
-            if isinstance(one, list | tuple):
-                found = self.original(twin, one)
-                if found is not None:
-                    return found
-            elif isinstance(one, torch.Tensor) and self._by_identity.get(id(one)) is twin:
-                return one
-        return None
-
-
-def _by_meta_kernel(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Ask torch: run the op on tensors of the meta device."""
-    twins = _Twins()
-    twin_args = [twins.of(one) for one in args]
-    twin_kwargs = {name: twins.of(one) for name, one in kwargs.items()}
-    for index in plan.written:
-        _forget_constant(plan.argument(index, args, kwargs))
-    if not twins.device and "device" in plan.names:
-        twin_kwargs["device"] = torch.device("meta")
-    try:
-        answer = func(*twin_args, **twin_kwargs)
-    except NotImplementedError as error:
-        raise Unsupported(101, f"{func}: {str(error).splitlines()[0]}") from error
-    device = twins.device or torch.get_default_device()
-    for index in plan.written:
-        _repair(plan.argument(index, args, kwargs), twins, device)
-    everything = (*args, *kwargs.values())
-    if len(plan.returns) > 1:
-        return tuple(
-            _from_meta(one, plan, returned, twins, everything, device)
-            for returned, one in zip(plan.returns, answer, strict=True)
-        )
-    if not plan.returns:
-        return None
-    return _from_meta(answer, plan, plan.returns[0], twins, everything, device)
 
 
 def _by_examples(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """An op without a rule on sizes that vary: its meta kernel is asked at several sizes. What it
     writes must keep its type; views need a rule."""
-    given = _typed([*args, *kwargs.values()])
+    given = typed([*args, *kwargs.values()])
     symbols = symbols_in(given)
     names = frozenset(atom.key for atom in symbols)
     if any(one.view or one.many for one in plan.returns):
@@ -696,20 +453,20 @@ def _by_examples(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping[s
         there = tuple(_fakes_at(one, values) for one in args)
         named = {name: _fakes_at(one, values) for name, one in kwargs.items()}
         written = [plan.argument(index, there, named) for index in plan.written]
-        before = _as_types(written)
+        before = as_types(written)
         answer = _run(func, there, named, _UNCOUNTED)
-        if _as_types(written) != before:
+        if as_types(written) != before:
             raise Specialise(names, f"{func}, which resizes,")
         answers = answer if isinstance(answer, tuple) else (answer,)
         return tuple(
-            _as_types(one)
+            as_types(one)
             for returned, one in zip(plan.returns, answers, strict=False)
             if returned.argument is None
         )
 
-    fresh = iter(_as_fakes(generalised(func, ask, symbols, given)))
+    fresh = iter(as_fakes(generalised(func, ask, symbols, given)))
     for index in plan.written:
-        _forget_constant(plan.argument(index, args, kwargs))
+        forget_constant(plan.argument(index, args, kwargs))
     made = tuple(
         next(fresh) if one.argument is None else plan.argument(one.argument, args, kwargs)
         for one in plan.returns
@@ -723,55 +480,8 @@ def _fakes_at(value: Any, values: Mapping[str, int]) -> Any:
     if isinstance(value, list | tuple):
         return [_fakes_at(one, values) for one in value]
     if isinstance(value, torch.Tensor) and torch_abi.wrapped_size(value) is not None:
-        return at(_hint(number_of(value)), values)
-    return at(_hint(plain(value)), values)
-
-
-def _type_from_meta(answer: torch.Tensor, device: torch.device) -> TensorType:
-    return replace(TensorType.of(answer), device=device, requires_grad=False)
-
-
-def _from_meta(
-    answer: Any,
-    plan: Plan,
-    returned: Return,
-    twins: _Twins,
-    everything: tuple[Any, ...],
-    device: torch.device,
-) -> Any:
-    if isinstance(answer, list | tuple):
-        return [_from_meta(one, plan, returned, twins, everything, device) for one in answer]
-    if not isinstance(answer, torch.Tensor):
-        return answer
-    same = twins.original(answer, everything)
-    if same is not None:
-        return same
-    type = _type_from_meta(answer, device)
-    if returned.argument is None or not returned.view:
-        return _make(type, Storage())
-    base = everything[returned.argument]
-    storage, _ = _place(base)
-    offset: Any = answer.storage_offset()
-    return _make(type, storage, offset)
-
-
-def _repair(target: Any, twins: _Twins, device: torch.device) -> None:
-    """Give a written fake the sizes, strides and offset that its twin has now."""
-    if isinstance(target, list | tuple):
-        for one in target:
-            _repair(one, twins, device)
-    elif is_fake(target):
-        twin = twins.of(target)
-        type, offset = _type_from_meta(twin, device), twin.storage_offset()
-        if type != target._fake_type or offset != target._fake_offset:
-            _become(target, type, target._fake_storage, offset)
-
-
-def _become(target: FakeTensor, type: TensorType, storage: Storage, offset: Size) -> None:
-    """Change the metadata of a fake in place, as `t_` and `set_` do. Autograd's own record of the
-    tensor (its version, its history) stays."""
-    torch_abi.replace_data(target, _make(type, storage, offset))
-    target._fake_type, target._fake_storage, target._fake_offset = type, storage, offset
+        return at(hint(number_of(value)), values)
+    return at(hint(plain(value)), values)
 
 
 def _set(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -779,17 +489,17 @@ def _set(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     target, source = args[0], args[1] if len(args) > 1 else None
     if not is_fake(target) or not (source is None or is_fake(source)):
         raise Unsupported(101, f"{func} with a storage")
-    _forget_constant(target)
+    forget_constant(target)
     if source is None:
-        _become(target, TensorType.contiguous(target.dtype, (0,)), Storage(), 0)
+        become(target, TensorType.contiguous(target.dtype, (0,)), Storage(), 0)
     elif len(args) == 2:
-        _become(target, source._fake_type, source._fake_storage, source._fake_offset)
+        become(target, source._fake_type, source._fake_storage, source._fake_offset)
     else:
         offset, sizes = args[2], tuple(args[3])
         type = TensorType.contiguous(target.dtype, sizes)
         if len(args) > 4 and args[4]:
             type = replace(type, strides=tuple(args[4]))
-        _become(target, type, source._fake_storage, offset)
+        become(target, type, source._fake_storage, offset)
     return target
 
 
@@ -806,10 +516,10 @@ def infer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = Non
     `TensorType`, or a tuple of them (for lists too), or what the op answers instead of a tensor."""
     plan = plan_of(func)
     if plan.plain and plan.shape is not None and not plan.composite and not plan.special:
-        if symint.varying and is_symbolic([*args, *(kwargs or {}).values()]):
+        if payloads.varying and is_symbolic([*args, *(kwargs or {}).values()]):
             answer = tried(func, plan.shape, args, kwargs or {})
             if isinstance(answer, TensorType):
-                return _settled_type(answer)
+                return settled_type(answer)
         else:
             answer = plan.shape(*args, **(kwargs or {}))
         if answer is not NotImplemented:
@@ -818,23 +528,7 @@ def infer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = Non
         result = mode.__torch_dispatch__(
             func,
             (),
-            tuple(map(_as_fakes, args)),
-            {k: _as_fakes(v) for k, v in (kwargs or {}).items()},
+            tuple(map(as_fakes, args)),
+            {k: as_fakes(v) for k, v in (kwargs or {}).items()},
         )
-    return _as_types(result)
-
-
-def _as_fakes(value: Any) -> Any:
-    if isinstance(value, TensorType):
-        return fake(value, requires_grad=False)
-    if isinstance(value, list | tuple):
-        return [_as_fakes(one) for one in value]
-    return as_torch(value) if isinstance(value, Expression) else value
-
-
-def _as_types(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return type_of(value).without_grad()
-    if isinstance(value, list | tuple):
-        return tuple(_as_types(one) for one in value)
-    return value
+    return as_types(result)

@@ -18,20 +18,16 @@ from windfall.ops.folding import fresh, listed, op
 from windfall.ops.layout import (
     channels_last_strides,
     differ,
+    is_contiguous,
     looks_channels_last,
     preserved_strides,
-    smaller,
     suggested_strides,
 )
 from windfall.ops.registry import Samples
 from windfall.ops.samples import Sample, make
+from windfall.ops.windows import Windows, spread
 
 Sizes = Sequence[Size]
-
-
-def _spread(values: Sizes, count: int) -> list[Size]:
-    """One value for each spatial dimension; a single one stands for all."""
-    return list(values) * count if len(values) == 1 else list(values)
 
 
 # -------------------------------------------------------------------------------------- convolution
@@ -39,13 +35,28 @@ def _spread(values: Sizes, count: int) -> list[Size]:
 
 def _formatted(dtype: torch.dtype, sizes: Sizes, channels_last: bool) -> TensorType:
     own = tuple(sizes)
+    if channels_last and len(own) == 3:
+        strides = channels_last_strides((*own[:2], 1, own[2]))
+        return TensorType(dtype, own, (*strides[:2], strides[3]))
     if channels_last and len(own) in (4, 5):
         return TensorType(dtype, own, channels_last_strides(own))
     return fresh(dtype, own)
 
 
 def _either_channels_last(x: TensorType, weight: TensorType) -> bool:
+    if x.rank == 3:
+        # Torch computes it in four dimensions, the input made row-major before that.
+        if not is_contiguous(x.sizes, x.strides):
+            x = fresh(x.dtype, x.sizes)
+        x, weight = _raised(x), _raised(weight)
     return any(looks_channels_last(each.sizes, each.strides) for each in (x, weight))
+
+
+def _raised(one: TensorType) -> TensorType:
+    """With a dimension of size 1 before the last, as `unsqueeze` makes it."""
+    size, stride = one.sizes[2], one.strides[2]
+    strides = (*one.strides[:2], size * stride, stride)
+    return TensorType(one.dtype, (*one.sizes[:2], 1, size), strides)
 
 
 def convolution_sizes(
@@ -60,8 +71,8 @@ def convolution_sizes(
 ) -> list[Size]:
     """The sizes of a convolution's result."""
     count = len(x) - 2
-    steps, pads, gaps = (_spread(each, count) for each in (stride, padding, dilation))
-    extra = _spread(output_padding, count)
+    steps, pads, gaps = (spread(each, count) for each in (stride, padding, dilation))
+    extra = spread(output_padding, count)
     result: list[Size] = [x[0], weight[1] * groups if transposed else weight[0]]
     for place in range(count):
         size, reach = x[place + 2], gaps[place] * (weight[place + 2] - 1)
@@ -166,53 +177,9 @@ op("convolution_backward.default", _convolution_backward_shape, None, _convoluti
 # ------------------------------------------------------------------------------------------ pooling
 
 
-def pooled_size(
-    size: Size, kernel: Size, stride: Size, pad: Size, dilation: Size, ceil_mode: bool
-) -> Size:
-    """How many windows fit into one dimension."""
-    free = size + 2 * pad - dilation * (kernel - 1) - 1
-    count = (free + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and not smaller((count - 1) * stride, size + pad):
-        count = count - 1  # the last window would lie wholly in the padding
-    return count
-
-
-def pooled(
-    x: TensorType,
-    kernel: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool,
-    count: int,
-) -> Any:
-    """The type of what is left of `x` by windows over its last `count` dimensions."""
-    if x.rank not in (count + 1, count + 2) or 0 in x.sizes:
-        return NotImplemented
-    windows = _spread(kernel, count)
-    steps = _spread(stride, count) if stride else windows
-    pads, gaps = _spread(padding, count), _spread(dilation, count)
-    outer = x.sizes[: x.rank - count]
-    inner = [
-        pooled_size(size, windows[place], steps[place], pads[place], gaps[place], ceil_mode)
-        for place, size in enumerate(x.sizes[x.rank - count :])
-    ]
-    if any(isinstance(size, int) and size <= 0 for size in inner):
-        return NotImplemented
-    sizes = (*outer, *inner)
-    return TensorType(x.dtype, sizes, suggested_strides(x, sizes))
-
-
 def _max_pool_shape(count: int) -> Any:
-    def shape(
-        x: TensorType,
-        kernel: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        dilation: Sizes = (1,),
-        ceil_mode: bool = False,
-    ) -> Any:
-        result = pooled(x, kernel, stride, padding, dilation, ceil_mode, count)
+    def shape(x: TensorType, *windows: Any, **named: Any) -> Any:
+        result = Windows.of(count, *windows, **named).left_of(x)
         if result is NotImplemented:
             return NotImplemented
         return result, TensorType(torch.int64, result.sizes, result.strides)
@@ -230,7 +197,7 @@ def _average_pool_shape(count: int) -> Any:
         count_include_pad: bool = True,
         divisor: int | None = None,
     ) -> Any:
-        return pooled(x, kernel, stride, padding, (1,), ceil_mode, count)
+        return Windows.of(count, kernel, stride, padding, ceil_mode=ceil_mode).left_of(x)
 
     return shape
 
@@ -403,11 +370,8 @@ def _columns_shape(
     x: TensorType, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
 ) -> TensorType:
     *outer, channels, height, width = x.sizes
-    settings = zip(kernel, stride, padding, dilation, strict=True)
-    rows, columns = (
-        pooled_size(size, *setting, False)
-        for size, setting in zip((height, width), settings, strict=True)
-    )
+    windows = Windows.of(2, kernel, stride, padding, dilation)
+    rows, columns = windows.fitting(0, height), windows.fitting(1, width)
     return fresh(x.dtype, (*outer, channels * kernel[0] * kernel[1], rows * columns))
 
 

@@ -8,7 +8,7 @@ images are scalar; these are ten times as fast.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -22,45 +22,34 @@ from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
 from windfall.ops.folding import can_lower, fresh, stored
 from windfall.ops.layout import looks_channels_last
-from windfall.ops.native import pooled
 from windfall.ops.promotion import FLOATS, compute_dtype
 from windfall.ops.registry import extend
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
-
-Sizes = Sequence[Size]
+from windfall.ops.windows import Sizes, Windows
 
 MANY = 49  # elements of a window that are written one by one
 
 
-def _windows(values: Sizes, count: int) -> list[Any]:
-    return list(values) * count if len(values) == 1 else list(values)
+def _are_few(windows: Windows) -> bool:
+    """Whether the elements of a window can be written one by one."""
+    return windows.is_fixed and prod(windows.lengths) <= MANY
 
 
 def _max_pool(count: int) -> Any:
     """The lowering for windows over the last `count` dimensions."""
 
-    def lower(
-        builder: Builder,
-        x: Lazy,
-        kernel: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        dilation: Sizes = (1,),
-        ceil_mode: bool = False,
-    ) -> Any:
-        result = pooled(x.type, kernel, stride, padding, dilation, ceil_mode, count)
+    def lower(builder: Builder, x: Lazy, *given: Any, **named: Any) -> Any:
+        windows = Windows.of(count, *given, **named)
+        result = windows.left_of(x.type)
         if result is NotImplemented or not can_lower(x) or not x.type.dtype.is_floating_point:
             return NotImplemented
-        windows, pads, gaps = (_windows(each, count) for each in (kernel, padding, dilation))
-        steps = _windows(stride, count) if stride else windows
-        fixed = all(isinstance(each, int) for each in (*windows, *pads, *gaps, *steps))
-        if not fixed or prod(windows) > MANY or any(gap != 1 for gap in gaps):
+        if not _are_few(windows) or any(gap != 1 for gap in windows.gaps):
             return NotImplemented
         if count == 3 and looks_channels_last(x.type.sizes, x.type.strides):
             return NotImplemented  # eager's positions forget the depth where all are -inf
         sizes = x.type.sizes[-count:]
-        rule = _Windows(builder, x, result.sizes[-count:], windows, steps, pads)
+        rule = _Reading(builder, x, result.sizes[-count:], windows)
         positions = TensorType(torch.int64, result.sizes, result.strides)
         return (
             builder.tensor(result, lambda index: rule.largest(index).scalar),
@@ -71,31 +60,31 @@ def _max_pool(count: int) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Windows:
-    """How elements are read through windows without gaps over the last dimensions."""
+class _Reading:
+    """How elements are read through windows without gaps."""
 
     builder: Builder
     x: Lazy
     made: Sizes  # how many windows there are in each of these dimensions
-    windows: Sequence[int]
-    steps: Sequence[int]
-    pads: Sequence[int]
+    windows: Windows
 
     def places(self, index: Index) -> Iterator[Index]:
         """What the window of a result covers, in order. What sticks out is moved to the edge:
         that element is in the window anyway."""
-        outer = len(index) - len(self.windows)
-        dims = [self._along(dim, index[outer + dim]) for dim in range(len(self.windows))]
-        return product(*dims)
+        count = len(self.windows.lengths)
+        outer = len(index) - count
+        return product(*(self._along(dim, index[outer + dim]) for dim in range(count)))
 
     def _along(self, dim: int, out: Size) -> list[Size]:
-        last = self.x.type.sizes[self.x.type.rank - len(self.windows) + dim] - 1
-        start = out * self.steps[dim] - self.pads[dim]
-        furthest = (self.made[dim] - 1) * self.steps[dim] - self.pads[dim]
+        lengths = self.windows.lengths
+        step, pad = self.windows.steps[dim], self.windows.pads[dim]
+        last = self.x.type.sizes[self.x.type.rank - len(lengths) + dim] - 1
+        start = out * step - pad
+        furthest = (self.made[dim] - 1) * step - pad
         found = []
-        for tap in range(self.windows[dim]):
+        for tap in range(lengths[dim]):
             left = last - furthest - tap
-            inside = tap >= self.pads[dim] and isinstance(left, int) and left >= 0
+            inside = tap >= pad and isinstance(left, int) and left >= 0
             place = start + tap
             found.append(place if inside else self.builder.clamped(place, 0, last))
         return found
@@ -155,20 +144,18 @@ def _average(count: int) -> Any:
         count_include_pad: bool = True,
         divisor: int | None = None,
     ) -> Any:
-        result = pooled(x.type, kernel, stride, padding, (1,), ceil_mode, count)
+        windows = Windows.of(count, kernel, stride, padding, ceil_mode=ceil_mode)
+        result = windows.left_of(x.type)
         if result is NotImplemented or x.type.dtype not in _AVERAGED[count]:
             return NotImplemented
-        windows, pads = (_windows(each, count) for each in (kernel, padding))
-        steps = _windows(stride, count) if stride else windows
-        fixed = all(isinstance(each, int) for each in (*windows, *pads, *steps))
         # What sticks out would have to be left out of the sum, and counted or not.
-        if not fixed or prod(windows) > MANY or any(pads) or ceil_mode:
+        if not _are_few(windows) or any(windows.pads) or ceil_mode:
             return NotImplemented
-        rule = _Windows(builder, x, result.sizes[-count:], windows, steps, pads)
+        rule = _Reading(builder, x, result.sizes[-count:], windows)
         dtype = compute_dtype(x.type.dtype)
 
         def at(index: Index) -> Term:
-            return rule.total(index, dtype) / (divisor or prod(windows))
+            return rule.total(index, dtype) / (divisor or prod(windows.lengths))
 
         made = result if count == 2 else fresh(result.dtype, result.sizes)
         return stored(builder, made, at)

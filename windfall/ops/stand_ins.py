@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from windfall.ir import symint
+from windfall.ir.symint import Size, payloads
 from windfall.ops.by_parts import ALWAYS, BY_PARTS
 from windfall.ops.fake import is_fake
 from windfall.ops.recurrent import whole
@@ -31,7 +31,7 @@ def standing_for(function: Any) -> Any:
     found = _ALWAYS.get(id(function))
     if found is not None:
         return found
-    return _STAND_INS.get(id(function), function) if symint.varying else function
+    return _STAND_INS.get(id(function), function) if payloads.varying else function
 
 
 # By mode and number of spatial dimensions: the op, and whether it takes `align_corners`.
@@ -82,7 +82,7 @@ def _interpolate(
     return op(input, wanted, *corners, *scales)
 
 
-def _scaled(size: symint.Size, factor: float) -> symint.Size:
+def _scaled(size: Size, factor: float) -> Size:
     """The whole part of `size * factor`, as double precision has it."""
     above, below = factor.as_integer_ratio()
     if above >= 1 << 20:  # the product may be rounded before it is cut
@@ -105,19 +105,58 @@ def _tensor(data: Any, **options: Any) -> Any:
 
 def _getitem(held: Any, key: Any) -> Any:
     """An index that varies, which torch's own indexing takes in slices only."""
-    keys = key if isinstance(key, tuple) else (key,)
-    varies = any(isinstance(one, torch.SymInt) for one in keys)
-    plain = all(one.__class__ in (int, slice, torch.SymInt) for one in keys)
-    if not is_fake(held) or not varies or not plain or len(keys) > held.dim():
+    found = _viewed(held, key)
+    if found is None:
         return held[key]
-    place = 0
-    for one in keys:
-        if isinstance(one, slice):
+    part, left = found
+    return part[left] if left else part
+
+
+def _setitem(held: Any, key: Any, value: Any) -> None:
+    """Likewise, written."""
+    found = _viewed(held, key)
+    if found is None:
+        held[key] = value
+    else:
+        part, left = found
+        part[left or ...] = value
+
+
+def _viewed(held: Any, key: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    """The view of `held` that all keys but tensors tell, as torch makes it, and the key of it with
+    the tensors. None: no index varies, or some key is not known here."""
+    keys = key if isinstance(key, tuple) else (key,)
+    if not is_fake(held) or not any(isinstance(one, torch.SymInt) for one in keys):
+        return None
+    wide = [0 if one is ... else _width(one) for one in keys]
+    taken = [one for one in wide if one is not None]
+    if len(taken) < len(wide) or sum(taken) > held.dim() or sum(one is ... for one in keys) > 1:
+        return None
+    left: list[Any] = []
+    place = covered = 0  # dimensions of the view; those that `left` speaks of
+    for number, one in enumerate(keys):
+        if isinstance(one, torch.Tensor):
+            left += [slice(None)] * (place - covered) + [one]
+            covered = place + taken[number]
+        elif one is None:
+            held = held.unsqueeze(place)
+        elif isinstance(one, slice):
             held = held[(slice(None),) * place + (one,)]
-            place += 1
-        else:
+        elif one is not ...:
             held = held.select(place, one)
-    return held
+            continue
+        behind = sum(taken[number + 1 :])
+        place += held.dim() - place - behind if one is ... else max(taken[number], 1)
+    return held, tuple(left)
+
+
+def _width(key: Any) -> int | None:
+    """How many dimensions a key takes; None: that is not known."""
+    if key is None:
+        return 0
+    if isinstance(key, torch.Tensor):
+        return (key.dim() or None) if key.dtype in (torch.bool, torch.uint8) else 1
+    return 1 if key.__class__ in (int, slice, torch.SymInt) else None
 
 
 # By identity, since not every callable can be hashed.
@@ -125,6 +164,7 @@ _STAND_INS: dict[int, Callable[..., Any]] = {
     id(torch.nn.functional.interpolate): _interpolate,
     id(torch.tensor): _tensor,
     id(operator.getitem): _getitem,
+    id(operator.setitem): _setitem,
     **BY_PARTS,
 }
 _ALWAYS: dict[int, Callable[..., Any]] = {**whole, **ALWAYS}

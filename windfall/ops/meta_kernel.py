@@ -1,0 +1,148 @@
+"""The type of an op's result as torch's own meta kernel tells it.
+
+Enters: an op and its arguments, fakes among them. Leaves: fakes. Invariant: the op runs once, on
+tensors of the meta device that stand for its arguments (`_Twins`); what it does to one of them is
+done to the fake that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from windfall import torch_abi
+from windfall.errors import Unsupported
+from windfall.ir.dtype import TensorType
+from windfall.ops.fake_tensor import (
+    Storage,
+    become,
+    forget_constant,
+    hint,
+    is_fake,
+    make,
+    number_of,
+    place_of,
+    typed,
+)
+from windfall.ops.schema import Plan, Return
+
+
+class _Twins:
+    """Tensors on the meta device that stand for the arguments of one op."""
+
+    def __init__(self) -> None:
+        self._by_identity: dict[int, torch.Tensor] = {}
+        self.device: torch.device | None = None
+
+    def of(self, value: Any) -> Any:
+        """`value` with twins in place of tensors and the meta device in place of devices."""
+        if isinstance(value, torch.Tensor):
+            twin = self._by_identity.get(id(value))
+            if twin is None:
+                twin = self._by_identity[id(value)] = self._twin(value)
+            return twin
+        if isinstance(value, list | tuple):
+            return type(value)([self.of(one) for one in value])
+        if isinstance(value, torch.device):
+            self.device = value
+            return torch.device("meta")
+        return value
+
+    def _twin(self, value: torch.Tensor) -> Any:
+        if not is_fake(value) and torch_abi.is_wrapped_number(value):
+            return hint(number_of(value))
+        self.device = self.device or value.device
+        known = typed(value)
+        start: Any = value._fake_offset if is_fake(value) else value.storage_offset()
+        if not start:
+            return torch.empty_strided(known.sizes, known.strides, dtype=known.dtype, device="meta")
+        extent = (
+            start
+            + 1
+            + sum(
+                (size - 1) * stride for size, stride in zip(known.sizes, known.strides, strict=True)
+            )
+        )
+        memory = torch.empty(max(extent, 0), dtype=known.dtype, device="meta")
+        return memory.as_strided(known.sizes, known.strides, start)
+
+    def original(self, twin: torch.Tensor, args: Any) -> torch.Tensor | None:
+        """The argument that `twin` stands for, if any."""
+        for one in args:
+            if isinstance(one, list | tuple):
+                found = self.original(twin, one)
+                if found is not None:
+                    return found
+            elif isinstance(one, torch.Tensor) and self._by_identity.get(id(one)) is twin:
+                return one
+        return None
+
+
+def by_meta_kernel(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Ask torch: run the op on tensors of the meta device."""
+    twins = _Twins()
+    twin_args = [twins.of(one) for one in args]
+    twin_kwargs = {name: twins.of(one) for name, one in kwargs.items()}
+    for index in plan.written:
+        forget_constant(plan.argument(index, args, kwargs))
+    if not twins.device and "device" in plan.names:
+        twin_kwargs["device"] = torch.device("meta")
+    try:
+        answer = func(*twin_args, **twin_kwargs)
+    except NotImplementedError as error:
+        raise Unsupported(101, f"{func}: {str(error).splitlines()[0]}") from error
+    device = twins.device or torch.get_default_device()
+    for index in plan.written:
+        _repair(plan.argument(index, args, kwargs), twins, device)
+    everything = (*args, *kwargs.values())
+    if len(plan.returns) > 1:
+        return tuple(
+            _from_meta(one, plan, returned, twins, everything, device)
+            for returned, one in zip(plan.returns, answer, strict=True)
+        )
+    if not plan.returns:
+        return None
+    return _from_meta(answer, plan, plan.returns[0], twins, everything, device)
+
+
+def _type_from_meta(answer: torch.Tensor, device: torch.device) -> TensorType:
+    return replace(TensorType.of(answer), device=device, requires_grad=False)
+
+
+def _from_meta(
+    answer: Any,
+    plan: Plan,
+    returned: Return,
+    twins: _Twins,
+    everything: tuple[Any, ...],
+    device: torch.device,
+) -> Any:
+    if isinstance(answer, list | tuple):
+        return [_from_meta(one, plan, returned, twins, everything, device) for one in answer]
+    if not isinstance(answer, torch.Tensor):
+        return answer
+    same = twins.original(answer, everything)
+    if same is not None:
+        return same
+    type = _type_from_meta(answer, device)
+    if returned.argument is None or not returned.view:
+        return make(type, Storage())
+    base = everything[returned.argument]
+    storage, _ = place_of(base)
+    offset: Any = answer.storage_offset()
+    return make(type, storage, offset)
+
+
+def _repair(target: Any, twins: _Twins, device: torch.device) -> None:
+    """Give a written fake the sizes, strides and offset that its twin has now."""
+    if isinstance(target, list | tuple):
+        for one in target:
+            _repair(one, twins, device)
+    elif is_fake(target):
+        twin = twins.of(target)
+        type, offset = _type_from_meta(twin, device), twin.storage_offset()
+        if type != target._fake_type or offset != target._fake_offset:
+            become(target, type, target._fake_storage, offset)

@@ -1,0 +1,76 @@
+"""Autograd's own counts and states: sequence numbers, versions, views, hooks for saved tensors.
+
+Enters: tensors, or the backward pass that runs in this thread. Leaves: what autograd knows of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+
+def next_autograd_sequence() -> int:
+    """The number that the next autograd node made by this thread will have."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def running_autograd_sequence() -> int:
+    """The number of the autograd node that the engine runs now in this thread; -1 for none."""
+    node = torch._C._current_autograd_node()
+    return -1 if node is None else int(node._sequence_nr())
+
+
+def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Version counters; a tensor of inference mode has none and counts as 0."""
+    try:
+        return [one._version for one in tensors]
+    except RuntimeError:
+        return [0 if one.is_inference() else one._version for one in tensors]
+
+
+def raise_version(tensor: torch.Tensor, by: int) -> None:
+    """Count writes that a tensor would have seen in eager."""
+    if not tensor.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))
+
+
+def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor that autograd takes `tensor` to be a view of."""
+    return tensor._base
+
+
+def backward_keeps_graph() -> bool:
+    """Whether the backward pass that runs now was asked to retain the graph."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+# A context manager under which ops go to their kernels: no history, no view tracking.
+below_autograd: Any = torch._C._AutoDispatchBelowADInplaceOrView
+
+
+def hooked(tensor: Any) -> None:
+    """Stands in captured graphs behind a tensor that the program registers a hook on."""
+
+
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """The thread's hooks for tensors that autograd saves (`saved_tensors_hooks`, checkpoints) are
+    not told of what is saved here: a compiler works with tensors of its own."""
+    state = torch._C._autograd
+    hooks = []
+    while (top := state._top_saved_tensors_default_hooks(False)) is not None:
+        hooks.append(top)
+        state._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            state._push_saved_tensors_default_hooks(pack, unpack)
+
+
+def hooks_saved_tensors() -> bool:
+    """Whether the thread has such hooks now."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None

@@ -1,0 +1,163 @@
+"""How a fact about this process is found: probes, the memory they read, and what they report.
+
+Enters: a function that looks for a fact and raises `NotFound` where it is not there. Leaves: a
+function that answers it, or None, once and for all; and `report`, every answer with its reason.
+Invariant: a probe compares memory with what public calls answer, on several objects, and takes a
+place only if no other fits; reading where nothing is raises instead of crashing.
+
+    @fact
+    def tuple_items() -> int:
+        pair = (object(), object())
+        return word_offset([id(pair)], [id(pair[0])], 5, "a tuple's items")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from windfall.torch_abi.symbols import NATIVE_SYMBOLS, symbol
+
+Found = TypeVar("Found")
+
+
+class NotFound(Exception):
+    """A probe did not find what it looked for; the text says what."""
+
+
+def in_fresh_thread(ask: Callable[[], Found]) -> Found:
+    """What `ask` answers in a thread that nothing was done to."""
+    answers: list[Found] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with _own_memory.opened():
+                answers.append(ask())
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    for failure in failures:
+        raise failure
+    return answers[0]
+
+
+_REASONS: dict[str, str] = {}
+_PROBES: list[Callable[[], Any]] = []
+
+
+def fact(probe: Callable[[], Found]) -> Callable[[], Found | None]:
+    """A probe that runs once: its answer, or None with the reason kept for `report`. It runs in a
+    thread of its own, where no mode of the caller (inference, dispatch, device) changes it."""
+
+    @functools.cache
+    def ask() -> Found | None:
+        try:
+            return in_fresh_thread(probe)
+        except NotFound as missing:
+            _REASONS[probe.__name__] = str(missing)
+            return None
+
+    functools.update_wrapper(ask, probe)
+    _PROBES.append(ask)
+    return ask
+
+
+def report() -> dict[str, str]:
+    """Every fact by name: what was found, or `missing: ` and the reason."""
+    lines: dict[str, str] = {}
+    for ask in _PROBES:
+        found = ask()
+        name = ask.__name__
+        lines[name] = f"missing: {_REASONS.get(name)}" if found is None else str(found)
+    lines["symbols"] = ", ".join(
+        f"{name} {'found' if symbol(name) else 'missing'}" for name in NATIVE_SYMBOLS
+    )
+    return lines
+
+
+def c_function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """An exported C function, to be called from Python."""
+    address = symbol(name)
+    if address is None:
+        raise NotFound(f"no exported symbol {name}")
+    return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+
+class _OwnMemory(threading.local):
+    """The process's memory as a file, open while a probe runs in this thread: reading what is not
+    there fails instead of crashing. None where the system has no such file."""
+
+    file: int | None = None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        if self.file is not None:
+            yield
+            return
+        with contextlib.suppress(OSError):
+            self.file = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield
+        finally:
+            if self.file is not None:
+                os.close(self.file)
+                self.file = None
+
+
+_own_memory = _OwnMemory()
+
+
+def bytes_at(address: int, count: int) -> bytes:
+    """What memory holds; `NotFound` where there is none."""
+    with _own_memory.opened():
+        if _own_memory.file is None:
+            return ctypes.string_at(address, count)
+        try:
+            found = os.pread(_own_memory.file, count, address)
+        except (OSError, OverflowError) as error:
+            raise NotFound(f"nothing is at {address:#x}") from error
+    if len(found) != count:
+        raise NotFound(f"nothing is at {address + len(found):#x}")
+    return found
+
+
+def words_at(address: int, count: int) -> list[int]:
+    """`bytes_at`, as numbers of eight bytes each."""
+    return list(struct.unpack(f"={count}Q", bytes_at(address, count * 8)))
+
+
+def peek(address: int) -> int | None:
+    """A word, where the address itself is only a guess."""
+    try:
+        return words_at(address, 1)[0]
+    except NotFound:
+        return None
+
+
+def only(candidates: Iterable[int], what: str) -> int:
+    """The one place that fits; `NotFound` where none or several do."""
+    found = list(candidates)
+    if len(found) != 1:
+        raise NotFound(f"{what}: {len(found)} places fit, at {found}")
+    return found[0]
+
+
+def word_offset(addresses: Sequence[int], values: Sequence[int], count: int, what: str) -> int:
+    """The only offset at which every address holds its value."""
+    tables = [words_at(address, count) for address in addresses]
+    fits = (
+        8 * place
+        for place in range(count)
+        if all(table[place] == value for table, value in zip(tables, values, strict=True))
+    )
+    return only(fits, what)

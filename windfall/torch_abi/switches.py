@@ -1,0 +1,134 @@
+"""Modes that programs switch inside of themselves: one table of how each is read and written.
+
+Enters: a mode's name. Leaves: its value; the functions that captured graphs and segments call to
+switch it. Invariant: what `modes` read, `set_modes` makes so again, in the order that torch needs.
+
+    >>> before = modes(); set_mode("grad", False); set_modes(before); torch.is_grad_enabled()
+    True
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+# What `torch.no_grad` and its like call in the end.
+set_grad_mode: Any = torch._C._set_grad_enabled
+
+
+class Switch(NamedTuple):
+    """One mode of the thread (or process) that programs switch inside of themselves."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
+
+
+_inference = threading.local()
+
+
+def _write_inference(mode: bool) -> None:
+    """torch has guards only, which must be left in the order in which they were entered."""
+    if mode == torch.is_inference_mode_enabled():
+        return
+    guards: list[tuple[Any, bool]] = _inference.__dict__.setdefault("guards", [])
+    if guards and guards[-1][1] == mode:
+        guard, _ = guards.pop()
+        guard.__exit__(None, None, None)
+        return
+    made: Any = torch._C._InferenceMode(mode)
+    made.__enter__()
+    guards.append((made, not mode))
+
+
+def _autocast_switches(device: str) -> dict[str, Switch]:
+    return {
+        f"autocast_enabled_{device}": Switch(
+            lambda: torch.is_autocast_enabled(device),
+            lambda mode: torch.set_autocast_enabled(device, mode),
+        ),
+        f"autocast_dtype_{device}": Switch(
+            lambda: torch.get_autocast_dtype(device),
+            lambda dtype: torch.set_autocast_dtype(device, dtype),
+        ),
+    }
+
+
+# Which kernels `scaled_dot_product_attention` may choose: (switch, what reads it, what writes it).
+_ATTENTION: tuple[tuple[str, Any, Any], ...] = tuple(
+    (f"attention_{name}", getattr(torch._C, reader), getattr(torch._C, writer))
+    for name, reader, writer in (
+        *(
+            (name, f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}")
+            for name in ("math", "flash", "mem_efficient", "cudnn", "overrideable", "fa3")
+        ),
+        ("priority", "_get_sdp_priority_order", "_set_sdp_priority_order"),
+    )
+    if hasattr(torch._C, reader) and hasattr(torch._C, writer)
+)
+attention_readers: dict[Any, str] = {reader: name for name, reader, _ in _ATTENTION}
+attention_writers: dict[Any, str] = {writer: name for name, _, writer in _ATTENTION}
+
+# Inference mode first: entering it switches grad mode too.
+SWITCHES: dict[str, Switch] = {
+    "inference": Switch(torch.is_inference_mode_enabled, _write_inference),
+    "grad": Switch(torch.is_grad_enabled, torch._C._set_grad_enabled),
+    **_autocast_switches("cpu"),
+    **_autocast_switches("cuda"),
+    "autocast_cache": Switch(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    **{name: Switch(reader, writer) for name, reader, writer in _ATTENTION},
+}
+
+
+def modes() -> dict[str, Any]:
+    """How all modes stand."""
+    return {name: switch.read() for name, switch in SWITCHES.items()}
+
+
+def set_mode(name: str, value: Any) -> None:
+    """Switch one mode. Stands in captured graphs."""
+    SWITCHES[name].write(value)
+
+
+def set_modes(wanted: Mapping[str, Any]) -> None:
+    """Make all modes what they were."""
+    for name, switch in SWITCHES.items():
+        if switch.read() != wanted[name]:
+            switch.write(wanted[name])
+
+
+def is_mode_switch(target: Any) -> bool:
+    """Whether a node of a captured graph switches a mode."""
+    return target is set_mode or target is set_grad_mode
+
+
+class Asked:
+    """For sources: what a function of no arguments answers."""
+
+    @staticmethod
+    def answer(function: Callable[[], Any]) -> Any:
+        """Ask it."""
+        return function()
+
+
+class InferenceContext:
+    """What `torch.inference_mode` holds where a segment ends inside of it."""
+
+    def __init__(self, mode: bool, before: bool) -> None:
+        self.mode = mode
+        self.before = before
+
+    def __enter__(self) -> None:
+        self.before = torch.is_inference_mode_enabled()
+        _write_inference(self.mode)
+
+    def __exit__(self, *_: object) -> None:
+        _write_inference(self.before)
+
+
+inference_guard: Any = torch._C._InferenceMode
+function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
+private_backend_name: Any = torch._C._get_privateuse1_backend_name
+attention_backend: Any = torch._C._SDPBackend
