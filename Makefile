@@ -1,19 +1,21 @@
-# Each target works on a machine with python3 (3.11 or later) and make alone: the first one makes .venv.
+# Each target works on a machine with python3 (3.11 or 3.12) and make alone: the first one makes .venv.
+# Another Python in an environment of its own: make test PYTHON=python3.12 VENV=.venv312
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.windfall-installed
 
-.PHONY: help demo test lint format bench conformance clean
+.PHONY: help demo test test312 lint format bench conformance clean
 help:
 	@echo "make demo         a block, an MLP, and a GPT-2 that learns and writes: eager against windfall"
 	@echo "make test         the tests"
+	@echo "make test312      the same on Python 3.12, in .venv312 (PYTHON312= says which)"
 	@echo "make lint         ruff, its formatter and mypy"
 	@echo "make bench        calls, compiling, models, memory and kernels, against eager and torch.compile"
 	@echo "make conformance  sweeps over many programs and ops (long)"
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit("windfall needs Python 3.11 or later" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info[:2] in ((3, 11), (3, 12)) else "windfall needs Python 3.11 or 3.12")'
 	$(PYTHON) -m venv $(VENV)
 
 # torch comes first and by exactly this requirement: pip may then take a CPU-only build where the
@@ -29,6 +31,10 @@ demo: $(STAMP)
 # Passive waiting: on a busy machine torch's spinning OpenMP threads slow everything down.
 test: $(STAMP)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not conformance"
+
+PYTHON312 ?= python3.12
+test312:
+	$(MAKE) test PYTHON=$(PYTHON312) VENV=.venv312
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WATCH = """
 import json, os, resource, shutil, sys
 seen, own = [], set()
+before = resource.getrusage(resource.RUSAGE_CHILDREN)
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn",
           "os.system", "pty.spawn"}
 sys.addaudithook(lambda event, args: seen.append(event) if event in STARTS else None)
@@ -30,7 +31,7 @@ shutil.which = watched
 
 REPORT = """
 children = resource.getrusage(resource.RUSAGE_CHILDREN)
-if children.ru_utime or children.ru_maxrss:
+if (children.ru_utime, children.ru_maxrss) != (before.ru_utime, before.ru_maxrss):
     seen.append("a child process took time")
 replaced = ("torch._dynamo", "torch._inductor", "torch._functorch")
 loaded = sorted(name for name in sys.modules.keys() - own if name.startswith(replaced))
@@ -40,6 +41,8 @@ print(json.dumps({"seen": seen, "loaded": loaded}))
 FIRST = """
 import torch
 own = set(sys.modules)  # torch loads some of _functorch by itself
+before = resource.getrusage(resource.RUSAGE_CHILDREN)
+seen.clear()  # a build of torch for CUDA looks for its libraries, with a child process
 import windfall
 def first(x, y):
     return torch.nn.functional.gelu(x * y + 1).sum(-1)

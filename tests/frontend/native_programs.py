@@ -312,6 +312,23 @@ def comprehensions(log: Log, n: int) -> Any:
     return squares, table, {i % 2 for i in squares}, lazily, [(a, b) for a in squares for b in "xy"]
 
 
+def shadowing(log: Log, n: int) -> Any:
+    """Comprehensions whose variables are the function's own: bound, unbound, in a cell."""
+    x = note(log, n)
+    a = [note(log, x) for x in range(n)]
+    b = [lambda: x for x in range(n)]  # noqa: B023
+    try:
+        c: Any = [note(log, x) // z for x, z in zip(range(n), (1, 0), strict=False)]
+    except ZeroDivisionError as error:
+        c = repr(error), note(log, x)
+    d = {y: [x + y for x in a if x] for y in a}
+    if n > 5:
+        y = n
+        e = [y for y in "ab"]
+        log.append((y, e))
+    return x, a, [f() for f in b], c, d, (lambda: x)()
+
+
 def strings(log: Log, n: int) -> Any:
     name = "n"
     return f"{name}={n!r:>{n + 3}} {n:03d} {name!s}{{}}", "%s-%d" % (name, n), "ab" + name
@@ -604,6 +621,7 @@ PROGRAMS: list[tuple[Any, tuple[Any, ...]]] = [
     (closures, (3,)),
     *[(cell_deleted, (n,)) for n in (1, 2)],
     (comprehensions, (4,)),
+    *[(shadowing, (n,)) for n in (1, 3, 6)],
     (strings, (4,)),
     (star_arguments, (2,)),
     *[(methods, (n,)) for n in (0, 2)],

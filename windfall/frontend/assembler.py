@@ -30,11 +30,11 @@ from typing import Any
 
 from windfall.errors import InternalError
 from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
-from windfall.frontend.bytecode import VERSION, Handler
+from windfall.frontend.bytecode import AFTER_LOOP, VERSION, Handler
 from windfall.frontend.encoding import Row, Writer
 from windfall.frontend.extent import GENERATOR_FLAGS, Extent, Request, extent
 from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival, Fragment, Native
-from windfall.frontend.outline import LASTI, METHOD, VALUE, outline
+from windfall.frontend.outline import LASTI, METHOD, SAVED, VALUE, outline
 from windfall.frontend.state import FrameShape
 
 # ------------------------------------------------------------------------------------------ doors
@@ -127,12 +127,15 @@ class Fragments:
 
 # --------------------------------------------------------------------------------------- writing
 
-# What is written below is for these versions. Another one needs: its rows in `outline._MOVES`, its
-# order of NULL and callable and its calls (`_call`, `_method`), a LOAD_FAST that checks
-# (`_variables`), and where an exhausted FOR_ITER really goes.
-_VERSIONS = frozenset({(3, 11)})
+# What is written below is for these versions. Another one needs its rows in `outline._MOVES`. (3.13
+# has them; there, stops in handlers and between a method and its call are not right yet.)
+_VERSIONS = frozenset({(3, 11), (3, 12)})
 
 _OP = dis.opmap
+_NULL_ABOVE = VERSION >= (3, 13)  # the NULL stands above what is called, not below
+# Loads a variable, or raises where it is unbound. (From 3.12 on, LOAD_FAST does not look.)
+_LOAD_CHECKED = "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in _OP else "LOAD_FAST"
+_REAL = frozenset(name for name, op in _OP.items() if op < 256)  # the rest is the compiler's own
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 _VARIABLES = frozenset(dis.haslocal) | frozenset(dis.hasfree) | {_OP["MAKE_CELL"]}
 
@@ -179,6 +182,12 @@ class _Assembly:
         # Constants: tables from instructions to offsets and back, for what RERAISE reads.
         self.to_index = self.to_offset = -1
         self.ghosts: dict[int, int] = {}
+        # Where exhausted loops go.
+        self.loop_ends = {
+            self.instructions[index].target
+            for index in what.reached
+            if self.instructions[index].name == "FOR_ITER"
+        }
 
     def build(self) -> Fragment:
         """All parts, then the tables."""
@@ -201,10 +210,10 @@ class _Assembly:
     def _load(self, value: Any, row: Row | None = None) -> None:
         self._emit("LOAD_CONST", self._constant(value), row)
 
-    def _sink(self, count: int) -> None:
+    def _sink(self, count: int, row: Row | None = None) -> None:
         """The top goes below `count` others, which keep their order."""
         for depth in range(count + 1, 1, -1):
-            self._emit("SWAP", depth)
+            self._emit("SWAP", depth, row)
 
     def _rise(self, count: int) -> None:
         """What is below `count` others comes to the top."""
@@ -212,13 +221,25 @@ class _Assembly:
             self._emit("SWAP", depth)
 
     def _call(self, count: int, row: Row | None = None) -> None:
-        """[NULL, callable, arguments…] → result."""
-        self._emit("PRECALL", count, row)
+        """[NULL and callable, arguments…] → result."""
+        if "PRECALL" in _OP:
+            self._emit("PRECALL", count, row)
         self._emit("CALL", count, row)
+
+    def _function(self, value: Any, count: int, row: Row | None = None) -> None:
+        """Something to call, with its NULL, below the `count` arguments on the stack."""
+        for part in (value, None) if _NULL_ABOVE else (None, value):
+            if part is None:
+                self._emit("PUSH_NULL", 0, row)
+            else:
+                self._load(part, row)
+            self._sink(count, row)
 
     def _drop_null(self) -> None:
         """[NULL] → []: POP_TOP cannot; the call of something cheap can."""
         self._load(tuple)
+        if _NULL_ABOVE:
+            self._emit("SWAP", 2)
         self._call(0)
         self._emit("POP_TOP")
 
@@ -307,7 +328,8 @@ class _Assembly:
                     self.to_offset = self._constant(None)
                 self._translate(sum(present[position:]) + more, self.to_offset)
             elif kind - METHOD in self.what.plain_methods and present[position]:
-                self._bind_method(sum(present[position:]) + more - 2)
+                pair = 1 if _NULL_ABOVE else 2  # how many of the two stand there or above
+                self._bind_method(sum(present[position:]) + more - pair)
                 present[position] = False
         for position, full in enumerate(present):
             if not full:
@@ -318,19 +340,13 @@ class _Assembly:
         """[function, object, above…] → [bound method, above…]."""
         self._rise(above + 1)
         self._rise(above + 1)
-        self._emit("PUSH_NULL")
-        self._sink(2)
-        self._load(MethodType)
-        self._sink(2)
+        self._function(MethodType, 2)
         self._call(2)
         self._sink(above)
 
     def _raise(self) -> None:
         row = self._row(self.request.start)
-        self._emit("PUSH_NULL", 0, row)
-        self._emit("SWAP", 2, row)
-        self._load(_RERAISE, row)
-        self._emit("SWAP", 2, row)
+        self._function(_RERAISE, 1, row)
         self._call(1, row)
 
     # ------------------------------------------------------------------------------------- body
@@ -357,6 +373,8 @@ class _Assembly:
         writer, opcodes, nodes, shift = self.writer, self.shape.opcodes, self.nodes, self.shift
         stops = self.request.stops
         for index in self.what.reached:
+            if index not in self.stubs:
+                self._end_of_loop(index)
             writer.place(nodes + index)
             op, one, row = opcodes[index], self.instructions[index], self._row(index)
             special = _SPECIAL.get(op)
@@ -370,6 +388,24 @@ class _Assembly:
             if index + 1 in stops:
                 self._fall(index)
 
+    def _end_of_loop(self, index: int) -> None:
+        """What FOR_ITER jumps over, where it goes to `index` when it is exhausted."""
+        if AFTER_LOOP and index in self.loop_ends:
+            first = index - len(AFTER_LOOP)
+            self.writer.place(self.nodes + first)
+            for name in AFTER_LOOP:
+                self.writer.emit(_OP[name], 0, first, None)
+
+    def _for(self, index: int, row: Row | None) -> bool:
+        """FOR_ITER is told where the instructions are that it jumps over."""
+        if not AFTER_LOOP:
+            return False
+        first = self.instructions[index].target - len(AFTER_LOOP)
+        self.writer.jump(_OP["FOR_ITER"], self.nodes + first, index, row)
+        if index + 1 in self.request.stops:
+            self._fall(index)
+        return True
+
     def _fall(self, index: int) -> None:
         """From an instruction to a stop behind it, if it goes on there other than by jumping."""
         if len(self.shape.successors[index]) > (self.instructions[index].target >= 0):
@@ -380,9 +416,16 @@ class _Assembly:
         if index not in self.what.plain_methods:
             return False
         self.place = index
-        self._emit("PUSH_NULL", 0, row)
-        self._emit("SWAP", 2, row)
-        self._emit("LOAD_ATTR", self.instructions[index].argument, row)
+        one = self.instructions[index]
+        if not _NULL_ABOVE:
+            self._emit("PUSH_NULL", 0, row)
+            self._sink(3 if one.name == "LOAD_SUPER_ATTR" else 1, row)
+        if "LOAD_METHOD" in _REAL:
+            self._emit("LOAD_ATTR", one.argument, row)
+        else:  # the same instruction, without the bit that asks for two
+            self.writer.emit(one.op, one.argument & ~1, index, row)
+        if _NULL_ABOVE:
+            self._emit("PUSH_NULL", 0, row)
         if index + 1 in self.request.stops:
             self._fall(index)
         return True
@@ -418,10 +461,10 @@ class _Assembly:
     def _stub(self, arrival: Arrival) -> None:
         """Collect the slots and return."""
         self.place = arrival.index
+        self._end_of_loop(arrival.index)
         self.writer.place(self.stubs[arrival.index])
         if arrival.keywords:  # they would be taken for those of the next call, in any frame
-            self._emit("PUSH_NULL")
-            self._load(tuple)
+            self._function(tuple, 0)
             self._emit("KW_NAMES", self._constant(()))
             self._call(0)
             self._emit("POP_TOP")
@@ -429,6 +472,7 @@ class _Assembly:
             self._load(None)
             self._emit("PUSH_EXC_INFO")
             self._emit("POP_TOP")
+        self._saved(arrival)
         values = self._values(arrival)
         if values:
             self._emit("BUILD_TUPLE", values)
@@ -440,6 +484,32 @@ class _Assembly:
         self._emit("SWAP", 2)
         self._emit("BUILD_TUPLE", 2)
         self._leave()
+
+    def _saved(self, arrival: Arrival) -> None:
+        """What a variable held that is put aside on the stack: an object, or UNBOUND for NULL. Only
+        a variable tells the two apart, so it takes the place of what it holds now for a moment."""
+        kinds = self.shape.stacks[arrival.index]
+        assert kinds is not None
+        extra = self.base + arrival.handled
+        for above, kind in enumerate(reversed(kinds)):
+            if kind < SAVED:
+                continue
+            variable = self.instructions[kind - SAVED].argument + self.shift
+            depth = above + arrival.handled + 1
+            row, after = Row(self.writer.label(), len(kinds) + extra, False), self.writer.label()
+            self._rise(depth - 1)
+            self._emit("LOAD_FAST_AND_CLEAR", variable)
+            self._emit("SWAP", 2)
+            self._emit("STORE_FAST", variable)
+            self._emit(_LOAD_CHECKED, variable, row)
+            self.writer.jump(_OP["JUMP_FORWARD"], after, self.place)
+            self.writer.place(row.target)
+            self._emit("POP_TOP")
+            self._load(UNBOUND)
+            self.writer.place(after)
+            self._emit("SWAP", 2)
+            self._emit("STORE_FAST", variable)
+            self._sink(depth - 1)
 
     def _values(self, arrival: Arrival) -> int:
         """Leave only values on the stack; answers how many."""
@@ -465,7 +535,7 @@ class _Assembly:
                 self._emit("LOAD_FAST", variable + self.shift)
                 continue
             row, after = Row(self.writer.label(), depth + count, False), self.writer.label()
-            self._emit("LOAD_FAST", variable + self.shift, row)
+            self._emit(_LOAD_CHECKED, variable + self.shift, row)
             self.writer.jump(_OP["JUMP_FORWARD"], after, self.place)
             self.writer.place(row.target)
             self._emit("POP_TOP")
@@ -538,8 +608,11 @@ _SPECIAL: dict[int, Callable[[_Assembly, int, Row | None], bool]] = {
     _OP[name]: special
     for name, special in (
         ("LOAD_METHOD", _Assembly._method),
+        ("LOAD_ATTR", _Assembly._method),
+        ("LOAD_SUPER_ATTR", _Assembly._method),
         ("PRECALL", _Assembly._precall),
         ("RETURN_VALUE", _Assembly._return),
+        ("FOR_ITER", _Assembly._for),
     )
-    if name in _OP
+    if name in _REAL
 }

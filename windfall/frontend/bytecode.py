@@ -3,7 +3,12 @@
 Enters: a code object. Leaves: a `Listing` of `Instruction`s by index (caches and EXTENDED_ARG
 folded away), its exception table by index, its variables. All that differs between CPython versions
 stands here and in the `since`/`until` fields of the opcode table. Invariant: an index names one
-real instruction, jumps and handlers are indices; a `Listing` does not keep its code alive.
+real instruction, or one half of a fused one; jumps and handlers are indices; a `Listing` does not
+keep its code alive.
+
+An instruction's `name` says what it does, its `op` how this CPython writes it: where a later
+version folded an instruction of an earlier one into another (a bit of LOAD_ATTR, an intrinsic), it
+keeps the earlier name, and with it its handler. An exhausted FOR_ITER jumps behind the END_FOR.
 
     >>> [one.name for one in decode((lambda x: x).__code__).instructions]
     ['RESUME', 'LOAD_FAST', 'RETURN_VALUE']
@@ -13,10 +18,11 @@ from __future__ import annotations
 
 import dis
 import inspect
+import opcode
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -24,28 +30,111 @@ from windfall.errors import SourceLine
 
 VERSION = sys.version_info[:2]
 
+# The versions whose bytecode is known. On another one everything runs eagerly.
+SUPPORTED = frozenset({(3, 11), (3, 12)})
+
 _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 _CACHE = dis.opmap["CACHE"]
-_CACHES: list[int] = list(getattr(dis, "_inline_cache_entries", [0] * 256))
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 _BACKWARD = frozenset(op for name, op in dis.opmap.items() if "BACKWARD" in name)
 _CONSTANTS = frozenset(dis.hasconst) | {dis.opmap.get("KW_NAMES", -1)}
 _NAMES = frozenset(dis.hasname)
 _VARIABLES = frozenset(dis.haslocal) | frozenset(dis.hasfree) | {dis.opmap.get("MAKE_CELL", -1)}
 
-# The low bit of LOAD_GLOBAL's argument asks for a NULL under the result; the name is above it.
-_SHIFTED_NAMES = {dis.opmap["LOAD_GLOBAL"]}
+
+def _caches() -> tuple[int, ...]:
+    """How many words follow each opcode (a table by number, or by name from 3.13 on)."""
+    table: Any = getattr(dis, "_inline_cache_entries", ())
+    if isinstance(table, dict):
+        return tuple(table.get(name, 0) for name in dis.opname[:256])
+    return tuple(table[:256])
+
+
+CACHES = _caches()
+
+# The low bits of these arguments ask for something else, the name is above them: a NULL under the
+# result; that `super` was called with arguments.
+_NAME_SHIFTS = {dis.opmap["LOAD_GLOBAL"]: 1}
+# Likewise the operator of a comparison.
+_OPERATOR_SHIFT = 0
 if VERSION >= (3, 12):
-    _SHIFTED_NAMES.add(dis.opmap["LOAD_ATTR"])
+    _NAME_SHIFTS |= {dis.opmap["LOAD_ATTR"]: 1, dis.opmap["LOAD_SUPER_ATTR"]: 2}
+    _OPERATOR_SHIFT = 4
+if VERSION >= (3, 13):
+    _OPERATOR_SHIFT = 5
+_COMPARE, _FOR_ITER = dis.opmap["COMPARE_OP"], dis.opmap["FOR_ITER"]
+_CALL_KW = dis.opmap.get("CALL_KW", -1)
+
+# What stands where an exhausted FOR_ITER is said to jump to, and is jumped over: only a generator
+# that returns inside of the interpreter's loop runs it.
+AFTER_LOOP: tuple[str, ...] = ()
+if VERSION >= (3, 12):
+    AFTER_LOOP = ("END_FOR",)
+if VERSION >= (3, 13):
+    AFTER_LOOP = ("END_FOR", "POP_TOP")
+
+# Two instructions in one: (the opcode and argument of each), given the argument of both.
+_FUSED: dict[int, Callable[[int], tuple[tuple[int, int], ...]]] = {}
+
+
+def _fuse(name: str, first: str, second: str) -> None:
+    one, other = dis.opmap[first], dis.opmap[second]
+    _FUSED[dis.opmap[name]] = lambda argument: ((one, argument >> 4), (other, argument & 15))
+
+
+if VERSION >= (3, 12):
+    _RETURN = (dis.opmap["RETURN_VALUE"], 0)
+    _FUSED[dis.opmap["RETURN_CONST"]] = lambda argument: (
+        (dis.opmap["LOAD_CONST"], argument),
+        _RETURN,
+    )
+if VERSION >= (3, 13):
+    _TO_BOOL, _AS_BOOL = (dis.opmap["TO_BOOL"], 0), 16
+    _FUSED[_COMPARE] = lambda argument: (
+        ((_COMPARE, argument & ~_AS_BOOL), _TO_BOOL)
+        if argument & _AS_BOOL
+        else ((_COMPARE, argument),)
+    )
+    _fuse("LOAD_FAST_LOAD_FAST", "LOAD_FAST", "LOAD_FAST")
+    _fuse("STORE_FAST_LOAD_FAST", "STORE_FAST", "LOAD_FAST")
+    _fuse("STORE_FAST_STORE_FAST", "STORE_FAST", "STORE_FAST")
+
+# Intrinsics that were instructions of their own; the others are called by their own names.
+FORMER = {
+    "INTRINSIC_IMPORT_STAR": "IMPORT_STAR",
+    "INTRINSIC_UNARY_POSITIVE": "UNARY_POSITIVE",
+    "INTRINSIC_LIST_TO_TUPLE": "LIST_TO_TUPLE",
+    "INTRINSIC_ASYNC_GEN_WRAP": "ASYNC_GEN_WRAP",
+    "INTRINSIC_PREP_RERAISE_STAR": "PREP_RERAISE_STAR",
+}
+INTRINSICS: dict[int, tuple[str, ...]] = {
+    dis.opmap[name]: tuple(FORMER.get(one, one) for one in getattr(opcode, table))
+    for name, table in (
+        ("CALL_INTRINSIC_1", "_intrinsic_1_descs"),
+        ("CALL_INTRINSIC_2", "_intrinsic_2_descs"),
+    )
+    if name in dis.opmap
+}
+
+
+def _name(op: int, argument: int) -> str:
+    """What an instruction does."""
+    table = INTRINSICS.get(op)
+    if table is not None:
+        return table[argument]
+    if op == dis.opmap["LOAD_ATTR"] and op in _NAME_SHIFTS and argument & 1:
+        return "LOAD_METHOD"
+    return dis.opname[op]
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """One instruction: `argument` as encoded, `value` what it names (a constant, a name, a
-    variable), `target` the index it may jump to (-1: none)."""
+    variable, an operator), `target` the index it may jump to (-1: none)."""
 
     index: int
     name: str
+    op: int
     argument: int
     value: Any
     target: int
@@ -61,13 +150,16 @@ class Instruction:
 @dataclass(frozen=True, slots=True)
 class Handler:
     """A row of the exception table: instructions [start, end) unwind to `target` with the stack cut
-    to `depth`, the index of the raising instruction pushed first where `lasti`."""
+    to `depth`, the index of the raising instruction pushed first where `lasti`. Where it `leaves`,
+    it is none of the program's: what comes there goes on out of the frame (from 3.12 on: a
+    comprehension gives a variable back, a generator tells StopIteration from its end)."""
 
     start: int
     end: int
     target: int
     depth: int
     lasti: bool
+    leaves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +177,16 @@ class Listing:
     lines: Mapping[int, SourceLine]  # by number: guards and nodes of one line share its record
 
     def handler_at(self, index: int) -> Handler | None:
-        """The innermost handler that covers an instruction."""
-        for handler in self.handlers:
-            if handler.start <= index < handler.end:
-                return handler
-        return None
+        """The innermost handler that covers an instruction, if the program wrote it."""
+        found = _row_at(self.handlers, index)
+        return None if found is None or found.leaves else found
+
+
+def _row_at(rows: Sequence[Handler], index: int) -> Handler | None:
+    for row in rows:
+        if row.start <= index < row.end:
+            return row
+    return None
 
 
 _DECODED: dict[int, tuple[weakref.ref[CodeType], Listing]] = {}
@@ -109,27 +206,35 @@ def decode(code: CodeType) -> Listing:
 def _decode(code: CodeType) -> Listing:
     variables, cells, free = _variables(code)
     raw = list(_raw(code.co_code))
-    index_of = {offset: index for index, (_, _, offset, _, _) in enumerate(raw)}
+    index_of: dict[int, int] = {}
     # A jump may land on the EXTENDED_ARG in front of its instruction.
-    for index, (_, _, _, start, _) in enumerate(raw):
+    for index, (_, _, offset, start, _) in enumerate(raw):
+        index_of.setdefault(offset, index)
         index_of.setdefault(start, index)
     lines = _lines(code)
     line = code.co_firstlineno
-    instructions = []
+    instructions: list[Instruction] = []
     for index, (op, argument, offset, start, after) in enumerate(raw):
         target = -1
         if op in _JUMPS:
             distance = -2 * argument if op in _BACKWARD else 2 * argument
             target = index_of[after + distance]
+            if op == _FOR_ITER:
+                target += len(AFTER_LOOP)
         value = _value(code, variables, op, argument)
+        if op == _CALL_KW:  # the names were loaded before it
+            value = instructions[-1].value
         line = lines.get(offset, line)  # a generated instruction belongs to the line before it
         instructions.append(
-            Instruction(index, dis.opname[op], argument, value, target, line, offset, start)
+            Instruction(
+                index, _name(op, argument), op, argument, value, target, line, offset, start
+            )
         )
     flags = code.co_flags
+    rows = list(_handlers(code.co_exceptiontable, index_of, len(code.co_code), len(raw)))
     return Listing(
         tuple(instructions),
-        tuple(_handlers(code.co_exceptiontable, index_of, len(code.co_code), len(raw))),
+        tuple(replace(row, leaves=_leaves(rows, row, instructions)) for row in rows),
         variables,
         cells,
         free,
@@ -152,8 +257,11 @@ def _raw(code: bytes) -> Iterator[tuple[int, int, int, int, int]]:
             argument <<= 8
             offset += 2
             continue
-        after = offset + 2 + 2 * _CACHES[op]
-        if op != _CACHE:
+        after = offset + 2 + 2 * CACHES[op]
+        if op in _FUSED:
+            for half, part in _FUSED[op](argument):
+                yield half, part, offset, start, after
+        elif op != _CACHE:
             yield op, argument, offset, start, after
         argument, start, offset = 0, after, after
 
@@ -176,9 +284,11 @@ def _value(code: CodeType, variables: tuple[str, ...], op: int, argument: int) -
     if op in _CONSTANTS:
         return code.co_consts[argument]
     if op in _NAMES:
-        return code.co_names[argument >> 1 if op in _SHIFTED_NAMES else argument]
+        return code.co_names[argument >> _NAME_SHIFTS.get(op, 0)]
     if op in _VARIABLES:
         return variables[argument]
+    if op == _COMPARE:
+        return dis.cmp_op[argument >> _OPERATOR_SHIFT]
     return None
 
 
@@ -204,6 +314,27 @@ def _handlers(table: bytes, index_of: dict[int, int], length: int, count: int) -
             info >> 1,
             bool(info & 1),
         )
+
+
+# What a handler consists of that gives a comprehension's variables back.
+_GIVES_BACK = frozenset({"SWAP", "POP_TOP", "STORE_FAST"})
+
+
+def _leaves(rows: Sequence[Handler], row: Handler, instructions: Sequence[Instruction]) -> bool:
+    """Whether whatever comes to a handler goes on out of the frame, which sees nothing of it."""
+    if VERSION < (3, 12):
+        return False
+    index = row.target
+    if instructions[index].name == "INTRINSIC_STOPITERATION_ERROR":
+        return True
+    if instructions[index].name not in _GIVES_BACK:
+        return False
+    while instructions[index].name in _GIVES_BACK:
+        index += 1
+    if instructions[index].name != "RERAISE":
+        return False
+    outer = _row_at(rows, index)
+    return outer is None or _leaves(rows, outer, instructions)
 
 
 def _index_at(index_of: dict[int, int], offset: int, length: int, count: int) -> int:

@@ -19,8 +19,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from windfall.errors import InternalError
+from windfall.frontend.bytecode import CACHES
 
-CACHES: tuple[int, ...] = tuple(getattr(dis, "_inline_cache_entries", [0] * 256))
 _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 _BACKWARD = frozenset(op for name, op in dis.opmap.items() if "BACKWARD" in name)
 _ZEROS = tuple(bytes(2 * count) for count in CACHES)

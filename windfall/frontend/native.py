@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from windfall.errors import SourceLine
+from windfall.errors import SourceLine, hide_our_frames
 from windfall.frontend.assembler import Fragments
-from windfall.frontend.bytecode import Handler, Instruction, decode
+from windfall.frontend.bytecode import VERSION, Handler, Instruction, decode
 from windfall.frontend.flow import live_variables
 from windfall.frontend.fragment import Arrival, Slots
 from windfall.frontend.loops import loop_at
@@ -74,6 +74,9 @@ class NativeWay:
         except BaseException as error:
             found = _handler(outer)
             depth = found[0] if found is not None else -1
+            # Eager's traceback names the frames that wait too, and none of ours.
+            hide_our_frames(error)
+            through(error, tuple(_line(one) for one, _, _ in outer[max(depth, 0) :]))
             crossed = any(one.generator for one, _, _ in outer[depth + 1 :])
             known = _converted(error) if crossed else error
             if found is None and known is error:
@@ -107,6 +110,7 @@ def _arrived(outer: list[_Filled], shape: FrameShape, arrival: Arrival, slots: S
     return _continue(outer, shape, arrival.index, 0, variables, stack, handled)
 
 
+_NULL_ABOVE = VERSION >= (3, 13)
 _Stack = list[tuple[bool, Any]]
 _Filled = tuple[FrameShape, dict[int, Any], _Stack]
 
@@ -209,9 +213,16 @@ def _finish_for(instruction: Instruction, stack: _Stack) -> int:
     return instruction.target
 
 
+def _finish_method(instruction: Instruction, stack: _Stack) -> int:
+    """What was found is there; its NULL comes above it."""
+    stack.append((False, None))
+    return instruction.index + 1
+
+
 _FINISH: dict[str, Callable[[Instruction, _Stack], int]] = {
     "CONTAINS_OP": _finish_contains,
     "JUMP_IF_TRUE_OR_POP": _finish_jump,
     "JUMP_IF_FALSE_OR_POP": _finish_jump,
     "FOR_ITER": _finish_for,
+    **(dict.fromkeys(("LOAD_METHOD", "LOAD_SUPER_ATTR"), _finish_method) if _NULL_ABOVE else {}),
 }

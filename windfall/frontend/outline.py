@@ -20,12 +20,14 @@ from types import CodeType
 from typing import TypeVar
 
 from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
-from windfall.frontend.bytecode import Handler, Instruction, Listing, decode
+from windfall.frontend.bytecode import VERSION, Handler, Instruction, Listing, decode
 from windfall.frontend.encoding import Location, location
 
 # What a stack position holds. From METHOD on: NULL or an object, which only the object that the
-# LOAD_METHOD at (kind - METHOD) was applied to can tell.
+# LOAD_METHOD at (kind - METHOD) was applied to can tell. From SAVED on: NULL or the object that the
+# variable held which the LOAD_FAST_AND_CLEAR at (kind - SAVED) put aside.
 VALUE, NULL, PREVIOUS, LASTI, CONFLICT, METHOD = range(6)
+SAVED = 1 << 32
 
 Stack = tuple[int, ...]
 
@@ -41,6 +43,7 @@ _ENDS = _RETURNS | {
 # Instructions after which no handler is ever entered.
 _NEVER_RAISE = frozenset(
     {"NOP", "PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "SWAP", "PUSH_NULL", "LOAD_CONST"}
+    | {"LOAD_FAST_AND_CLEAR", "END_FOR", "END_SEND"}
     | {"STORE_FAST", "POP_TOP", "JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
     | {"KW_NAMES", "IS_OP", "BUILD_TUPLE"}
 )
@@ -97,7 +100,7 @@ def outline(code: CodeType) -> Outline:
     positions = list(code.co_positions())
     return Outline(
         listing,
-        tuple(dis.opmap[one.name] for one in instructions),
+        tuple(one.op for one in instructions),
         successors,
         tuple(covers),
         tuple(handlers),
@@ -130,8 +133,17 @@ def _pending(instructions: tuple[Instruction, ...]) -> dict[int, int]:
 # ------------------------------------------------------------------------------------- the stack
 
 
-def _null_below(stack: Stack, one: Instruction) -> Stack:
-    return (*stack, NULL, VALUE) if one.argument & 1 else (*stack, VALUE)
+def _pair(kind: int) -> Stack:
+    """What is called, and beside it what may be NULL: below it; from 3.13 on, above."""
+    return (VALUE, kind) if VERSION >= (3, 13) else (kind, VALUE)
+
+
+def _global(stack: Stack, one: Instruction) -> Stack:
+    return stack + (_pair(NULL) if one.argument & 1 else (VALUE,))
+
+
+def _super(stack: Stack, one: Instruction) -> Stack:
+    return stack[:-3] + (_pair(METHOD + one.index) if one.argument & 1 else (VALUE,))
 
 
 def _swap(stack: Stack, one: Instruction) -> Stack:
@@ -143,17 +155,23 @@ def _swap(stack: Stack, one: Instruction) -> Stack:
 # Instructions that move or make what is not a plain value; all others take and give plain values.
 _MOVES: dict[str, Callable[[Stack, Instruction], Stack]] = {
     "PUSH_NULL": lambda stack, _: (*stack, NULL),
-    "LOAD_GLOBAL": _null_below,
-    "LOAD_METHOD": lambda stack, one: (*stack[:-1], METHOD + one.index, VALUE),
+    "LOAD_GLOBAL": _global,
+    "LOAD_METHOD": lambda stack, one: stack[:-1] + _pair(METHOD + one.index),
+    "LOAD_SUPER_ATTR": _super,
+    "LOAD_FAST_AND_CLEAR": lambda stack, one: (*stack, SAVED + one.index),
     "SWAP": _swap,
     "COPY": lambda stack, one: (*stack, stack[-one.argument]),
     "PUSH_EXC_INFO": lambda stack, _: (*stack[:-1], PREVIOUS, VALUE),
     "PRECALL": lambda stack, _: stack,
     "CALL": lambda stack, one: (*stack[: -one.argument - 2], VALUE),
+    "CALL_KW": lambda stack, one: (*stack[: -one.argument - 3], VALUE),
     "CALL_FUNCTION_EX": lambda stack, one: (*stack[: -3 - (one.argument & 1)], VALUE),
     "RETURN_GENERATOR": lambda stack, _: (*stack, VALUE),  # what is sent first
     "PREP_RERAISE_STAR": lambda stack, _: (*stack[:-2], VALUE),
 }
+
+
+_FOR_ITER = dis.opmap["FOR_ITER"]
 
 
 def _stacks(
@@ -198,7 +216,9 @@ def _moved(stack: Stack, one: Instruction, jump: bool) -> Stack:
     move = _MOVES.get(one.name)
     if move is not None:
         return move(stack, one)
-    op = dis.opmap[one.name]
+    op = one.op
+    if op == _FOR_ITER:  # exhausted: the iterator is gone
+        return stack[:-1] if jump else (*stack, VALUE)
     effect = dis.stack_effect(op, one.argument if op >= dis.HAVE_ARGUMENT else None, jump=jump)
     if effect < 0:
         return stack[:effect]

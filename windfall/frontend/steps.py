@@ -10,14 +10,13 @@ does for that instruction.
 
 from __future__ import annotations
 
-import dis
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from windfall.errors import InternalError
-from windfall.frontend.bytecode import Instruction
+from windfall.frontend.bytecode import VERSION, Instruction
 from windfall.frontend.opcodes.operators import SYMBOLS
 
 NULL_NAME = "NULL"
@@ -80,7 +79,7 @@ NATIVE: dict[str, Step] = {}
 
 
 def native(*names: str) -> Callable[[Step], Step]:
-    """A row: how these instructions are done on real values."""
+    """A row: how these instructions are done on real values, in any version that has them."""
 
     def register(step: Step) -> Step:
         for name in names:
@@ -91,9 +90,14 @@ def native(*names: str) -> Callable[[Step], Step]:
     return register
 
 
-def write_step(writer: Writer, instruction: Instruction) -> None:
-    """The lines and outcomes of one native instruction."""
+def write_step(
+    writer: Writer, instruction: Instruction, following: Sequence[Instruction] = ()
+) -> None:
+    """The lines and outcomes of one native instruction; of two where the first asks for a truth
+    and the second jumps by it: both ways are told apart at once."""
     writer.lowest = len(writer.stack)
+    if instruction.name == "TO_BOOL" and following[0].name in _TRUTH_JUMPS:
+        instruction = following[0]
     step = NATIVE.get(instruction.name)
     if step is None:
         raise InternalError(f"{instruction.name} has no native form")
@@ -107,23 +111,47 @@ def write_step(writer: Writer, instruction: Instruction) -> None:
 
 @native("CALL")
 def _call(writer: Writer, instruction: Instruction) -> None:
-    arguments = writer.take(instruction.argument)
-    function, under = writer.pop(), writer.pop()
-    if under != NULL_NAME:
-        arguments.insert(0, function)
-        function = under
-    names = writer.kw_names
+    _call_named(writer, instruction.argument, writer.kw_names)
+
+
+@native("CALL_KW")
+def _call_kw(writer: Writer, instruction: Instruction) -> None:
+    writer.pop()
+    _call_named(writer, instruction.argument, instruction.value)
+
+
+def _call_named(writer: Writer, count: int, names: tuple[str, ...]) -> None:
+    given = writer.take(count)
+    function, arguments = _callee(writer)
+    arguments += given
     split = len(arguments) - len(names)
     shown = arguments[:split]
     shown += [f"{key}={value}" for key, value in zip(names, arguments[split:], strict=True)]
     writer.result(f"{function}({', '.join(shown)})")
 
 
+def _callee(writer: Writer) -> tuple[str, list[str]]:
+    """What is called: a NULL and it (from 3.13 on, it and a NULL), or it and its first argument."""
+    upper, lower = writer.pop(), writer.pop()
+    if lower == NULL_NAME:
+        return upper, []
+    return (lower, []) if upper == NULL_NAME else (lower, [upper])
+
+
+def _push_callable(writer: Writer, text: str) -> None:
+    """What is called next, with its NULL."""
+    if VERSION < (3, 13):
+        writer.push(NULL_NAME)
+    writer.result(text)
+    if VERSION >= (3, 13):
+        writer.push(NULL_NAME)
+
+
 @native("CALL_FUNCTION_EX")
 def _call_function_ex(writer: Writer, instruction: Instruction) -> None:
     keywords = f", **{writer.pop()}" if instruction.argument & 1 else ""
-    arguments, function = writer.pop(), writer.pop()
-    writer.pop()
+    arguments = writer.pop()
+    function, _ = _callee(writer)
     writer.result(f"{function}(*{arguments}{keywords})")
 
 
@@ -134,9 +162,24 @@ def _load_attr(writer: Writer, instruction: Instruction) -> None:
 
 @native("LOAD_METHOD")
 def _load_method(writer: Writer, instruction: Instruction) -> None:
-    owner = writer.pop()
-    writer.push(NULL_NAME)
-    writer.result(f"{_operand(owner)}.{instruction.value}")
+    _push_callable(writer, f"{_operand(writer.pop())}.{instruction.value}")
+
+
+@native("LOAD_SUPER_ATTR")
+def _load_super_attr(writer: Writer, instruction: Instruction) -> None:
+    function, *given = writer.take(3)
+    if not instruction.argument & 2:  # the builtin finds them by itself, in the user's frame
+        find = writer.known(_super, "super_without_arguments")
+        made = f"{find}({function}, {', '.join(given)})"
+    else:
+        made = f"{function}({', '.join(given)})"
+    push = _push_callable if instruction.argument & 1 else Writer.result
+    push(writer, f"{made}.{instruction.value}")
+
+
+def _super(function: Any, cls: Any, owner: Any) -> Any:
+    """`super()`, whatever `super` is."""
+    return super(cls, owner) if function is super else function()
 
 
 @native("STORE_ATTR")
@@ -178,7 +221,7 @@ def _unary(writer: Writer, instruction: Instruction) -> None:
 @native("COMPARE_OP")
 def _compare_op(writer: Writer, instruction: Instruction) -> None:
     right, left = writer.pop(), writer.pop()
-    writer.result(f"{_operand(left)} {dis.cmp_op[instruction.argument]} {_operand(right)}")
+    writer.result(f"{_operand(left)} {instruction.value} {_operand(right)}")
 
 
 @native("IS_OP")
@@ -197,6 +240,18 @@ def _contains_op(writer: Writer, instruction: Instruction) -> None:
 def _binary_subscr(writer: Writer, instruction: Instruction) -> None:
     key, owner = writer.pop(), writer.pop()
     writer.result(f"{_operand(owner)}[{key}]")
+
+
+@native("BINARY_SLICE")
+def _binary_slice(writer: Writer, instruction: Instruction) -> None:
+    owner, start, end = writer.take(3)
+    writer.result(f"{_operand(owner)}[{start}:{end}]")
+
+
+@native("STORE_SLICE")
+def _store_slice(writer: Writer, instruction: Instruction) -> None:
+    value, owner, start, end = writer.take(4)
+    writer.line(f"{_operand(owner)}[{start}:{end}] = {value}")
 
 
 @native("STORE_SUBSCR")
@@ -224,6 +279,14 @@ def _get_len(writer: Writer, instruction: Instruction) -> None:
 
 
 # --------------------------------------------------------------------------------------- control
+
+
+@native("TO_BOOL")
+def _to_bool(writer: Writer, instruction: Instruction) -> None:
+    writer.push(_truth(writer, writer.pop()))
+
+
+_TRUTH_JUMPS = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"})
 
 
 @native(
@@ -310,6 +373,23 @@ def _format_value(writer: Writer, instruction: Instruction) -> None:
     value = writer.pop()
     convert = {0: "", 1: "str", 2: "repr", 3: "ascii"}[flags & 3]
     writer.result(f"format({convert}({value}), {specification})")
+
+
+@native("CONVERT_VALUE")
+def _convert_value(writer: Writer, instruction: Instruction) -> None:
+    convert = {1: "str", 2: "repr", 3: "ascii"}[instruction.argument]
+    writer.result(f"{convert}({writer.pop()})")
+
+
+@native("FORMAT_SIMPLE")
+def _format_simple(writer: Writer, instruction: Instruction) -> None:
+    writer.result(f"format({writer.pop()}, '')")
+
+
+@native("FORMAT_WITH_SPEC")
+def _format_with_spec(writer: Writer, instruction: Instruction) -> None:
+    specification, value = writer.pop(), writer.pop()
+    writer.result(f"format({value}, {specification})")
 
 
 @native("LIST_APPEND")
@@ -467,10 +547,9 @@ def _load_build_class(writer: Writer, instruction: Instruction) -> None:
 @native("LOAD_GLOBAL")
 def _load_global(writer: Writer, instruction: Instruction) -> None:
     """Only where the name is missing: it raises."""
-    if instruction.argument & 1:
-        writer.push(NULL_NAME)
+    push = _push_callable if instruction.argument & 1 else Writer.result
     look = writer.known(_global, "read_global")
-    writer.result(f"{look}({writer.globals}, {instruction.value!r})")
+    push(writer, f"{look}({writer.globals}, {instruction.value!r})")
 
 
 def _global(space: dict[str, Any], name: str) -> Any:
@@ -492,7 +571,7 @@ def _delete_global(writer: Writer, instruction: Instruction) -> None:
     writer.line(f"del {writer.globals}[{instruction.value!r}]")
 
 
-@native("LOAD_FAST", "DELETE_FAST")
+@native("LOAD_FAST", "LOAD_FAST_CHECK", "DELETE_FAST")
 def _unbound_local(writer: Writer, instruction: Instruction) -> None:
     """Where the variable is unbound it raises. Deleting one that is bound is nothing: no way on has
     a slot for it."""

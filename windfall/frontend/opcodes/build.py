@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
@@ -88,6 +89,32 @@ def format_value(machine: Machine, frame: Frame, instruction: Instruction) -> No
         return format(converted(value) if converted else value, specification)
 
     frame.stack.append(fold(machine, formatted, items, {}))
+
+
+@opcode("CONVERT_VALUE", since=(3, 13))
+def convert_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value, conversion = frame.stack[-1], instruction.argument
+    if isinstance(value, Object) and not value.is_constant():
+        _format_object(machine, frame, value, conversion)
+        return
+    frame.stack.append(fold(machine, _CONVERSIONS[conversion], take(frame, 1), {}))
+
+
+_CONVERSIONS: dict[int, Callable[[object], str]] = {1: str, 2: repr, 3: ascii}
+
+
+@opcode("FORMAT_SIMPLE", since=(3, 13))
+def format_simple(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack[-1]
+    if isinstance(value, Object) and not value.is_constant():
+        _format_object(machine, frame, value, 0)
+        return
+    frame.stack.append(fold(machine, format, take(frame, 1), {}))
+
+
+@opcode("FORMAT_WITH_SPEC", since=(3, 13))
+def format_with_spec(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(fold(machine, format, take(frame, 2), {}))
 
 
 def _format_object(machine: Machine, frame: Frame, value: Object, conversion: int) -> None:

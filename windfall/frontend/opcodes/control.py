@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from windfall.errors import InternalError
 from windfall.frontend.breaks import BUDGET, GENERATOR, IDLE_LOOP, LEFT_GENERATOR, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.idle import idle_loop
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.polyfills.iterators import MAKES
-from windfall.frontend.values.base import Value
+from windfall.frontend.values.base import Raised, Value
 from windfall.frontend.values.checks import asserted
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END, ForeignIterator, Iterator
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.symbolic import Question
+from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.truths import Truth
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -56,8 +59,9 @@ _MANY = 20  # how much longer loops may be in sum than one alone
 def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A truth that interpreted code must tell lands on the stack; then this is done again."""
     value = frame.stack.pop()
-    if isinstance(value, Question) and instruction.name.endswith("IF_TRUE"):
-        asserted(machine, value, frame.instructions[instruction.index + 1 : instruction.target])
+    if isinstance(value, Question | Tensor | Truth) and instruction.name.endswith("IF_TRUE"):
+        otherwise = frame.instructions[instruction.index + 1 : instruction.target]
+        value = asserted(machine, value, otherwise)
     found = value.truth(machine)
     if isinstance(found, Value):
         push(frame, found)
@@ -69,7 +73,21 @@ def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> Non
         frame.ip = instruction.target
 
 
-@opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+@opcode("TO_BOOL", since=(3, 13))
+def to_bool(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """The truth of a value, for the jump or the `not` behind it."""
+    value, after = frame.stack.pop(), frame.instructions[instruction.index + 1]
+    if isinstance(value, Question) and after.name == "POP_JUMP_IF_TRUE":
+        asserted(machine, value, frame.instructions[after.index + 1 : after.target])
+    found = value.truth(machine)
+    if isinstance(found, Value):
+        push(frame, found)
+        frame.retry()
+    else:
+        frame.stack.append(machine.literal(found))
+
+
+@opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP", until=(3, 12))
 def jump_if_or_pop(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     if frame.phase == 0:
         found = frame.stack[-1].truth(machine)
@@ -112,7 +130,7 @@ def get_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     push(frame, frame.stack.pop().iterate(machine))
 
 
-@opcode("FOR_ITER", until=(3, 12))
+@opcode("FOR_ITER")
 def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """An iterator written in Python is asked by a polyfill, which gives END where it stops."""
     if frame.phase:
@@ -172,29 +190,64 @@ def get_yield_from_iter(machine: Machine, frame: Frame, instruction: Instruction
 @opcode("SEND", until=(3, 12))
 def send(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """`yield from`: the receiver is below what is sent. Its end leaves its value and jumps."""
+    if _sent(machine, frame, instruction):
+        end_send(machine, frame, instruction)
+
+
+@opcode("SEND", since=(3, 12))
+def send_and_keep(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """The same; the receiver stays below the value, for END_SEND to drop."""
+    _sent(machine, frame, instruction)
+
+
+@opcode("END_SEND", since=(3, 12))
+def end_send(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    frame.stack[-1] = value
+
+
+def _sent(machine: Machine, frame: Frame, instruction: Instruction) -> bool:
+    """Whether the receiver came to its end: its value is on the stack, and we have jumped."""
     stack = frame.stack
     if frame.phase:
         if stack[-1].is_constant() and stack[-1].as_constant(machine) is END:
             stack.pop()
-            value = stack.pop()
-            stack[-1] = value
             frame.ip = instruction.target
-        return
+            return True
+        return False
     receiver, value = stack[-2], stack[-1]
     if isinstance(receiver, Generator):
         stack.pop()
         frame.retry()
         machine.resume(receiver, value, "send")
-        return
+        return False
     if value.python_type() is not type(None) or not isinstance(receiver, Iterator):
         stop(GENERATOR, f"yield from {receiver.describe()}")
     item = receiver.advance(machine)
     stack.pop()
+    stack.append(machine.literal(None) if item is None else item)
     if item is None:
-        stack[-1] = machine.literal(None)
         frame.ip = instruction.target
-    else:
-        stack.append(item)
+    return item is None
+
+
+@opcode("CLEANUP_THROW", since=(3, 12))
+def cleanup_throw(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """What was thrown into a `yield from` came back from its receiver: its end, or an error."""
+    exception = frame.stack[-1]
+    exception.guard_type(machine)
+    if not issubclass(exception.python_type(), StopIteration):
+        raise Raised(exception)
+    value = exception.get_attribute(machine, "value")
+    del frame.stack[-3:]
+    frame.stack.append(machine.literal(None))
+    push(frame, value)
+
+
+@opcode("END_FOR", since=(3, 12))
+def end_for(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """FOR_ITER jumps over it; CPython runs it when a generator returns into its loop."""
+    raise InternalError("END_FOR is never reached")
 
 
 @opcode(

@@ -121,6 +121,12 @@ def with_except_start(machine: Machine, frame: Frame, instruction: Instruction) 
     push(frame, leave.call(machine, arguments, {}))
 
 
+@opcode("INTRINSIC_STOPITERATION_ERROR", since=(3, 12))
+def stopiteration_error(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """An exception leaves a generator."""
+    frame.stack.append(machine.leaving(frame.stack.pop()))
+
+
 @opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
 def exception_groups(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     stop(EXCEPTION_GROUP, instruction.name)

@@ -13,10 +13,11 @@ from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, find
-from windfall.frontend.values.sequence import SequenceValue
+from windfall.frontend.values.sequence import SequenceValue, Slice
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.truths import Truth
 from windfall.ir.guard import SameObjects
 
 if TYPE_CHECKING:
@@ -124,7 +125,9 @@ def unary(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 @opcode("UNARY_NOT")
 def unary_not(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    if isinstance(value, Question):
+    if isinstance(value, Tensor):
+        value = machine.flag(value) or value
+    if isinstance(value, Question | Truth):
         frame.stack.append(value.unary(machine, "not"))
         return
     found = value.truth(machine)
@@ -185,7 +188,7 @@ def _unequal_kinds(left: Value, right: Value) -> bool:
 @opcode("COMPARE_OP")
 def compare_op(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     right, left = frame.stack.pop(), frame.stack.pop()
-    push(frame, compare(machine, dis.cmp_op[instruction.argument], left, right))
+    push(frame, compare(machine, instruction.value, left, right))
 
 
 def identical(machine: Machine, left: Value, right: Value) -> bool:
@@ -194,6 +197,8 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
         return True
     if isinstance(left, Constant) and isinstance(right, Constant):
         return left.as_constant(machine) is right.as_constant(machine)
+    if left.python_type() is bool is right.python_type():
+        return bool(left.as_constant(machine) is right.as_constant(machine))
     if isinstance(left, Class) and isinstance(right, Class):
         left.rely(machine)
         right.rely(machine)
@@ -235,6 +240,24 @@ def contains_op(machine: Machine, frame: Frame, instruction: Instruction) -> Non
 def binary_subscr(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     key, owner = frame.stack.pop(), frame.stack.pop()
     push(frame, owner.get_item(machine, key))
+
+
+@opcode("BINARY_SLICE", since=(3, 12))
+def binary_slice(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    owner, start, stop_ = frame.stack[-3:]
+    del frame.stack[-3:]
+    push(frame, owner.get_item(machine, _slice(machine, start, stop_)))
+
+
+@opcode("STORE_SLICE", since=(3, 12))
+def store_slice(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    value, owner, start, stop_ = frame.stack[-4:]
+    del frame.stack[-4:]
+    owner.set_item(machine, _slice(machine, start, stop_), value)
+
+
+def _slice(machine: Machine, start: Value, stop_: Value) -> Slice:
+    return Slice((start, stop_, machine.literal(None)))
 
 
 @opcode("STORE_SUBSCR")

@@ -6,8 +6,15 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, NoReturn
 
-from windfall.frontend.breaks import GENERATOR, IMPORT, UNKNOWN_OPCODE, WATCHED_DEATH, stop
-from windfall.frontend.bytecode import Instruction
+from windfall.frontend.breaks import (
+    GENERATOR,
+    IMPORT,
+    TYPE_PARAMETERS,
+    UNKNOWN_OPCODE,
+    WATCHED_DEATH,
+    stop,
+)
+from windfall.frontend.bytecode import VERSION, Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, PENDING, Value
 from windfall.frontend.values.function import Cell
@@ -20,7 +27,8 @@ if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
 
 
-@opcode("NOP", "RESUME", "CACHE", "PRECALL", "COPY_FREE_VARS")
+@opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS")
+@opcode("PRECALL", until=(3, 12))
 def nothing(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """Free variables are in place from the start; the rest is for the real interpreter."""
 
@@ -59,6 +67,7 @@ def load_const(machine: Machine, frame: Frame, instruction: Instruction) -> None
 
 
 @opcode("LOAD_FAST")
+@opcode("LOAD_FAST_CHECK", since=(3, 12))
 def load_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.variables[instruction.argument]
     if value is None:
@@ -72,9 +81,18 @@ def _unbound(machine: Machine, instruction: Instruction) -> NoReturn:
     raise machine.raised(UnboundLocalError(text))
 
 
+@opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
+def load_fast_and_clear(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """A comprehension puts a variable aside whose name it uses: NULL where it is unbound."""
+    value = frame.variables[instruction.argument]
+    frame.stack.append(NULL if value is None else value)
+    frame.variables[instruction.argument] = None
+
+
 @opcode("STORE_FAST")
 def store_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    frame.variables[instruction.argument] = frame.stack.pop()
+    value = frame.stack.pop()
+    frame.variables[instruction.argument] = None if value is NULL else value
 
 
 @opcode("DELETE_FAST")
@@ -154,9 +172,8 @@ def global_value(machine: Machine, frame: Frame, name: str) -> Value:
 @opcode("LOAD_GLOBAL")
 def load_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = global_value(machine, frame, instruction.value)
-    if instruction.argument & 1:
-        frame.stack.append(NULL)
-    frame.stack.append(value)
+    found = [NULL, value] if instruction.argument & 1 else [value]
+    frame.stack.extend(reversed(found) if VERSION >= (3, 13) else found)
 
 
 @opcode("STORE_GLOBAL")
@@ -213,13 +230,42 @@ def delete_name(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     names.store(machine, instruction.value, None)
 
 
-@opcode("LOAD_CLASSDEREF")
+@opcode("LOAD_CLASSDEREF", until=(3, 12))
 def load_classderef(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     found = _names(frame, instruction).lookup(machine, instruction.value)
     if found is None:
         load_deref(machine, frame, instruction)
     else:
         frame.stack.append(found)
+
+
+@opcode("LOAD_LOCALS", since=(3, 12))
+def load_locals(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(_names(frame, instruction))
+
+
+def _in_names(machine: Machine, frame: Frame, instruction: Instruction) -> Value | None:
+    names = frame.stack[-1]
+    if not isinstance(names, Dict):
+        stop(UNKNOWN_OPCODE, instruction.name)
+    found = names.lookup(machine, instruction.value)
+    frame.stack.pop()
+    return found
+
+
+@opcode("LOAD_FROM_DICT_OR_DEREF", since=(3, 12))
+def load_from_dict_or_deref(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    found = _in_names(machine, frame, instruction)
+    if found is None:
+        load_deref(machine, frame, instruction)
+    else:
+        frame.stack.append(found)
+
+
+@opcode("LOAD_FROM_DICT_OR_GLOBALS", since=(3, 12))
+def load_from_dict_or_globals(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    found = _in_names(machine, frame, instruction)
+    frame.stack.append(found or global_value(machine, frame, instruction.value))
 
 
 @opcode("SETUP_ANNOTATIONS")
@@ -229,10 +275,29 @@ def setup_annotations(machine: Machine, frame: Frame, instruction: Instruction) 
         names.store(machine, "__annotations__", machine.created_dict({}))
 
 
-@opcode("PRINT_EXPR", "IMPORT_STAR")
+@opcode("IMPORT_STAR")
+@opcode("PRINT_EXPR", until=(3, 12))
+@opcode("INTRINSIC_PRINT", since=(3, 12))
 def only_outside_functions(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """Modules are run natively."""
     stop(UNKNOWN_OPCODE, instruction.name)
+
+
+@opcode(
+    "INTRINSIC_TYPEVAR",
+    "INTRINSIC_PARAMSPEC",
+    "INTRINSIC_TYPEVARTUPLE",
+    "INTRINSIC_SUBSCRIPT_GENERIC",
+    "INTRINSIC_TYPEALIAS",
+    "INTRINSIC_TYPEVAR_WITH_BOUND",
+    "INTRINSIC_TYPEVAR_WITH_CONSTRAINTS",
+    "INTRINSIC_SET_FUNCTION_TYPE_PARAMS",
+    since=(3, 12),
+)
+@opcode("INTRINSIC_SET_TYPEPARAM_DEFAULT", since=(3, 13))
+def type_parameters(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    """They stand in a function of their own, which CPython's compiler made."""
+    stop(TYPE_PARAMETERS, frame.code.co_name)
 
 
 # --------------------------------------------------------------------------------------- imports

@@ -23,15 +23,19 @@ Handler = Callable[["Machine", "Frame", Instruction], None]
 
 HANDLERS: dict[str, Handler] = {}
 
+Version = tuple[int, int]
+ROWS: list[tuple[str, Version, Version | None]] = []  # all of them, of any version
+
 
 def opcode(
-    *names: str, since: tuple[int, int] = (3, 11), until: tuple[int, int] | None = None
+    *names: str, since: Version = (3, 11), until: Version | None = None
 ) -> Callable[[Handler], Handler]:
     """A row: the handler of these opcodes from version `since` up to, not including, `until`."""
 
     def register(handler: Handler) -> Handler:
-        if since <= VERSION and (until is None or until > VERSION):
-            for name in names:
+        for name in names:
+            ROWS.append((name, since, until))
+            if since <= VERSION and (until is None or until > VERSION):
                 assert name not in HANDLERS, f"{name} has two handlers"
                 HANDLERS[name] = handler
         return handler
