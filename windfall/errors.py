@@ -105,6 +105,21 @@ class InternalError(WindfallError):
     """A broken invariant of windfall's own."""
 
 
+class GraphFailed(WindfallError):
+    """A compiled graph came to no end, because of its data, and nobody has seen anything of it:
+    whoever called the entry lets eager run the same from its start. It never reaches the program
+    (ADR 0027). `error` is what the graph raised, if that was an exception."""
+
+    def __init__(self, text: str, error: Exception | None = None) -> None:
+        super().__init__(text)
+        self.error = error
+
+    def raise_internal(self) -> None:
+        """Raise what the graph raised, if that is a mistake of ours."""
+        if isinstance(self.error, InternalError):
+            raise self.error
+
+
 _HERE = os.path.dirname(__file__) + os.sep
 
 

@@ -30,6 +30,7 @@ from windfall.autograd.record import autocast
 from windfall.autograd.replay import Replay
 from windfall.autograd.variant import Strides, expressed, tangent_types, variant
 from windfall.errors import Unsupported
+from windfall.ir.again import failing_unseen
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.stages import Joint, Split
 
@@ -37,23 +38,33 @@ _CALLS = 1024  # sizes of calls that are remembered
 _FREED = (None, None, None, ())  # what `Replay` keeps once it is forgotten
 Callee = Callable[..., tuple[Any, ...]]
 CompileBackward = Callable[[torch.fx.Graph], Callee]
+Failed = Callable[[Exception], None]
+
+
+def _unnoticed(error: Exception) -> None:
+    """Nobody counts."""
 
 
 def bridge(
-    joint: Joint, split: Split, forward: Callee, compile_backward: CompileBackward
+    joint: Joint,
+    split: Split,
+    forward: Callee,
+    compile_backward: CompileBackward,
+    failed: Failed = _unnoticed,
 ) -> Callee:
     """A callable that takes what the captured graph took and answers what it answered. Where sizes
     vary, it and both others are given the values of `split.symbols` before all tensors.
 
     `forward(*primals)` answers all results of `split.forward`; `compile_backward(graph)` answers
-    a callable for the graph of a backward variant (`Variant.graph`)."""
+    a callable for the graph of a backward variant (`Variant.graph`); `failed` is told what such a
+    one raised, where eager goes on."""
     again = replayer(joint.captured)
 
     def replay(*primals: Any) -> tuple[Any, ...]:
         with autocast(joint.autocast):
             return again(*primals)
 
-    callee = differentiable(split, forward, compile_backward, replay, joint.relations)
+    callee = differentiable(split, forward, compile_backward, replay, joint.relations, failed)
     if split.backward is not None and not joint.grad_enabled:
         callee = _with_grad(callee)
     callee = compose(callee, conventions(split.signature, split.symbols))
@@ -64,6 +75,8 @@ def _unless_overlapping(callee: Callee, eager: Callee, split: Split) -> Callee:
     if not split.signature.writes:
         return callee
     overlaps = overlap_check(split.signature, split.symbols)
+    written = [len(split.symbols) + index for index in split.signature.writes]
+    eager = failing_unseen(eager, written)
 
     def call(*inputs: Any) -> tuple[Any, ...]:
         return eager(*inputs) if overlaps(inputs) else callee(*inputs)
@@ -87,6 +100,7 @@ def differentiable(
     compile_backward: CompileBackward,
     replay: Callee,
     relations: Sequence[Relation] = (),
+    failed: Failed = _unnoticed,
 ) -> Callee:
     """A differentiable callable on the primals that answers writes and fresh results;
     `replay(*primals)` runs the captured graph by eager."""
@@ -94,7 +108,8 @@ def differentiable(
         return forward
     replaying = Replay(split, replay)
     functions = [
-        _Function(split, one, replaying, compile_backward, relations) for one in components(split)
+        _Function(split, one, replaying, compile_backward, relations, failed)
+        for one in components(split)
     ]
     if len(functions) == 1:
         return functions[0].around(forward)
@@ -131,8 +146,10 @@ class _Function:
         replay: Replay,
         compile_backward: CompileBackward,
         relations: Sequence[Relation],
+        failed: Failed,
     ) -> None:
         self._split = split
+        self._failed = failed
         self._relations = relations
         self._component = component
         self._replay = replay
@@ -189,8 +206,8 @@ class _Function:
 
     def _of_one(self, saves_none: bool) -> Callee:
         """Backward of a graph with one result and fixed sizes: what a tiny function can afford."""
-        built, backward = self._of_strides, self._backward
-        plain, keeps = torch.Tensor, torch_abi.backward_keeps_graph
+        built, backward, by_eager = self._of_strides, self._backward, self._by_eager
+        plain, keeps, failed = torch.Tensor, torch_abi.backward_keeps_graph, self._failed
         grad_enabled, autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
 
         def backward_of_one(context: Any, tangent: Any) -> Any:
@@ -198,7 +215,13 @@ class _Function:
                 found = built.get(tangent.stride())
                 if found is not None:
                     saved = () if saves_none else context.saved_tensors  # raises if freed
-                    values = found.call(*saved, tangent) if found.computes else ()
+                    try:
+                        values = found.call(*saved, tangent) if found.computes else ()
+                    except Exception as error:
+                        failed(error)
+                        values = None
+                    if values is None:
+                        return by_eager(context, (tangent,))
                     if not keeps():
                         context.kept = _FREED
                     slots = found.slots
@@ -245,7 +268,14 @@ class _Function:
         present = [one for one in tangents if one is not None]
         if self._complex:
             present = [one.resolve_conj().resolve_neg() for one in present]
-        values = found.call(*sizes, *context.saved_tensors, *present)
+        saved = context.saved_tensors
+        try:
+            values = found.call(*sizes, *saved, *present)
+        except Exception as error:
+            self._failed(error)
+            values = None
+        if values is None:  # eager says what it finds in the data
+            return self._by_eager(context, tangents)
         self._replay.forget(context)
         return found.gradients(values, tangents)
 

@@ -25,10 +25,9 @@ from windfall.autograd.numbers import with_numbers_as_tensors
 from windfall.autograd.record import Step
 from windfall.autograd.restride import same_layout
 from windfall.errors import Unsupported
-from windfall.ir import symint
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info, tensor_type
-from windfall.ir.symint import hint_of
+from windfall.ir.symint import hint_of, payloads
 from windfall.ops import fake as fakes
 from windfall.ops.layout import differ, is_non_overlapping_and_dense, smaller
 
@@ -69,7 +68,7 @@ def add_steps(build: Functional, steps: Iterable[Step]) -> None:
     """Translate recorded steps, in order."""
     for step in steps:
         build.origin = step.origin
-        if symint.varying:
+        if payloads.varying:
             step = with_numbers_as_tensors(build, step)
         handler = HANDLERS.get(str(step.func))
         (handler or _handle_by_schema)(build, step)

@@ -29,6 +29,7 @@ from windfall.ir.relation import Assumptions
 from windfall.ir.stages import Joint, Split
 from windfall.ir.symint import hint_of
 from windfall.ops import registry
+from windfall.ops.failing import may_refuse
 from windfall.ops.layout import is_non_overlapping_and_dense
 
 Node = torch.fx.Node
@@ -153,7 +154,8 @@ class _Parts:
         for node in reversed(self.graph.nodes):
             if node.op in ("placeholder", "output") or node in self.after_tangents:
                 continue
-            if node in needed or is_effect(node):
+            refuses = not node.users and may_refuse(node.target)
+            if node in needed or refuses or is_effect(node):
                 needed.update(node.all_input_nodes)
                 path.append(node)
         return path[::-1]
@@ -325,7 +327,7 @@ def copy_node(graph: torch.fx.Graph, node: Node, made: dict[Node, Node]) -> None
             continue
         if node.op == "placeholder":
             raise InternalError(f"{node} is needed but was not saved")
-        made[node] = copy_into(graph, node, made)
+        made[node] = copy_into(graph, node, made.__getitem__)
         waiting.pop()
 
 

@@ -21,6 +21,7 @@ from windfall.ir.node import NodeInfo, info, set_info
 from windfall.ir.stages import Joint
 from windfall.ops import fake as fakes
 from windfall.ops import registry
+from windfall.ops.failing import may_refuse
 
 aten = torch.ops.aten
 
@@ -52,6 +53,11 @@ def _functionalized_random(target: Any) -> bool:
     return func is not None and torch.Tag.nondeterministic_seeded in func.tags
 
 
+def draws(graph: torch.fx.Graph) -> bool:
+    """Whether a graph draws random numbers."""
+    return any(is_random(node) for node in graph.nodes)
+
+
 def is_effect(node: torch.fx.Node) -> bool:
     """Whether a node must stay although nobody reads it."""
     if node.op in ("placeholder", "output"):
@@ -81,9 +87,9 @@ def memory_root(node: torch.fx.Node) -> torch.fx.Node:
 
 
 def remove_dead(graph: torch.fx.Graph, joint: Joint) -> None:
-    """Drop what nobody reads."""
+    """Drop what nobody reads and what has no effect: an exception is one."""
     for node in reversed(list(graph.nodes)):
-        if not node.users and not is_effect(node):
+        if not node.users and not is_effect(node) and not may_refuse(node.target):
             graph.erase_node(node)
 
 
@@ -231,6 +237,7 @@ def share_equal(graph: torch.fx.Graph, joint: Joint) -> None:
         first = known.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
+            graph.erase_node(node)
 
 
 def _frozen(value: Any) -> Any:

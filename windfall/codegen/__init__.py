@@ -2,10 +2,11 @@
 
 from windfall.codegen.arrange import arrange
 from windfall.codegen.build import build
+from windfall.codegen.demand import may_fail
 from windfall.codegen.emit import emit
 from windfall.codegen.lower import lower
 from windfall.codegen.plan import plan
 from windfall.codegen.regions import divide, join
 from windfall.codegen.schedule import schedule
 
-__all__ = ["arrange", "build", "divide", "emit", "join", "lower", "plan", "schedule"]
+__all__ = ["arrange", "build", "divide", "emit", "join", "lower", "may_fail", "plan", "schedule"]

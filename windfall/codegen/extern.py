@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall import torch_abi
-from windfall.codegen import dispatcher
+from windfall.codegen import dispatcher, rows
 from windfall.codegen.assembler import Value
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Buffer, Call, Invocation, View
@@ -35,7 +35,9 @@ class Entry:
 
 
 # Ops whose lowering is a call of an entry.
-CALLING = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm"))
+CALLING = frozenset(
+    f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm", "embedding_dense_backward")
+)
 
 
 # Ops that refuse data, and do so much work that a call from Python is cheap.
@@ -55,12 +57,13 @@ def route(target: Any, arguments: Any, keywords: Any, types: tuple[Any, ...]) ->
 
 def has_effect(call: Call) -> bool:
     """Whether a call must be made though nobody reads its results: random numbers are drawn, or it
-    has none and raises where data are not as they should be."""
+    raises where data are not as they should be."""
+    from windfall.ops.failing import may_refuse
     from windfall.ops.registry import lookup
 
     if not isinstance(call.attributes, Invocation):
         return False
-    if only_checks(call.attributes.target):
+    if only_checks(call.attributes.target) or may_refuse(call.attributes.target):
         return True
     record = lookup(call.attributes.target)
     return record is not None and record.random
@@ -130,6 +133,7 @@ def _gemm(driver: Driver, call: Call) -> None:
 
 ENTRIES: dict[str, Entry] = {
     "gemm": Entry(_gemm, _gemm_accepts),
+    "add_rows": Entry(rows.write, rows.accepts),
     "dispatcher": Entry(dispatcher.write),
 }
 

@@ -23,12 +23,14 @@ import torch.fx
 from windfall.codegen import extern
 from windfall.codegen.builder import LoopBuilder
 from windfall.codegen.cost import cost_of
+from windfall.codegen.demand import whole
 from windfall.errors import InternalError, Specialise
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
     Buffer,
     Call,
     Definition,
+    Index,
     Invocation,
     Lazy,
     Loops,
@@ -37,7 +39,9 @@ from windfall.ir.loop import (
 )
 from windfall.ir.node import ValueType, info, tensor_type
 from windfall.ir.symint import Expression, hint_of
+from windfall.ops.failing import Check, checks, may_refuse
 from windfall.ops.registry import Op, lookup
+from windfall.ops.term import Term
 
 LARGE = 120  # scalar nodes in one expression, above which it is stored
 MANY_BUFFERS = 12  # different buffers read by one expression, likewise
@@ -58,17 +62,22 @@ WINDOWS: frozenset[Any] = frozenset(
 
 
 def lower(
-    graph: torch.fx.Graph, symbols: tuple[Expression, ...] = (), *, native: bool = True
+    graph: torch.fx.Graph,
+    symbols: tuple[Expression, ...] = (),
+    *,
+    native: bool = True,
+    refusing: bool = True,
 ) -> Loops:
     """The graph as definitions and calls. `symbols` are the sizes that vary, in the order in which
-    callers pass them. `native` False: ops without a lowering are always called from Python."""
-    return replace(_Walk(graph, native).run(), symbols=tuple(symbols))
+    callers pass them. `native` False: ops without a lowering are always called from Python.
+    `refusing` False: it is known already that no op refuses its data (backward)."""
+    return replace(_Walk(graph, native, refusing).run(), symbols=tuple(symbols))
 
 
 class _Walk:
     """One pass over the nodes of a graph."""
 
-    def __init__(self, graph: torch.fx.Graph, native: bool) -> None:
+    def __init__(self, graph: torch.fx.Graph, native: bool, refusing: bool) -> None:
         self.graph = graph
         self.builder = LoopBuilder()
         self.builder.native = native
@@ -76,6 +85,9 @@ class _Walk:
         self.output = next(node for node in graph.nodes if node.op == "output")
         self.needed = needed(graph)
         self.bases = {_base(node) for node in self.output.all_input_nodes}
+        self.refusing = refusing
+        self.whole: set[torch.fx.Node] | None = None  # found when first asked for
+        self.looked_at: set[str] = set()  # buffers whose definitions only look at data
 
     def run(self) -> Loops:
         inputs: list[str] = []
@@ -86,7 +98,7 @@ class _Walk:
                 self.builder.origin = info(node).origin
                 self.values[node] = self._value(node)
         results = tuple(self._result(node) for node in _outputs(self.output))
-        return _finished(self.builder, tuple(inputs), results)
+        return _finished(self.builder, tuple(inputs), results, self.looked_at)
 
     def _input(self, node: torch.fx.Node) -> str:
         type = tensor_type(node).without_grad()
@@ -108,6 +120,9 @@ class _Walk:
         made = self._lowered(record, arguments, keywords)
         if made is NotImplemented:
             made = self._called(node, arguments, keywords)
+        elif self.refusing and record is not None and may_refuse(node.target):
+            for check in checks(record.name, arguments, keywords):
+                self._look_at(node, check)
         return self._settled(node, record, made)
 
     def _constant(self, node: torch.fx.Node) -> Lazy:
@@ -130,6 +145,30 @@ class _Walk:
             if not names:
                 raise
             raise Specialise(names, f"the lowering of {record.name}: {reason}") from reason
+
+    def _look_at(self, node: torch.fx.Node, check: Check) -> None:
+        """Have all of an operand looked at, unless the op's own loops do."""
+        if self.whole is None:
+            self.whole = whole(self.graph, self.bases)
+        builder, operand = self.builder, check.operand
+        if (check.implied and node in self.whole) or operand.type.elements == 0:
+            return
+
+        # As wide as the operand, so that lanes match: 2 is an index out of bounds.
+        dtype = torch.int64 if operand.type.dtype.itemsize == 8 else torch.int32
+        fine, refused = (Term(builder, builder.constant(one, dtype)) for one in (0, 2))
+
+        def each(index: Index) -> Any:
+            return check.fine(Term(builder, operand.at(index))).where(fine, refused).scalar
+
+        def at(index: Index) -> Any:
+            worst = Term(builder, builder.reduce("max", operand.type.sizes, each)).to(torch.int64)
+            return builder.index(builder.as_index(worst.scalar, 2, wrap=False))
+
+        found = builder.tensor(TensorType(torch.int64, (), ()), at)
+        view = builder.view_of(builder.materialise(found))
+        assert view is not None
+        self.looked_at.add(view.buffer)
 
     def _called(self, node: torch.fx.Node, arguments: Any, keywords: Any) -> Any:
         """An op without a lowering, as a call of the op itself."""
@@ -236,6 +275,9 @@ def needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     for node in reversed(graph.nodes):
         record = lookup(node.target) if node.op == "call_function" else None
         effect = (record is not None and record.random) or extern.only_checks(node.target)
+        effect = effect or (
+            not node.users and node.op == "call_function" and may_refuse(node.target)
+        )
         if node.op == "output" or effect or any(user in found for user in node.users):
             found.add(node)
     return found
@@ -320,10 +362,13 @@ def _unique(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _finished(
-    builder: LoopBuilder, inputs: tuple[str, ...], results: tuple[View | None, ...]
+    builder: LoopBuilder,
+    inputs: tuple[str, ...],
+    results: tuple[View | None, ...],
+    looked_at: set[str],
 ) -> Loops:
     """Drop what no result needs and mark the buffers that are results."""
-    wanted = {view.buffer for view in results if view is not None}
+    wanted = {view.buffer for view in results if view is not None} | looked_at
     kept: list[Definition | Call] = []
     for item in reversed(builder.items):
         made = item.results if isinstance(item, Call) else (item.buffer,)
@@ -336,7 +381,8 @@ def _finished(
         if name in wanted or name in inputs:
             result = name in outside and buffer.place == "temporary"
             buffers[name] = replace(buffer, place="result") if result else buffer
-    return Loops(buffers, inputs, tuple(reversed(kept)), results, builder.scalars)
+    filled = frozenset(looked_at)
+    return Loops(buffers, inputs, tuple(reversed(kept)), results, builder.scalars, kept=filled)
 
 
 def reads_of(item: Definition | Call) -> set[str]:

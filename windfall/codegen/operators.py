@@ -89,25 +89,13 @@ def _as_bool(code: Code, a: Value) -> Value:
     return code.compare("fcmp une" if a.type in ("float", "double") else "icmp ne", a, zero)
 
 
-def _extreme(compare: str) -> Row:
-    """NaN in either operand is the result."""
+def _extreme(compare: str, *, of_numbers: bool = False) -> Row:
+    """NaN in either operand is the result; `of_numbers`: only where both operands are."""
 
     def row(code: Code, a: Value, b: Value) -> Value:
         a, b = code.same_lanes(a, b)
         better = code.compare(f"fcmp {compare}", b, a)
-        take = code.binary("or", better, _is_nan(code, b))
-        return code.select(take, b, a)
-
-    return row
-
-
-def _extreme_number(compare: str) -> Row:
-    """NaN only where both operands are."""
-
-    def row(code: Code, a: Value, b: Value) -> Value:
-        a, b = code.same_lanes(a, b)
-        better = code.compare(f"fcmp {compare}", b, a)
-        take = code.binary("or", better, _is_nan(code, a))
+        take = code.binary("or", better, _is_nan(code, a if of_numbers else b))
         return code.select(take, b, a)
 
     return row
@@ -429,12 +417,12 @@ TABLE: dict[str, dict[str, Row]] = {
         "bool": _and,
     },
     "fmax": {
-        "float": _extreme_number("ogt"),
+        "float": _extreme("ogt", of_numbers=True),
         **_integers(_integer_extreme("sgt"), _integer_extreme("ugt")),
         "bool": _or,
     },
     "fmin": {
-        "float": _extreme_number("olt"),
+        "float": _extreme("olt", of_numbers=True),
         **_integers(_integer_extreme("slt"), _integer_extreme("ult")),
         "bool": _and,
     },

@@ -236,7 +236,7 @@ def _cut_out(
     for node in reads:
         made[node] = set_info(graph.placeholder(node.name), info(node))
     for node in members:
-        made[node] = copy_into(graph, node, made)
+        made[node] = copy_into(graph, node, made.__getitem__)
     output = graph.output(tuple(made[node] for node in writes))
     set_info(output, NodeInfo(tuple(info(node).type for node in writes)))
     return graph

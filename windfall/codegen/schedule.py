@@ -156,7 +156,7 @@ def _needed_outside(groups: list[Group | Call], loops: Loops) -> dict[int, set[s
         names = reads_of(item) if isinstance(item, Call) else item.reads
         for name in names:
             readers.setdefault(name, set()).add(place)
-    results = {view.buffer for view in loops.results if view is not None}
+    results = {view.buffer for view in loops.results if view is not None} | loops.kept
     return {
         id(item): {
             name for name in item.written if name in results or readers.get(name, set()) - {place}
@@ -308,6 +308,7 @@ def _inner_nodes(nest: Nest) -> list[Scalar]:
 
 def _live(items: list[Kernel | Call], loops: Loops) -> set[str]:
     live = set(loops.inputs) | {view.buffer for view in loops.results if view is not None}
+    live |= loops.kept
     for item in items:
         if isinstance(item, Call):
             live |= reads_of(item) | set(item.results)

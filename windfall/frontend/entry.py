@@ -2,9 +2,10 @@
 
 Enters: calls. Leaves: what the function returns. A call tries the entries of its form; where all
 miss, one more is compiled by `compile_missing`, which `pipeline` hands over. A segment that ended
-in a break answers `Continue`, and the loop goes on at that position. Invariants: entries belong to
-this object and die with it; any number of threads may call, and one point is compiled by one thread
-at a time; whatever cannot be compiled runs natively and is noted in the log.
+in a break answers `Continue`, and the loop goes on at that position; one whose graph fails is run
+natively from its start. Invariants: entries belong to this object and die with it; any number of
+threads may call, and one point is compiled by one thread at a time; what cannot be compiled runs
+natively and is noted in the log.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from windfall.directives import StandIn, capturing, is_compiling
 from windfall.errors import (
     BackendError,
     Counts,
+    GraphFailed,
     InternalError,
     Narrow,
     RecompileError,
@@ -121,16 +123,20 @@ class Compiled(StandIn):
             else:
                 known = self._by_count.get(len(args))
                 found = known if known is not None else self._start(len(args), ())
-            tried = found.calls
-            for call in tried:
-                result = call(*args)
-                if result is not MISS:
-                    break
-            else:
-                result = self._missed(found, tried, args)
-            if type(result) is Continue:
-                return self._go_on(result)
-            return result
+            failed = None
+            try:
+                tried = found.calls
+                for call in tried:
+                    result = call(*args)
+                    if result is not MISS:
+                        break
+                else:
+                    result = self._missed(found, tried, args)
+            except GraphFailed as error:
+                failed = error
+            if failed is not None:
+                result = self._again(found, args, failed)
+            return self._go_on(result) if type(result) is Continue else result
         except BaseException as error:
             hide_our_frames(error)
             raise
@@ -146,15 +152,31 @@ class Compiled(StandIn):
             if found is None:
                 found = self._point(position)
             del result  # so that values which the program dropped are not kept alive
-            tried = found.calls
-            for call in tried:
-                result = call(*slots)
-                if result is not MISS:
-                    break
-            else:
-                result = self._missed(found, tried, slots)
+            failed = None
+            try:
+                tried = found.calls
+                for call in tried:
+                    result = call(*slots)
+                    if result is not MISS:
+                        break
+                else:
+                    result = self._missed(found, tried, slots)
+            except GraphFailed as error:
+                failed = error
+            if failed is not None:
+                result = self._again(found, slots, failed)
             del slots
         return result
+
+    def _again(self, found: Entries, slots: tuple[Any, ...], failed: GraphFailed) -> Any:
+        """The graph of a segment came to no end, and nothing of the segment was seen: eager runs
+        from its start. So eager raises, what it raises and where it does; and whatever the program
+        did before that, and does with it, is done."""
+        if self.options.strict or self.options.fullgraph:  # a mistake of ours is seen
+            failed.raise_internal()
+        self.log.count("fallback", str(found.point), reason=f"{_FAILED}: {failed}")
+        failed.__traceback__ = failed.error = None  # which hold frames
+        return self._natively(found.point, slots)
 
     def _missed(
         self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
@@ -216,10 +238,16 @@ class Compiled(StandIn):
         found.seen = found.seen or first
         if first or name == "eager_on_recompile":
             return f"stance {name}"
-        if not found.uses.is_storm or self.options.fullgraph or self.options.strict:
+        if self.options.fullgraph or self.options.strict or not self._is_storm(found, slots):
             return None
         found.uses.told = found.uses.told or f"{_STORM} ({self._why(found, slots)})"
         return found.uses.told
+
+    def _is_storm(self, found: Entries, slots: tuple[Any, ...]) -> bool:
+        """Whether every call is a new one."""
+        if found.uses.is_storm or self.options.dynamic is False:
+            return found.uses.is_storm
+        return found.uses.passes_by(found.entries, slots, self.facts)
 
     def _refused(self, point: Point, slots: tuple[Any, ...], error: WindfallError) -> Any:
         """Raise an error of our own where the program stands: what it has begun (`with`, `finally`)
@@ -418,6 +446,7 @@ class Compiled(StandIn):
         return self if instance is None else types.MethodType(self, instance)
 
 
+_FAILED = "a graph came to no end, and eager runs this call"
 _CALLED_BACK = "called while it is being compiled"
 _STORM = "it was compiled again and again for calls that did not come back"
 _EVICTED = "the entry that was used longest ago went"

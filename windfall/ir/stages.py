@@ -48,6 +48,7 @@ class GraphInput:
     name: str
     source: Source
     type: TensorType | Expression
+    written: bool = False  # by the graph, as it goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +333,7 @@ class Program:
     errors: Mapping[int, tuple[type[Exception], str]] = field(default_factory=dict)
     symbols: tuple[Expression, ...] = ()
     sizes: tuple[Size, ...] = ()
+    again: bool = False  # what its steps raise is `GraphFailed`: eager is to do the same again
 
     @property
     def native(self) -> bool:

@@ -2,7 +2,7 @@
 
 Enters: entries and a slow path. Leaves: a builtin that tries each entry and, when all miss, when
 keywords are given or when a stance (`windfall/stance.py`) wants to be asked, calls
-`slow(*args, **kwargs)`.
+`slow(*args, **kwargs)`; so it does where an entry's graph failed (`GraphFailed`).
 
 Invariant: entries may be replaced at any time, also while a call is under way: that call goes on
 with the entries it started with, which it keeps alive.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from windfall import locks, stance, torch_abi
-from windfall.errors import hide_our_frames
+from windfall.errors import GraphFailed, hide_our_frames
 from windfall.ir.stages import MISS, Entry
 from windfall.runtime import support
 from windfall.runtime.machine import layout
@@ -54,7 +54,9 @@ def dispatcher(
         return PublicDispatcher(held, entries)
     words = Words()
     words.keep.append(stance.ASKED)
-    words.add(0, id(slow), words.object(MISS), int(stance.ASKED), len(prefix), *map(id, prefix))
+    failed = words.object(GraphFailed)
+    fixed = (0, id(slow), words.object(MISS), int(stance.ASKED), failed)
+    words.add(*fixed, len(prefix), *map(id, prefix))
     block = words.build()
     held.block = int(block)
     _set_entries(held, entries)
@@ -96,15 +98,23 @@ class PublicDispatcher:
         held = self._held
         try:
             if not kwargs and not stance.asked:
-                slots = (*held.prefix, *args)
-                for entry in held.entries:
-                    answer = entry(*slots)
-                    if answer is not MISS:
-                        return answer
+                answer = self._fast((*held.prefix, *args))
+                if answer is not MISS:
+                    return answer
             return held.slow(*args, **kwargs)
         except BaseException as error:
             hide_our_frames(error)
             raise
+
+    def _fast(self, slots: tuple[Any, ...]) -> Any:
+        for entry in self._held.entries:
+            try:
+                answer = entry(*slots)
+            except GraphFailed:  # the slow path begins it again
+                return MISS
+            if answer is not MISS:
+                return answer
+        return MISS
 
 
 def callable_type(base: type, call: Dispatcher) -> type:

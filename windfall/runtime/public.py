@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from windfall.errors import InternalError
+from windfall.errors import GraphFailed, InternalError
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.ir.symint import Expression, Size
 from windfall.runtime.arithmetic import check_words, evaluator
-from windfall.runtime.results import is_static, is_whole, sole_shapes
+from windfall.runtime.results import errors_of, is_static, is_whole, sole_shapes
 
 ALIGNMENT = 64
 
@@ -107,6 +107,7 @@ class PublicProgram:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._arenas: list[torch.Tensor] = []  # those not in use; list operations are atomic
+        self._errors = errors_of(program)
         self._sizes = _Sizes(program)
         self._shapes = sole_shapes(program)
         self._inputs = self._indices("input")
@@ -193,13 +194,18 @@ class PublicProgram:
         code = function(run.addresses, run.sizes)
         if code:
             unknown = (InternalError, "a compiled kernel failed with an unknown code")
-            kind, text = self.program.errors.get(code, unknown)
+            kind, text = self._errors.get(code, unknown)
             raise kind(text)
 
     def _call_op(self, step: PythonStep, run: _Run) -> None:
         arguments = [run.substitute(one) for one in step.arguments]
         keywords = {name: run.substitute(one) for name, one in step.keywords.items()}
-        answer = step.target(*arguments, **keywords)
+        try:
+            answer = step.target(*arguments, **keywords)
+        except Exception as error:
+            if not self.program.again:
+                raise
+            raise GraphFailed(f"{type(error).__name__}: {error}", error) from None
         values = answer if isinstance(answer, tuple | list) else (answer,)
         if not step.results:  # an op that only checks answers None
             return

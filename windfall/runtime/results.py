@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from windfall.errors import InternalError
+from windfall.errors import GraphFailed, InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Program, ResultNote
 from windfall.ir.symint import Size, hint_of, known_at_least, symbol_atom
@@ -31,6 +31,14 @@ def check_program(program: Program) -> None:
             raise InternalError(f"result {result} lies in the arena")
     for symbol in program.symbols:
         symbol_atom(symbol)
+
+
+def errors_of(program: Program) -> dict[int, tuple[type[Exception], str]]:
+    """What a native step raises, by the number that it answers."""
+    if not program.again:
+        return dict(program.errors)
+    named = program.errors.items()
+    return {code: (GraphFailed, f"{kind.__name__}: {text}") for code, (kind, text) in named}
 
 
 def _lies_in_arena(end: Size, program: Program) -> bool:

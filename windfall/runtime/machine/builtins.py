@@ -7,6 +7,7 @@ from windfall.runtime.machine.layout import (
     BODY,
     CLOCK,
     ENTRIES,
+    FAILED,
     INPUT_CELLS,
     INPUT_COUNT,
     LAST,
@@ -228,7 +229,19 @@ try:
   %entry.call = call ptr @pointer(ptr %items, i64 %index)
   %answer = call ptr @PyObject_Vectorcall(ptr %entry.call, ptr %given, i64 %all, ptr null)
   %is.miss = icmp eq ptr %answer, %miss
-  br i1 %is.miss, label %missed, label %hit
+  br i1 %is.miss, label %missed, label %answered
+answered:
+  %raised = icmp eq ptr %answer, null
+  br i1 %raised, label %look, label %hit
+look:
+  ; A graph that came to no end is the slow path's to begin again.
+  %failed = call ptr @pointer(ptr %block, i64 {FAILED})
+  %is.ours = call i32 @PyErr_ExceptionMatches(ptr %failed)
+  %ours = icmp ne i32 %is.ours, 0
+  br i1 %ours, label %forget, label %hit
+forget:
+  call void @PyErr_Clear()
+  br label %none
 missed:
   call void @Py_DecRef(ptr %answer)
   %next = add i64 %index, 1
