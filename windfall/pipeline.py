@@ -33,6 +33,7 @@ from windfall.errors import (
     WindfallError,
 )
 from windfall.events import EventLog
+from windfall.ir.again import drawing_nothing, failing_unseen
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import graph_key
 from windfall.ir.guard import SYMBOLS, Guard, Holds
@@ -162,9 +163,15 @@ class Compiler:
         with Assumptions(known, closed=True):
             halves: Split = self._stage("split", name, autograd.split, joint)
             program = self._program(halves.forward, f"{name} forward", halves.symbols)
+        program = replace(program, again=True)
         forward = self._stage("bind", name, runtime.bind, program, native=self.options.native)
+        writes = bool(joint.signature.writes)
+        # Eager is to draw the same numbers again, should data be refused.
+        random = autograd.draws(halves.forward) and codegen.may_fail(halves.forward)
         if halves.backward is None and autograd.is_plain(halves.signature):
-            return Bound(forward, program, new, bool(joint.signature.writes))
+            if random:
+                return Bound(drawing_nothing(forward), None, new, writes)
+            return Bound(forward, program, new, writes)
 
         def backward(variant: torch.fx.Graph) -> GraphCallable:
             try:
@@ -176,8 +183,15 @@ class Compiler:
                 self.log.add("fallback", f"{name} backward", reason=str(reason))
                 raise Unsupported(0, str(reason)) from reason  # eager's backward answers
 
-        call = autograd.bridge(joint, halves, forward, backward)
-        return Bound(call, relations=new, writes=bool(joint.signature.writes))
+        def failed(error: Exception) -> None:
+            if self.options.strict and isinstance(error, InternalError):
+                raise error
+            reason = f"eager says what is wrong: {type(error).__name__}: {error}"
+            self.log.count("fallback", f"{name} backward", reason=reason)
+
+        call = autograd.bridge(joint, halves, forward, backward, failed)
+        call = drawing_nothing(call) if random else call
+        return Bound(call, relations=new, writes=writes)
 
     def in_pieces(self, captured: Capture, given: Sequence[Relation]) -> Bound:
         """A graph that reads data on its way: pieces, which are compiled when they are reached."""
@@ -204,37 +218,41 @@ class Compiler:
             self.options.recompile_limit,
             self.options.strict,
         )
-        return Bound(made.call())
+        return Bound(drawing_nothing(failing_unseen(made.call(), _written(captured))))
 
     def _backward(
         self, variant: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]
     ) -> GraphCallable:
-        program = self._program(variant, f"{name} backward", symbols)
+        program = self._program(variant, f"{name} backward", symbols, refusing=False)
         call: GraphCallable = self._stage(
-            "bind", name, runtime.bind, program, native=self.options.native
+            "bind", name, runtime.bind, program, native=self.options.native, keep=True
         )
         return call
 
     def _program(
-        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...] = ()
+        self,
+        graph: torch.fx.Graph,
+        name: str,
+        symbols: tuple[Expression, ...] = (),
+        refusing: bool = True,
     ) -> Program:
-        """ATen graph → machine code."""
+        """ATen graph → machine code. `refusing` False: another graph has looked at the data."""
         if self.options.verify:
             verify_graph(graph)
         graph = self._stage("arrange", name, codegen.arrange, graph)
-        schedule = self._scheduled(graph, name, symbols)
+        schedule = self._scheduled(graph, name, symbols, refusing)
         memory = self._stage("plan", name, codegen.plan, schedule)
         module = self._stage("emit", name, codegen.emit, schedule, memory)
         program: Program = self._stage("build", name, codegen.build, module)
         return program
 
     def _scheduled(
-        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
     ) -> Schedule:
         """Kernels and calls; blocks that repeat themselves are lowered and scheduled once."""
 
         def part(one: torch.fx.Graph) -> Schedule:
-            loops = self._stage("lower", name, codegen.lower, one, symbols)
+            loops = self._stage("lower", name, codegen.lower, one, symbols, refusing=refusing)
             done: Schedule = self._stage("schedule", name, codegen.schedule, loops)
             return done
 
@@ -314,9 +332,15 @@ def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Te
 
 def _eager(compiler: Compiler, captured: Capture, examples: Sequence[torch.Tensor]) -> Bound:
     module = graph_module(captured.graph)
+    call: GraphCallable = module.forward
     if any(torch_abi.is_mode_switch(node.target) for node in captured.graph.nodes):
-        return Bound(_restoring_modes(module.forward))
-    return Bound(module.forward)
+        call = _restoring_modes(call)
+    return Bound(drawing_nothing(failing_unseen(call, _written(captured))))
+
+
+def _written(captured: Capture) -> list[int]:
+    """Which inputs a graph writes, where it runs op by op."""
+    return [index for index, one in enumerate(captured.inputs) if one.written]
 
 
 def _restoring_modes(forward: GraphCallable) -> GraphCallable:

@@ -260,8 +260,19 @@ def _gemm(a: Tensor, b: Tensor, alpha: float = 1.0) -> tuple[Tensor]:
     return ((alpha * (a.double() @ b.double())).to(a.dtype),)
 
 
+def _add_rows(rows: Tensor, indices: Tensor, *, height: int, padding: int) -> tuple[Tensor]:
+    rows, indices = rows.reshape(-1, rows.shape[-1]), indices.reshape(-1)
+    kept = (indices != padding) & (indices >= 0) & (indices < height)
+    result = torch.zeros(height, rows.shape[1], dtype=torch.float64)
+    result.index_add_(0, indices[kept].long(), rows[kept].double())
+    return (result.to(rows.dtype),)
+
+
 # What `native_call` may ask for, by name: the meaning of the rows of codegen/extern.py.
-NATIVE_ENTRIES: dict[str, Callable[..., tuple[Tensor, ...]]] = {"gemm": _gemm}
+NATIVE_ENTRIES: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    "gemm": _gemm,
+    "add_rows": _add_rows,
+}
 
 
 def evaluate(lower: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:

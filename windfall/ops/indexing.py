@@ -3,8 +3,8 @@
 Enters: nothing. Leaves: records in the registry. Invariant: an index that comes from data goes
 through `Builder.as_index`, which checks bounds.
 
-Ops that write by computed positions (scatter, index_put, the backward of embedding) cannot be told
-as one definition for each element: they have a shape rule only and are called.
+Ops that write by computed positions (scatter, index_put) cannot be told as one definition for each
+element: they have a shape rule only and are called. The backward of embedding is a native entry.
 """
 
 from __future__ import annotations
@@ -81,6 +81,19 @@ def _embedding_backward_shape(
     return fresh(grad.dtype, (rows, grad.sizes[-1]))
 
 
+def _embedding_backward(
+    builder: Builder, grad: Lazy, indices: Lazy, rows: Size, padding: Size, by_frequency: bool
+) -> Any:
+    """Rows added into zeros. (ATen's own kernel answers a tensor of its own, to be copied.)"""
+    narrow = grad.type.dtype not in (torch.float32, torch.float64)
+    if narrow or by_frequency or grad.type.elements == 0 or rows == 0:
+        return NotImplemented
+    result = _embedding_backward_shape(grad.type, indices.type, rows, padding, by_frequency)
+    operands = [Lazy(fresh(each.type.dtype, each.type.sizes), each.at) for each in (grad, indices)]
+    attributes = {"height": rows, "padding": padding}
+    return builder.native_call("add_rows", operands, (result,), attributes=attributes)[0]
+
+
 op(
     "embedding.default",
     _embedding_shape,
@@ -95,8 +108,15 @@ op(
 op(
     "embedding_dense_backward.default",
     _embedding_backward_shape,
-    None,
-    listed(lambda: ((make((2, 3, 4)), torch.tensor([[1, 4, 0], [0, 1, 2]]), 5, 1, False), {})),
+    _embedding_backward,
+    listed(
+        lambda: ((make((2, 3, 4)), torch.tensor([[1, 4, 0], [0, 1, 2]]), 5, 1, False), {}),
+        lambda: ((make((7, 19)), torch.tensor([2, 2, 0, 3, 2, 0, 1]), 4, -1, False), {}),
+        lambda: ((make((3, 9), torch.float64), torch.tensor([1, 0, 1]).int(), 2, -1, False), {}),
+        lambda: ((make((9, 3)).t(), torch.tensor([1, 0, 1]), 2, -1, False), {}),
+        lambda: ((make((5,)), torch.tensor(1), 3, -1, False), {}),
+        lambda: ((make((2, 3, 4)), torch.tensor([[1, 4, 0], [0, 1, 2]]), 5, 1, True), {}),
+    ),
 )
 
 # ------------------------------------------------------------------------------------- gather, take

@@ -35,19 +35,23 @@ from windfall.runtime.words import Words, after
 Bound = Callable[..., tuple[Any, ...]]
 
 
-def bind(program: Program, *, native: bool = True, verify: bool = False) -> Bound:
+def bind(
+    program: Program, *, native: bool = True, verify: bool = False, keep: bool = False
+) -> Bound:
     """The program as a function of the values of its symbols and its input tensors. `verify`: their
-    types are checked first."""
+    types are checked first. `keep`: memory of large results is kept for the next call, once nobody
+    holds them any more: gradients, which are thrown away and made anew in each step."""
     check_program(program)
     if verify:
-        return _verified(program, bind(program, native=native))
+        return _verified(program, bind(program, native=native, keep=keep))
     if not (native and can_be_native(program)):
         return PublicProgram(program)
     words = Words()
     header = words.add(*[0] * layout.BLOCK_WORDS)
     words.set(after(header, layout.SLOTS), len(program.symbols) + len(program.inputs))
     everything = tuple(range(len(program.results)))
-    words.set(after(header, layout.PLAN), add_plan(words, program, everything, "tuple"))
+    plan = add_plan(words, program, everything, "tuple", keep=keep)
+    words.set(after(header, layout.PLAN), plan)
     code = support.support()
     assert code is not None
     words.keep.append(code)

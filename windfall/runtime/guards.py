@@ -24,6 +24,7 @@ from typing import Any
 
 from windfall.ir.guard import (
     AmbientIs,
+    Answers,
     Binds,
     Check,
     Compares,
@@ -58,6 +59,7 @@ NATIVE: dict[type[Check], Native] = {
     Equals: object_guards.native_equals,
     KeysAre: object_guards.native_keys,
     Resolves: object_guards.native_resolves,
+    Answers: object_guards.native_answers,
     SameObjects: object_guards.native_same,
 }
 # Sources of which something is known without a value of their own; None: not of this.

@@ -18,6 +18,7 @@ import torch
 
 from windfall.ir.guard import (
     ABSENT,
+    Answers,
     Binds,
     Check,
     Compares,
@@ -235,6 +236,18 @@ def native_resolves(encoder: Encoder, cell: Place, check: Resolves) -> bool:
     else:
         record = encoder.record("resolves", cell, name, id(check.value))
         encoder.identity(record, 2, check.value)
+    return True
+
+
+def native_answers(encoder: Encoder, cell: Place, check: Answers) -> bool:
+    """What a class finds under some names."""
+    names = [encoder.words.object(sys.intern(name)) for name in check.names]
+    found = [0 if value is ABSENT else id(value) for value in check.values]
+    rows = [word for pair in zip(names, found, strict=True) for word in pair]
+    record = encoder.record("answers", cell, len(names), *rows)
+    for index, value in enumerate(check.values):
+        if value is not ABSENT:
+            encoder.identity(record, 3 + 2 * index, value)
     return True
 
 

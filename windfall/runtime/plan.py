@@ -23,8 +23,16 @@ from windfall.ir.stages import BufferNote, Program, ResultNote
 from windfall.ir.symint import Expression, Size
 from windfall.runtime import support
 from windfall.runtime.arithmetic import Arithmetic, fits
-from windfall.runtime.machine import layout
-from windfall.runtime.results import extent, has_elements, is_static, is_whole, sole_shapes, static
+from windfall.runtime.machine import kept, layout
+from windfall.runtime.results import (
+    errors_of,
+    extent,
+    has_elements,
+    is_static,
+    is_whole,
+    sole_shapes,
+    static,
+)
 from windfall.runtime.words import Place, Word, Words
 
 STRUCTURES = {"leaf": layout.LEAF, "tuple": layout.TUPLE, "list": layout.LIST}
@@ -109,9 +117,11 @@ def add_plan(
     order: Sequence[int],
     structure: str,
     floats: Container[int] = (),
+    keep: bool = False,
 ) -> Place:
     """Append the plan of a native program: `order` says which results are returned, in which
-    structure; `floats`, which inputs are Python floats."""
+    structure; `floats`, which inputs are Python floats; `keep`, that memory of large results is to
+    be kept for the next call once nobody holds them."""
     words.keep.append(program.code)
     template = words.add(*(_static_pointer(words, note) for note in program.buffers), 0)
     table = _Table(program)
@@ -119,7 +129,9 @@ def add_plan(
     objects = _Objects(words, program, fresh, table)
     wanted = [objects.result(note) for note in program.results]
     input_rows = words.rows(_input_rows(program, table, floats))
-    fresh_rows = words.rows([_fresh_row(words, program, index, objects, table) for index in fresh])
+    fresh_rows = words.rows(
+        [_fresh_row(words, program, index, objects, table, keep) for index in fresh]
+    )
     arena_rows = words.rows(
         (index, *table.quantity(note.offset))
         for index, note in enumerate(program.buffers)
@@ -129,11 +141,11 @@ def add_plan(
     order_rows = words.rows((wanted[index],) for index in order)
     error_rows = words.rows(
         (code, words.object(kind), words.text(text))
-        for code, (kind, text) in program.errors.items()
+        for code, (kind, text) in errors_of(program).items()
     )
     step = program.code.address(program.steps[0].function) if program.steps else 0  # type: ignore[union-attr]
     arena = program.arena_bytes if arena_rows[0] else 0
-    if arena != 0:
+    if arena != 0 or keep:
         _count_arena_user(words)
     arena_words = table.quantity(arena)
     touched = table.quantity(_touched(program))
@@ -194,9 +206,10 @@ def _input_rows(program: Program, table: _Table, floats: Container[int]) -> list
 
 
 def _fresh_row(
-    words: Words, program: Program, index: int, objects: _Objects, table: _Table
+    words: Words, program: Program, index: int, objects: _Objects, table: _Table, keep: bool
 ) -> tuple[Word, ...]:
     type = objects.shape_of.get(index, program.buffers[index].type)
+    bytes = extent(type)
     sizes, strides = type.sizes, type.strides
     fixed = is_static(sizes) and is_static(strides)
     return (
@@ -206,6 +219,8 @@ def _fresh_row(
         words.add(*static(strides), 0) if fixed else table.row(strides),
         torch_abi.scalar_type(type.dtype),
         int(not fixed),
+        *table.quantity(bytes),
+        int(keep and isinstance(bytes, int) and bytes >= kept.SMALLEST),
     )
 
 
@@ -287,4 +302,5 @@ def _drop_arena_user(number: int) -> None:
     _arena_users.discard(number)
     code = support.support()
     if code is not None and not _arena_users:
-        ctypes.PYFUNCTYPE(ctypes.c_int64)(code.address("arena.trim"))()
+        for trim in ("arena.trim", "kept.trim"):
+            ctypes.PYFUNCTYPE(ctypes.c_int64)(code.address(trim))()

@@ -25,6 +25,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
     ABSENT,
     AmbientIs,
+    Answers,
     Binds,
     Check,
     Compares,
@@ -363,6 +364,12 @@ def resolves(value: Any, check: Resolves) -> bool:
     return resolve(value, check.name) is check.value
 
 
+def answers(value: Any, check: Answers) -> bool:
+    """The class still finds these very objects under the names."""
+    pairs = zip(check.names, check.values, strict=True)
+    return all(resolve(value, name) is found for name, found in pairs)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WeakIdentity(Check):
     """`IdentityIs` as an entry keeps it for people to read: without the object."""
@@ -393,6 +400,7 @@ PREDICATES: dict[type[Check], Callable[..., bool]] = {
     SameObjects: same_objects,
     AmbientIs: ambient_is,
     Resolves: resolves,
+    Answers: answers,
 }
 
 

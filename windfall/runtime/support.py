@@ -5,7 +5,7 @@ Enters: the offsets of `torch_abi`. Leaves: LLVM text and, once loaded, the addr
 
 * `op.*`: one step of a guard check, `i32 (ptr record, ptr args)`: 0 miss, 1 holds, 2 start again;
 * `check`, `entry`, `run`, `dispatch`: bodies of builtins (`machine/layout.py`: their blocks);
-* `arena.trim`: gives the arenas that are kept for reuse back to the system.
+* `arena.trim`, `kept.trim`: give memory that is kept for reuse back to the system.
 
 A record of a check: address of its op, its size in bytes, operands. An operand that stands for a
 value is the address of a cell; a cell holds a borrowed pointer to a Python object. Cells belong to
@@ -26,6 +26,7 @@ from windfall.runtime.machine import (
     basics,
     builtins,
     execute,
+    kept,
     object_steps,
     tensor_step,
     thread_step,
@@ -49,6 +50,7 @@ def text() -> str | None:
             tensor_step.text(objects, tensors),
             thread_step.text(thread),
             arena.text(),
+            kept.text(tensors, torch_abi.storage_count()),
             arithmetic.text(objects),
             execute.text(objects, tensors),
             builtins.text(objects),

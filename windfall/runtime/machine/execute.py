@@ -392,10 +392,25 @@ row:
   %dtype.word = call i64 @word(ptr %at, i64 4)
   %dtype = trunc i64 %dtype.word to i32
   %slot = getelementptr ptr, ptr %handles, i64 %index
+  %bytes = call i64 @quantity(ptr %at, i64 6, ptr %table)
+  %keep.word = call i64 @word(ptr %at, i64 8)
+  %keep = icmp ne i64 %keep.word, 0
+  br i1 %keep, label %again, label %allocate
+again:
+  %found = call i1 @kept.take(i64 %bytes, i64 %dtype.word, i64 %rank, ptr %sizes, ptr %strides,
+    ptr %slot)
+  br i1 %found, label %store, label %allocate
+allocate:
   %failed = call i32 @aoti_torch_empty_strided(i64 %rank, ptr %sizes, ptr %strides, i32 %dtype,
     i32 0, i32 0, ptr %slot)
   %ok = icmp eq i32 %failed, 0
-  br i1 %ok, label %store, label %fail
+  br i1 %ok, label %allocated, label %fail
+allocated:
+  %new = load ptr, ptr %slot
+  br i1 %keep, label %remember, label %store
+remember:
+  call void @kept.add(ptr %new, i64 %bytes, i64 %dtype.word, i64 %rank, ptr %sizes, ptr %strides)
+  br label %store
 store:
   %handle = load ptr, ptr %slot
   %data = call ptr @data_of(ptr %handle, i64 1)
@@ -676,6 +691,7 @@ finish:
     [ %late, %finish.released ], [ %late, %uncount ]
   call void @drop_objects(ptr %objects, i64 %object.count)
   call void @drop_handles(ptr %handles, i64 %handle.count)
+  call void @kept.sweep()
   ret ptr %result
 }}
 """

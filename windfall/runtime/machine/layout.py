@@ -10,7 +10,7 @@ SLOTS, SLOT_CELLS, START, REST, MISS, PLAN, BODY, INPUT_COUNT, INPUT_CELLS, CLOC
 SYMBOL_CELLS = 11
 BLOCK_WORDS = 12
 # Words of the block of a dispatcher.
-ENTRIES, SLOW, NO_ENTRY, ASKED, PREFIX_COUNT, PREFIX = range(6)
+ENTRIES, SLOW, NO_ENTRY, ASKED, FAILED, PREFIX_COUNT, PREFIX = range(7)
 # Words of a plan: how to run a program. A quantity is two words: a number and 0, or a place in the
 # table of sizes, in bytes, and 1.
 (
@@ -19,7 +19,7 @@ ENTRIES, SLOW, NO_ENTRY, ASKED, PREFIX_COUNT, PREFIX = range(6)
     INPUTS,
     INPUT_ROWS,  # position, buffer, bytes of an element (0: a float), elements (a quantity)
     FRESH,
-    FRESH_ROWS,  # buffer, rank, sizes, strides, dtype, whether sizes are in the table
+    FRESH_ROWS,  # buffer, rank, sizes, strides, dtype, sizes in the table?, bytes (2 words), keep?
     ARENA_BYTES,  # a quantity
     ARENA_BYTES_MOVE,
     ARENA_COUNT,
@@ -44,7 +44,7 @@ ENTRIES, SLOW, NO_ENTRY, ASKED, PREFIX_COUNT, PREFIX = range(6)
     INSTRUCTIONS,
     INSTRUCTION_ROWS,
 ) = range(29)
-INPUT_ROW_WORDS, FRESH_ROW_WORDS, ARENA_ROW_WORDS, OBJECT_ROW_WORDS = 5, 6, 3, 8
+INPUT_ROW_WORDS, FRESH_ROW_WORDS, ARENA_ROW_WORDS, OBJECT_ROW_WORDS = 5, 9, 3, 8
 # A program that touches this many bytes runs long enough for other threads to be let in.
 RELEASE_BYTES = 1 << 20
 # Kinds of objects that a run makes.

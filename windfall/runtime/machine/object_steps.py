@@ -11,6 +11,18 @@ from windfall.runtime.machine.basics import NEXT
 from windfall.runtime.machine.layout import DICT_FLAG, LIST_FLAG, TUPLE_FLAG, TYPE_FLAG
 from windfall.torch_abi import ObjectLayout
 
+# A class that is written in C has its dictionary elsewhere: it is asked for, and lives as it does.
+_DECLARE_ASK = "declare ptr @PyType_GetDict(ptr)"
+_ASK_CLASS = """%none = icmp eq ptr %answer, null
+  %hidden = and i1 %none, %class
+  br i1 %hidden, label %ask, label %done
+ask:
+  %owned = call ptr @PyType_GetDict(ptr %object)
+  call void @Py_DecRef(ptr %owned)
+  ret ptr %owned
+done:
+  ret ptr %answer"""
+
 
 def text(layout: ObjectLayout, version: int | None) -> str:
     """Steps of a check that walk and compare Python objects."""
@@ -23,7 +35,17 @@ def text(layout: ObjectLayout, version: int | None) -> str:
         else """%version = add i64 0, 0
   %unchanged = icmp eq i64 0, 1"""
     )
-    return f"""
+    # Where no dictionary was made yet, a tagged pointer to the attributes may stand in its place.
+    made = (
+        f"""%bits = ptrtoint ptr %found to i64
+  %tag = and i64 %bits, {layout.managed_dict_tag}
+  %untagged = icmp eq i64 %tag, 0
+  %made = select i1 %untagged, ptr %found, ptr null"""
+        if layout.managed_dict_tag
+        else "%made = select i1 true, ptr %found, ptr null"
+    )
+    classes = "ret ptr %answer" if layout.static_type_dict else _ASK_CLASS
+    return f"""{"" if layout.static_type_dict else _DECLARE_ASK}
 define internal i1 @has_flag(ptr %object, i64 %flag) alwaysinline {{
   %type = call ptr @behind(ptr %object, i64 {layout.type})
   %flags = call i64 @field(ptr %type, i64 {layout.type_flags})
@@ -157,6 +179,28 @@ find:
   br i1 %same, label %go, label %miss
 {NEXT}
 }}
+define i32 @op.answers(ptr %record, ptr %args) {{
+entry:
+  %object = call ptr @value(ptr %record, i64 2)
+  %class = call i1 @has_flag(ptr %object, i64 {TYPE_FLAG})
+  %count = call i64 @word(ptr %record, i64 3)
+  %rows = getelementptr i64, ptr %record, i64 4
+  br i1 %class, label %loop, label %miss
+loop:
+  %index = phi i64 [ 0, %entry ], [ %next, %row ]
+  %more = icmp ult i64 %index, %count
+  br i1 %more, label %row, label %go
+row:
+  %start = shl i64 %index, 1
+  %at = getelementptr i64, ptr %rows, i64 %start
+  %name = call ptr @pointer(ptr %at, i64 0)
+  %wanted = call ptr @pointer(ptr %at, i64 1)
+  %found = call ptr @_PyType_Lookup(ptr %object, ptr %name)
+  %same = icmp eq ptr %found, %wanted
+  %next = add i64 %index, 1
+  br i1 %same, label %loop, label %miss
+{NEXT}
+}}
 define i32 @op.type_of(ptr %record, ptr %args) {{
   %object = call ptr @value(ptr %record, i64 2)
   %cell = call ptr @pointer(ptr %record, i64 3)
@@ -199,8 +243,9 @@ define internal ptr @dictionary(ptr %object) alwaysinline {{
   ; Where there is none, its own type pointer is read instead: no branch, and not a dictionary.
   %place = select i1 %known, i64 %offset, i64 {layout.type}
   %found = call ptr @behind(ptr %object, i64 %place)
-  %answer = select i1 %known, ptr %found, ptr null
-  ret ptr %answer
+  {made}
+  %answer = select i1 %known, ptr %made, ptr null
+  {classes}
 }}
 ; Make the dictionary of an object that has none yet. That allocates, which may collect garbage, so
 ; all is read again after it: 2. Or it cannot have one: 0.
