@@ -322,8 +322,113 @@ def checked_otherwise(x, m):
     return x[:n] + n
 
 
+@one_graph
+def truths(x, m):
+    some, every = m.any().item(), bool(m.all())
+    kept = not m[0]
+    y = x * some + every - (x > 3) * kept
+    return y, some, every, kept, some & every, some | kept, every ^ True, isinstance(some, bool)
+
+
+@one_graph
+def truths_as_numbers(x, m):
+    some = m.any().item()
+    return x[: some + 1], 2 * some, -some, int(some), x.long() * some, (x > 3) & some
+
+
+@one_graph
+def truth_of_what_is_written(x, m):
+    some = m.any()
+    before = some.item()
+    some.fill_(False)
+    m.zero_()
+    return before, some, m, x + before
+
+
+@one_graph
+def texts(x, m):
+    n, v, some = m.sum().item(), x.mean().item(), m.any().item()
+    one = "n=%d v=%.3f" % (n, v)  # noqa: UP031
+    two = "{} of {:>5}".format(n, 8)  # noqa: UP032
+    three = str(n) + "/" + repr(n)
+    four = f"{n=} {n!r:>4} {v:.2e} {x.shape[0]} {some} {x[:n].shape}"
+    return x * 2, one, two, three, four, ",".join([three, "b"]), f"{one}-{two}"
+
+
+@one_graph
+def place_by_tensor(x, m):
+    """An integer tensor without dimensions is a number in a key: the result is a view."""
+    best = x.sum(1).argmin() + m.sum()
+    y = x.clone()
+    y[best.clamp(max=5)].add_(100)
+    y[best.clamp(max=5), 1:] = 3.0
+    last = best.clamp(max=3)
+    y[:, last] *= 2
+    rows = torch.tensor([0, 2])
+    return (
+        y,
+        x[..., last],
+        x[None, last],
+        x[last, rows],
+        x[rows, last],
+        x[last, None, rows],
+        x[best],
+    )
+
+
+@one_graph
+def padded_to_the_longest(x, m):
+    """Padding to the longest."""
+    lengths = torch.stack([m.sum(), m[:2].sum()])
+    longest = int(lengths.max())
+    present = torch.arange(longest)[None] < lengths[:, None]
+    rows = x.T[:2, :longest]
+    mask = torch.zeros(2, longest, dtype=torch.bool)
+    for row in range(2):
+        mask[row, : lengths[row]] = True
+    return rows * present, rows.masked_fill(~mask, 0.0).sum(), present, mask
+
+
+@one_graph
+def in_parts(x, m):
+    lengths = torch.stack([m.sum(), 6 - m.sum()])
+    first, second = x.split(lengths.tolist())
+    third, fourth = torch.split(x.T, lengths.tolist(), dim=1)
+    return first.sum(0), second * 2, third + 1, fourth.sum(1)
+
+
+@one_graph
+def parts_that_do_not_fit(x, m):
+    n = m.sum().item()
+    return x.split([n, 3])
+
+
+@one_graph
+def unique_rows(x, m):
+    ids = torch.stack([m.long(), m.long() * 2], 1)
+    rows = torch.unique(ids, dim=0)
+    columns, places, counts = torch.unique(ids.T, dim=1, return_inverse=True, return_counts=True)
+    return rows * 2, columns + counts, places, torch.unique_consecutive(ids, dim=0)
+
+
+@one_graph
+def expanded(x, m):
+    n = m.long().sum().item()
+    return x[:1].expand(n, 4) + 1, x[:1].repeat(n, 1).view(n, 2, 2).transpose(0, 1).reshape(2, -1)
+
+
+@one_graph
+def expanded_as_it_is(x, m):
+    return x[:1].expand(m.long().sum().item() - 2, 4) * 2  # -1 leaves the size, -2 is refused
+
+
 # As text: pytest writes its own code for every `assert` of this file.
 _ASSERTED = """
+def asserted_tensor(x, m):
+    assert m.any(), "none"
+    assert (x >= 0).all().item()
+    return x[m] * 2
+
 def asserted(x, m):
     n = m.sum().item()
     assert n > 0
@@ -332,7 +437,8 @@ def asserted(x, m):
 """
 _namespace: dict[str, Any] = {}
 exec(_ASSERTED, _namespace)
-one_graph(_namespace["asserted"])
+for _name in ("asserted", "asserted_tensor"):
+    one_graph(_namespace[_name])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -420,8 +526,22 @@ def loop(x, m):
     return x
 
 
-def text(x, m):
-    return x * 2, f"{m.sum().item()}"
+def text_looked_at(x, m):
+    s = f"{m.sum().item()}"
+    return x * len(s), s == "3"
+
+
+def text_that_may_raise(x, m):
+    return x * 2, f"{m.sum().item() + 65:c}"
+
+
+def truth(x, m):
+    return x * 2 if m.all().item() else x + 1
+
+
+def truth_by_identity(x, m):
+    n = m.sum().item()
+    return (x * 2 if (n > 2) is True else x), bool(m.any()) is False
 
 
 def empty(x, m):
@@ -435,10 +555,6 @@ def squeezed(x, m):
 
 def unequal(x, m):
     return x[m] + x[x[:, 0] >= 0][: m.sum()]
-
-
-def expanded(x, m):
-    return x[:1].expand(m.long().sum().item() + 0, 4)  # -1 would mean something else
 
 
 def caught(x, m):
@@ -494,11 +610,13 @@ def effect_before(x, m, log=[]):  # noqa: B006
     [
         branch,
         loop,
-        text,
+        text_looked_at,
+        text_that_may_raise,
+        truth,
+        truth_by_identity,
         empty,
         squeezed,
         unequal,
-        expanded,
         caught,
         asserted_with_value,
         caught_outside,

@@ -408,3 +408,62 @@ def test_sequences_without_elements() -> None:
     resized(torch.randn(2, 3, 4, 5))
     with pytest.raises(RuntimeError, match="should be greater than 0"):
         resized(torch.randn(2, 3, 0, 5))
+
+
+# ------------------------------------------------------------------------- each call a new decision
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.stack([one.sum() for one in x.split(2)]),
+        lambda x: torch.cat([one * 2 for one in x.split(2)]),
+    ],
+    ids=["stacked", "joined"],
+)
+def test_ever_new_numbers_of_parts(function: Any) -> None:
+    """How many parts there are is decided for each length: eight entries, then eager. A value that
+    comes again is compiled for after all."""
+    compiled = windfall.compile(function)
+    for size in range(2, 40):
+        x = torch.randn(size, 3)
+        torch.testing.assert_close(compiled(x), function(x))
+    entries = [one for found in compiled.entries().values() for one in found]
+    assert len(entries) <= 8
+    assert compiled.log.snapshot("fallback"), "it is counted"
+    kept = torch.randn(9, 3)
+    torch.testing.assert_close(compiled(kept), function(kept))  # one of the eight, again
+    later = torch.randn(50, 3)
+    torch.testing.assert_close(compiled(later), function(later))
+    assert len([one for found in compiled.entries().values() for one in found]) == 9
+
+
+class Packed(torch.nn.Module):
+    """Packs, runs and unpacks, as for texts of different lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.LSTM(4, 5, batch_first=True)
+        self.out = torch.nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        rnn = torch.nn.utils.rnn
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        found, _ = rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True)
+        return self.out(found).sum()
+
+
+def test_training_on_packed_sequences_is_compiled_a_few_times() -> None:
+    torch.manual_seed(0)
+    model = Packed()
+    compiled = windfall.compile(model.forward)
+    for _ in range(12):
+        lengths = torch.randint(1, 9, (4,))
+        x = torch.randn(4, int(lengths.max()), 4)
+        gradients = []
+        for function in (model, compiled):
+            model.zero_grad()
+            function(x, lengths).backward()
+            gradients.append([one.grad.clone() for one in model.parameters()])
+        torch.testing.assert_close(gradients[1], gradients[0])
+    assert len(compiled.log.snapshot("capture")) <= 8

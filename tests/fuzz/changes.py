@@ -193,7 +193,15 @@ REMOVED = Change("removed", lambda old: MISSING)
 # By kind: the first rows that fit are all tried.
 CHANGES: tuple[tuple[Any, tuple[Change, ...]], ...] = (
     (bool, (Change("not", lambda old: not old), Change("as int", int), REMOVED)),
-    (int, (Change("+1", lambda old: old + 1), Change("as float", float), REMOVED)),
+    (
+        int,
+        (
+            Change("+1", lambda old: old + 1),
+            Change("+3", lambda old: old + 3),  # when it varies already
+            Change("as float", float),
+            REMOVED,
+        ),
+    ),
     (float, (Change("+0.5", lambda old: old + 0.5), Change("nan", lambda old: float("nan")))),
     (str, (Change("longer", lambda old: old + "x"), Change("None", lambda old: None))),
     (type(None), (Change("one", lambda old: 1), Change("tensor", lambda old: torch.ones(3)))),
@@ -314,6 +322,17 @@ def _deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
+@contextlib.contextmanager
+def _patched_question() -> Iterator[None]:
+    """A method of tensors is the user's; torch's own is inherited, so that it comes back."""
+    original = torch.Tensor.is_contiguous
+    torch.Tensor.is_contiguous = lambda self, **named: not original(self, **named)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        del torch.Tensor.is_contiguous
+
+
 AMBIENT: dict[str, Callable[[], Any]] = {
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
@@ -323,4 +342,5 @@ AMBIENT: dict[str, Callable[[], Any]] = {
     "function mode": Negating,
     "no torch function": torch._C.DisableTorchFunction,
     "saved tensor hooks": lambda: torch.autograd.graph.save_on_cpu(),
+    "a patched question": _patched_question,
 }

@@ -239,6 +239,17 @@ def metadata():
 
 
 @row("perturbed")
+def decisions_about_numbers():
+    def f(x, number):
+        total = x.sum() * number
+        if number > 4:
+            total = total + 1
+        return total
+
+    return Program(f, [Call(ramp(3), 3)])
+
+
+@row("perturbed")
 def mutating():
     def f(x, y, items, other):
         x.add_(1)

@@ -19,6 +19,7 @@ from tests.runtime.programs import ambient_guard, tensor_guard
 from windfall import runtime
 from windfall.ir.guard import (
     ABSENT,
+    Answers,
     Check,
     Equals,
     Guard,
@@ -341,6 +342,34 @@ def test_type_of_and_resolves(native: bool) -> None:
     Base.method = lambda self: 3  # type: ignore[method-assign]
     assert not call(value)
     assert not judge([guard(X, Resolves("a", ABSENT))], 3, native), "not a class"
+
+
+@MODES
+def test_answers_of_a_class(native: bool) -> None:
+    class Base:
+        def method(self) -> int:
+            return 1
+
+        def second(self) -> int:
+            return 1
+
+    class Derived(Base):
+        pass
+
+    found = (Base.__dict__["method"], ABSENT, Base.__dict__["second"])
+    call = check_of(guard(X, Answers(("method", "other", "second"), found)), native=native)
+    assert call(Derived) and call(Derived) and call(Base)
+    for owner, name in ((Base, "other"), (Derived, "second"), (Derived, "method")):
+        setattr(owner, name, lambda self: 2)
+        assert not call(Derived)
+        delattr(owner, name)
+        assert call(Derived)
+    before = Base.second
+    Base.second = before  # type: ignore[method-assign]
+    assert call(Derived), "the same object"
+    del Base.method
+    assert not call(Derived)
+    assert not call(3) and not call(int)
 
 
 @MODES

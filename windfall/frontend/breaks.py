@@ -115,7 +115,7 @@ DATA_READ = declare(
     3,
     "a tensor's data is read into Python",
     "`tolist()`, `numpy()`, printing and the like need the computed value. So does `item()` where "
-    "the program looks at the number: a branch, a `range`, a format. A number that only goes into "
+    "the program looks at the number: a branch, a `range`, a key. A number that only goes into "
     "operations, slices and sizes is no break.",
     "Keep the value in a tensor, or read it after the compiled function has returned. What a "
     "branch asks of an integer, `torch._check` can tell beforehand.",
@@ -281,6 +281,13 @@ ASKED_LEAVE = declare(
     "the program asks to leave the frame",
     "`skip_frame()` is called: the rest of the calling function is run by CPython itself.",
     "Remove the call where the function is to be compiled.",
+    leaves=True,
+)
+TYPE_PARAMETERS = declare(
+    42,
+    "a function, class or type alias with type parameters is defined",
+    "CPython itself makes it; capturing goes on behind the definition.",
+    "Define it outside of the compiled function, if the break costs too much.",
     leaves=True,
 )
 ARGUMENTS = declare(

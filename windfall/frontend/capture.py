@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -48,7 +48,16 @@ from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import AMBIENT, AmbientIs, Equals, Guard, HasKey, SameObjects, TypeIs
+from windfall.ir.guard import (
+    AMBIENT,
+    AmbientIs,
+    Answers,
+    Equals,
+    Guard,
+    HasKey,
+    SameObjects,
+    TypeIs,
+)
 from windfall.ir.node import NodeInfo, info, set_info
 from windfall.ir.source import DictOf, Item, Known, Overlap, Source
 from windfall.ir.stages import Capture, Direct, GraphInput
@@ -235,6 +244,7 @@ def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) ->
         inputs,
         (
             Guard(AMBIENT, ambient, "torch functions depend on it"),
+            *_answers(machine),
             *machine.guards,
             *_presence(machine),
         ),
@@ -249,6 +259,18 @@ def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) ->
 
 def _stack(machine: Machine) -> tuple[SourceLine, ...]:
     return tuple(frame.line for frame in machine.frames if not frame.is_ours)
+
+
+def _answers(machine: Machine) -> list[Guard]:
+    """Operators and methods of tensors, and how modules are called, are still as captured."""
+    return [
+        Guard(
+            Known(cls, cls.__qualname__),
+            Answers(tuple(found), tuple(found.values())),
+            "users patch torch's classes",
+        )
+        for cls, found in machine.answers.items()
+    ]
 
 
 def _presence(machine: Machine) -> list[Guard]:
@@ -335,10 +357,15 @@ def _close(machine: Machine, recipe: Recipe) -> tuple[GraphInput, ...]:
     needed = {name for one in kept if isinstance(one, TensorType) for name in names_in(one)}
     for name in sorted(needed):
         builder.symbol(name)
+    written = set()
+    if builder.written:
+        outside = (one for one in machine.from_outside() if isinstance(one, Tensor))
+        written = {one.source for one in outside if one.is_written(machine)}
     inputs = []
     for placeholder, described_input in builder.inputs:
         if placeholder.users or str(described_input.type) in needed:
-            inputs.append(described_input)
+            is_written = described_input.source in written
+            inputs.append(replace(described_input, written=True) if is_written else described_input)
         else:
             builder.graph.erase_node(placeholder)
     return tuple(inputs)
@@ -427,14 +454,14 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         head = loop.head if loop is not None else None
         outcome = Outcome(None, position, (*slots, *tail), leaves=True, loop=head)
         return Resume((), (outcome,), None, None)
-    write_step(writer, instruction)
+    write_step(writer, instruction, frame.instructions[frame.ip + 1 :])
     for value in frame.stack[writer.lowest :]:
         # Not for correctness: another kind of operand may not need this break.
         if value.source is not None and not value.guarded:
             machine.add_guard(value.source, TypeIs(value.python_type()), "operand of a native step")
     outcomes = []
     for condition, target, after in writer.outcomes:
-        top = _top(machine, frame, names, target, after)
+        top = _top(machine, frame, names, _gone_back(frame, target), after)
         slots = _slots(callers, names, top, after)
         position = Position((*(shape for shape, _ in callers), top), handled is not None)
         outcomes.append(Outcome(condition, position, (*slots, *tail)))
@@ -477,6 +504,13 @@ def _restart(frame: Frame) -> int:
     while frame.kw_names and frame.instructions[index].name != "KW_NAMES":
         index -= 1
     return index
+
+
+def _gone_back(frame: Frame, index: int) -> int:
+    """Where a jump backward goes that stands there: rounds of a loop share their segments, however
+    the jump to the next one is written."""
+    instruction = frame.instructions[index]
+    return instruction.target if instruction.name == "JUMP_BACKWARD" else index
 
 
 def _top(

@@ -141,10 +141,21 @@ def _same_constant(one: Any, other: Any) -> bool:
 
 
 def _resolves(check: Any, value: Any, slots: Slots) -> bool:
-    for base in value.__mro__:
-        if check.name in base.__dict__:
-            return base.__dict__[check.name] is check.value
-    return check.value is ABSENT
+    return answer(value, check.name) is check.value
+
+
+def answer(cls: type, name: str) -> Any:
+    """What a class finds under a name, descriptors not called; or ABSENT."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return ABSENT
+
+
+def _answers(check: Any, value: Any, slots: Slots) -> bool:
+    return all(
+        answer(value, name) is found for name, found in zip(check.names, check.values, strict=True)
+    )
 
 
 def _same_objects(check: Any, value: Any, slots: Slots) -> bool:
@@ -170,4 +181,5 @@ _RULES: dict[type, Callable[[Any, Any, Slots], bool]] = {
     checks.HasKey: lambda check, value, slots: (check.key in value) == check.present,
     checks.SameObjects: _same_objects,
     checks.Resolves: _resolves,
+    checks.Answers: _answers,
 }

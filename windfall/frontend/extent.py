@@ -23,6 +23,7 @@ from windfall.frontend.outline import (
     METHOD,
     NULL,
     PREVIOUS,
+    SAVED,
     VALUE,
     Outline,
     Stack,
@@ -45,6 +46,8 @@ _BINDS: dict[int, bool] = {
     _OP["COPY_FREE_VARS"]: True,
     _OP["DELETE_FAST"]: False,
 }
+if "LOAD_FAST_CHECK" in _OP:
+    _BINDS |= {_OP["LOAD_FAST_CHECK"]: True, _OP["LOAD_FAST_AND_CLEAR"]: False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ def extent(request: Request) -> Extent:
         needs_closure,
         generator,
         request.handled or any(PREVIOUS in stack for stack in stacks),
-        frozenset(kind - METHOD for stack in stacks for kind in stack if kind >= METHOD),
+        frozenset(kind - METHOD for stack in stacks for kind in stack if METHOD <= kind < SAVED),
     )
 
 
@@ -178,6 +181,8 @@ def _made_cells(
     make = _OP["MAKE_CELL"]
     made = {instructions[index].argument for index in reached if opcodes[index] == make}
     known = made.union(request.bound)
+    stack = _stack_at(request.code, shape, request.start)
+    known.update(instructions[kind - SAVED].argument for kind in stack if kind >= SAVED)
     if needs_closure:
         known.update(shape.listing.free)
     for index in reached:
@@ -202,7 +207,7 @@ def _arrival(request: Request, shape: Outline, index: int, certain: int, possibl
     return Arrival(
         index,
         tuple(one for one in variables if possible >> one & 1),
-        tuple(kind != NULL and kind < METHOD for kind in stack),
+        tuple(kind != NULL and not METHOD <= kind < SAVED for kind in stack),
         request.handled or PREVIOUS in stack,
         () if names is None else shape.listing.instructions[names].value,
         frozenset(one for one in variables if (possible & ~certain) >> one & 1),
@@ -249,12 +254,21 @@ def _flow(
     binds = _BINDS.get(shape.opcodes[index])
     if binds is not None:
         bits = _bits(shape, index)
-        if binds:
+        if binds and _gives_back(shape, index):
+            certain, possible = certain & ~bits, possible | bits
+        elif binds:
             certain, possible = certain | bits, possible | bits
         else:
             certain, possible = certain & ~bits, possible & ~bits
     for after in shape.successors[index]:
         arrive(after, certain, possible)
+
+
+def _gives_back(shape: Outline, index: int) -> bool:
+    """Whether a variable is stored that may have held nothing."""
+    stack = shape.stacks[index]
+    stores = shape.opcodes[index] == _OP["STORE_FAST"]
+    return stores and stack is not None and stack[-1] >= SAVED
 
 
 def _bits(shape: Outline, index: int) -> int:

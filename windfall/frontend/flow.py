@@ -11,7 +11,7 @@ from windfall.frontend.words import words
 
 _READS = words("""
     LOAD_FAST LOAD_CLOSURE LOAD_DEREF STORE_DEREF DELETE_DEREF LOAD_CLASSDEREF MAKE_CELL
-    LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR DELETE_FAST
+    LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR DELETE_FAST LOAD_FROM_DICT_OR_DEREF
 """)
 _WRITES = frozenset({"STORE_FAST"})
 _ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "RETURN_CONST"})
@@ -19,7 +19,7 @@ _JUMPS_ALWAYS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_IN
 
 # Functions that see all variables of the frame they are called in.
 _LOOKS_AT_FRAME = words("locals eval exec vars dir breakpoint _getframe currentframe set_trace")
-_BY_NAME = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD"})
+_BY_NAME = words("LOAD_GLOBAL LOAD_NAME LOAD_ATTR LOAD_METHOD LOAD_FROM_DICT_OR_GLOBALS")
 
 
 def successors(instruction: Instruction) -> tuple[int, ...]:

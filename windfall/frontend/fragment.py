@@ -37,7 +37,8 @@ UNBOUND = Unbound()
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """Where a fragment stopped and what its slots are. `uncertain` are variables of which only the
-    run can tell whether they are bound, and where `handled` its slot may be None: see `settled`.
+    run can tell whether they are bound, what one held that is put aside on the stack may be missing
+    too, and where `handled` its slot may be None: see `settled`.
     `keywords` are names that a KW_NAMES left for the call that follows."""
 
     index: int
@@ -51,14 +52,17 @@ class Arrival:
         """As it turned out: no slot is UNBOUND, none stands for an exception that is not there."""
         count = len(self.variables)
         handled = self.handled and slots[-1] is not None
-        unbound = any(slot is UNBOUND for slot in slots[:count])
+        unbound = any(slot is UNBOUND for slot in slots)
         if handled == self.handled and not unbound:
             return self, slots
         bound = [index for index in range(count) if slots[index] is not UNBOUND]
         rest = slots[count:] if handled == self.handled else slots[count:-1]
         variables = tuple(self.variables[index] for index in bound)
-        arrival = Arrival(self.index, variables, self.stack, handled, self.keywords)
-        return arrival, (*(slots[index] for index in bound), *rest)
+        values = iter(rest)
+        stack = tuple(here and next(values) is not UNBOUND for here in self.stack)
+        arrival = Arrival(self.index, variables, stack, handled, self.keywords)
+        kept = (slot for slot in rest if slot is not UNBOUND)
+        return arrival, (*(slots[index] for index in bound), *kept)
 
 
 RETURNED = Arrival(-1, (), (True,))

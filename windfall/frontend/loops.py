@@ -160,6 +160,11 @@ _TOUCH: dict[str, tuple[str, bool, bool]] = {
     "LOAD_METHOD": ("attribute", True, False),
     "LOAD_CLOSURE": ("variable", True, False),
     "LOAD_CLASSDEREF": ("variable", True, False),
+    "LOAD_FROM_DICT_OR_DEREF": ("variable", True, False),
+    "LOAD_FROM_DICT_OR_GLOBALS": ("global", True, False),
+    "LOAD_FAST_CHECK": ("variable", True, False),
+    "LOAD_FAST_AND_CLEAR": ("variable", False, True),
+    "LOAD_SUPER_ATTR": ("attribute", True, False),
     "IMPORT_FROM": ("attribute", True, False),
 }
 

@@ -97,6 +97,7 @@ class Machine(ValueFactory):
         self.guards: list[Guard] = []
         self._checks: dict[Any, Check] = {}  # one record for equal checks
         self.found: list[tuple[Source, Any]] = []  # items of dicts that were read
+        self.answers: dict[type, dict[str, Any]] = {}  # what torch's classes were asked for
         self.result: Value | None = None
         self.operations = 0
         self.idle = 0  # jumps backward since the last node of the graph
@@ -464,7 +465,7 @@ class Machine(ValueFactory):
             handler = frame.listing.handler_at(frame.last)
             if handler is None:
                 if frame.generator is not None:
-                    exception = self._leaving(exception)
+                    exception = self.leaving(exception)
                 continue
             if isinstance(exception, Exception_) and exception.source is None:
                 lines = tuple(one.line for one in self.frames[depth:] if not one.is_ours)
@@ -482,7 +483,7 @@ class Machine(ValueFactory):
             return True
         return False
 
-    def _leaving(self, exception: Value) -> Value:
+    def leaving(self, exception: Value) -> Value:
         """An exception leaves a generator: StopIteration would be taken for its end."""
         exception.guard_type(self)
         if not issubclass(exception.python_type(), StopIteration):

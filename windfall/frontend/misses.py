@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from windfall import torch_abi
-from windfall.frontend.evaluate import failures
+from windfall.frontend.evaluate import answer, failures
 from windfall.ir import guard as checks
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import AMBIENT, SYMBOLS, AmbientIs, Guard
@@ -90,6 +90,12 @@ def _keys(check: Any, value: Any) -> str:
     return _cut(f"keys {list(value)!r}") if type(value) is dict else _described(check, value)
 
 
+def _changed(check: Any, value: Any) -> str:
+    pairs = zip(check.names, check.values, strict=True)
+    changed = [name for name, found in pairs if answer(value, name) is not found]
+    return f"another {', '.join(changed)}"
+
+
 def _described(check: Any, value: Any) -> str:
     """A constant as it is written; anything else by its class: its own repr is user code."""
     if isinstance(value, torch.Tensor):
@@ -110,4 +116,5 @@ _ACTUAL: dict[type, Callable[[Any, Any], str]] = {
     checks.LengthIs: _length,
     checks.TypeIs: _kind,
     checks.KeysAre: _keys,
+    checks.Answers: _changed,
 }

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from windfall.frontend.generalise import lesson_of
+from windfall.frontend.generalise import generalised, lesson_of
 from windfall.frontend.state import Facts
 from windfall.ir.stages import Entry
 
@@ -73,5 +73,19 @@ class Uses:
 
     @property
     def is_storm(self) -> bool:
-        """Whether compiling is not worth its time here."""
+        """Whether compiling is not worth its time here: too many entries went unused."""
         return self.in_vain >= _IN_VAIN
+
+    def passes_by(self, entries: Sequence[Entry], slots: Sequence[Any], facts: Facts) -> bool:
+        """Whether it is not, because the latest entries (those stand first) were each for one call,
+        and this call too differs from the last in nothing but sizes and decisions about them, of
+        which nothing is left to learn."""
+        latest = entries[:_VALUES]
+        if len(latest) < _VALUES or any(
+            self._first.get(id(one)) != one.last_use() for one in latest
+        ):
+            return False
+        lesson = lesson_of(latest[0].segment.capture.guards, slots)
+        if lesson is None or lesson.varying & facts.static:
+            return False
+        return generalised(entries, slots, facts) is None

@@ -77,6 +77,7 @@ class Symbols:
     """The table of one capture."""
 
     def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._facts = machine.facts
         self._settled = machine.facts.static | machine.facts.fixed
         self._fresh = _fresh_slot(machine.state.point)
@@ -224,7 +225,9 @@ class Symbols:
 
     def _place(self, where: SourceLine | None) -> _Read | None:
         self._items += 1
-        source = _Read(f"item {self._items} at {where}")
+        # The step too: what follows a break may begin in the same line.
+        step = self._machine.frames[-1].last if self._machine.frames else 0
+        source = _Read(f"item {self._items} at {where}, step {step}")
         if str(source) not in self._facts.static:
             return source
         needed = dict(self._facts.needed).get(str(source))

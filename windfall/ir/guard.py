@@ -172,6 +172,18 @@ class Resolves(Check):
         return f"resolves {self.name!r} to {found}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers(Check):
+    """`Resolves` for several names of one class: what a program asks of torch's. `names` and
+    `values` are equally long."""
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"still has its own {', '.join(self.names)}"
+
+
 @dataclass(frozen=True, slots=True)
 class AmbientIs(Check):
     """The thread's state that ops depend on; its source is `AMBIENT`. Only what is not default

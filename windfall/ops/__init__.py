@@ -9,6 +9,8 @@ FAMILIES = (
     "pointwise_backward",
     "copying",
     "reduction",
+    "extremes",
+    "moments",
     "softmax",
     "normalisation",
     "batch_norm",

@@ -28,8 +28,8 @@ from windfall.ops.folding import (
     type_of,
 )
 from windfall.ops.layout import differ
+from windfall.ops.moments import moments
 from windfall.ops.promotion import REDUCED, compute_dtype
-from windfall.ops.reduction import moments
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
 

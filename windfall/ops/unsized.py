@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from windfall.ir.dtype import TensorType
+from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.symint import Size, bounds
 from windfall.ops import registry
 
@@ -113,7 +113,29 @@ def _unique(
 def _consecutive(
     count: Count, x: Any, inverse: bool = False, counts: bool = False, dim: int | None = None
 ) -> tuple[TensorType, ...] | None:
-    return _unique(count, x, True, inverse, counts) if dim is None else None
+    if dim is None:
+        return _unique(count, x, True, inverse, counts)
+    return _unique_parts(count, x, dim)
+
+
+def _unique_parts(
+    count: Count, x: Any, dim: int, *asked: bool, **others: bool
+) -> tuple[TensorType, ...] | None:
+    """Parts along a dimension: laid out as if that stood first, and all answers are given."""
+    known = _type(x)
+    if not known.rank:
+        return None
+    place = dim % known.rank
+    found = count(None, 0, _most(known.sizes[place]))
+    rest = [*known.sizes[:place], *known.sizes[place + 1 :]]
+    strides = list(contiguous_strides((found, *rest)))
+    whole = strides.pop(0)
+    sizes = (*rest[:place], found, *rest[place:])
+    return (
+        TensorType(known.dtype, sizes, (*strides[:place], whole, *strides[place:])),
+        TensorType.contiguous(torch.int64, (known.sizes[place],)),
+        TensorType.contiguous(torch.int64, (found,)),
+    )
 
 
 _RULES: dict[str, Rule] = {
@@ -124,4 +146,6 @@ _RULES: dict[str, Rule] = {
     "aten.bincount.default": _bincount,
     "aten._unique2.default": _unique,
     "aten.unique_consecutive.default": _consecutive,
+    "aten.unique_dim.default": _unique_parts,
+    "aten.unique_dim_consecutive.default": _unique_parts,
 }

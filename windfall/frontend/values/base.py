@@ -12,7 +12,7 @@ thing that an opcode handler (or the `call` of a builtin) does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
@@ -216,3 +216,25 @@ class Raised(Exception):
     def __init__(self, value: Value) -> None:
         super().__init__(value)
         self.value = value
+
+
+class Given(Value):
+    """The base of kinds that are one object, known as it is: `real`."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source | None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        """Its class."""
+        return type(self.real)
+
+
+def no_method(machine: Machine, kind: str, real: type, name: str) -> NoReturn:
+    """An attribute of a builtin kind that has no rule here: a break if it has one, else the error
+    that Python raises."""
+    if hasattr(real, name):
+        stop(UNKNOWN_OPERATION, f"{real.__name__}.{name}")
+    raise machine.raised(AttributeError(f"'{kind}' object has no attribute '{name}'"))

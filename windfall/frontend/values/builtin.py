@@ -27,6 +27,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, Super, find, is_plain_class
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.truths import Truth
 from windfall.ir.guard import ABSENT, IdentityIs
 
 if TYPE_CHECKING:
@@ -423,29 +424,16 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     return machine.iterator(value.unpack(machine)[::-1])
 
 
-@calls(sum)
-def _sum(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.polyfill("sum", arguments, keywords)
+def _polyfilled(function: Any) -> None:
+    """It is called as `polyfills` has it written in Python."""
+
+    @calls(function)
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        return machine.polyfill(function.__name__, arguments, keywords)
 
 
-@calls(any)
-def _any(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.polyfill("any", arguments, keywords)
-
-
-@calls(all)
-def _all(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.polyfill("all", arguments, keywords)
-
-
-@calls(map)
-def _map(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.polyfill("map", arguments, keywords)
-
-
-@calls(filter)
-def _filter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.polyfill("filter", arguments, keywords)
+for _written in (sum, any, all, map, filter):
+    _polyfilled(_written)
 
 
 # ------------------------------------------------------------------------------------- scalars
@@ -458,6 +446,12 @@ def _bool(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         return machine.literal(False)
     if isinstance(arguments[0], Object):
         return machine.polyfill("truth", arguments)
+    if isinstance(arguments[0], Tensor):
+        flag = machine.flag(arguments[0])
+        if flag is not None:
+            return flag
+    if isinstance(arguments[0], symbolic.Question | Truth):
+        return arguments[0]
     found = arguments[0].truth(machine)
     assert isinstance(found, bool), "only objects ask their classes"
     return machine.literal(found)
@@ -468,6 +462,7 @@ def _folded(function: Any) -> None:
 
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if machine.symbols.by_name and not keywords:
+            arguments = [_as_number(machine, one) for one in arguments]
             varies = symbolic.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
@@ -476,6 +471,10 @@ def _folded(function: Any) -> None:
         return fold(machine, function, arguments, keywords)
 
     calls(function)(rule)
+
+
+def _as_number(machine: Machine, value: Value) -> Value:
+    return value.number(machine) if isinstance(value, Truth) else value
 
 
 _NUMBERS = {int: "__int__", float: "__float__"}

@@ -24,6 +24,8 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.symbolic import Integer, Question, question
+from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.truths import Truth
 from windfall.ir.check import Check, Message
 from windfall.ir.relation import Relation
 from windfall.ir.symint import reads_of
@@ -80,17 +82,25 @@ _RAISES = ("LOAD_ASSERTION_ERROR", "RAISE_VARARGS")
 _RAISES_TEXT = ("LOAD_ASSERTION_ERROR", "LOAD_CONST", "CALL", "RAISE_VARARGS")
 
 
-def asserted(machine: Machine, condition: Question, otherwise: Sequence[Instruction]) -> None:
-    """An `assert` of a number that is read from data, without a message or with a constant one:
-    `otherwise` is what the program does where it fails. Of any other branch nothing is told."""
+def asserted(machine: Machine, condition: Value, otherwise: Sequence[Instruction]) -> Value:
+    """An `assert` of what is read from data, without a message or with a constant one: `otherwise`
+    is what the program does where it fails. Of any other branch nothing is told. Answers what is to
+    be asked: the condition, or that a number which was read for it is not 0."""
     names = tuple(one.name for one in otherwise if one.name not in ("PRECALL", "CACHE"))
-    if names not in (_RAISES, _RAISES_TEXT) or condition.is_told():
-        return
     texts = [one.value for one in otherwise if one.name == "LOAD_CONST"]
-    if all(isinstance(one, str) for one in texts):
+    if names not in (_RAISES, _RAISES_TEXT) or not all(isinstance(one, str) for one in texts):
+        return condition
+    if isinstance(condition, Tensor):
+        condition = machine.flag(condition) or condition
+    if isinstance(condition, Truth):
+        number = condition.number(machine)
+        assert isinstance(number, Integer), "or the read is a break"
+        condition = question(machine, "!=", number.bound(machine), 0)
+    if isinstance(condition, Question) and not condition.is_told():
         relation = condition.relation
         expected(machine, relation, reads_of(relation.left, relation.right))
         _note(machine, relation, Check(relation.operation, AssertionError, tuple(texts)), ())
+    return condition
 
 
 def _rule(function: Any, error: type[Exception]) -> None:

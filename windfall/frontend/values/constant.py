@@ -128,7 +128,8 @@ class Constant(Value):
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Folded, with another constant; a number that varies has the rule itself."""
-        if not other.is_constant() or _is_number(other):
+        fills = operation == "%" and type(self.value) is str
+        if not other.is_constant() or (_is_number(other) and not fills):
             return None
         return fold(machine, BINARY[operation], [self, other], {})
 
@@ -185,7 +186,7 @@ class Constant(Value):
 
 
 def _is_number(value: Value) -> bool:
-    return not isinstance(value, Constant) and value.python_type() in (int, float)
+    return not isinstance(value, Constant) and value.python_type() in (int, float, bool)
 
 
 def _prints_exactly(value: Any) -> bool:
@@ -222,6 +223,11 @@ class ConstantMethod(Value):
         return f"{recipe.name(self.owner)}.{self.name}"
 
 
+# Rules of functions whose result can be made when the program has run, of arguments that are not
+# known before: they answer None where that is not so.
+LATE: list[Callable[[Machine, Callable[..., Any], Sequence[Value]], Value | None]] = []
+
+
 def fold(
     machine: Machine,
     function: Callable[..., Any],
@@ -229,6 +235,11 @@ def fold(
     keywords: Mapping[str, Value],
 ) -> Value:
     """The result of a pure function of constants; what it raises, the program raises."""
+    if not keywords and any(type(one) is not Constant for one in arguments):
+        for rule in LATE:
+            late = rule(machine, function, arguments)
+            if late is not None:
+                return late
     for one in (*arguments, *keywords.values()):
         if not one.is_constant():
             name = getattr(function, "__name__", repr(function))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.iterator import ItemsIterator
@@ -92,10 +92,7 @@ class Deque(SequenceValue):
             return machine.literal(self.limit(machine))
         if name in _METHODS or name in ("__iter__", "__len__", "__contains__", "__getitem__"):
             return machine.method(self, name)
-        if hasattr(collections.deque, name):
-            stop(UNKNOWN_OPERATION, f"deque.{name}")
-        text = f"'collections.deque' object has no attribute '{name}'"
-        raise machine.raised(AttributeError(text))
+        no_method(machine, "collections.deque", collections.deque, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend import polyfills
-from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.frame import Frame
 from windfall.frontend.policy import Treatment
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
@@ -37,8 +37,10 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     standard,
     subclassed,
     symbolic,
+    texts,
     torchapi,
     torchobjects,
+    truths,
 )
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
@@ -101,6 +103,10 @@ class ValueFactory:
     def item(self, tensor: Any) -> Value | None:
         """`tensor.item()` without its value; None: the value is needed."""
         return symbolic.item(self._machine, tensor)
+
+    def flag(self, tensor: Any) -> Value | None:
+        """`bool(tensor)` without its value; None: the value is needed."""
+        return truths.read(self._machine, tensor)
 
     def items(self, tensor: Any) -> Value | None:
         """`tensor.tolist()` without the values; None: they are needed."""
@@ -255,11 +261,17 @@ class ValueFactory:
         raw = find(cls, name)
         return Method(self.known(raw, f"{cls.__qualname__}.{name}"), owner)
 
-    def rely_on_class(self, cls: type, name: str) -> Any:
-        """What a class answers for a name, relied upon."""
-        known = self.known(cls, cls.__qualname__)
-        assert isinstance(known, Class)
-        return known.find(self._machine, name)
+    def rely_on_answer(self, cls: type, name: str) -> Any:
+        """What a class of torch's answers for a name, relied upon: one guard for all names."""
+        machine = self._machine
+        if machine.effects.classes:
+            known = self.known(cls, cls.__qualname__)
+            if isinstance(known, Class) and known.written(machine, name) is not None:
+                stop(UNKNOWN_ATTRIBUTE, f"{known.describe()}.{name}, which was written")
+        answers = machine.answers.setdefault(cls, {})
+        if name not in answers:
+            answers[name] = find(cls, name)
+        return answers[name]
 
     def opaque(self, real: Any, source: Source) -> Value:
         """An object that is not looked into."""

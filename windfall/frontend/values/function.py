@@ -334,6 +334,8 @@ class Function(Value):
         if found is not None:
             return found
         if hasattr(types.FunctionType, name):
+            if isinstance(getattr(types.FunctionType, name), _DESCRIPTORS):
+                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
             return machine.class_attribute(self, types.FunctionType, name)
         raise machine.raised(AttributeError(f"'function' object has no attribute '{name}'"))
 
@@ -349,6 +351,7 @@ class Function(Value):
             "__code__": self.code,
             "__doc__": text,
             "__module__": self.globals.get("__name__"),
+            "__type_params__": (),  # one with type parameters is made natively
         }
         if name in plain:
             return machine.literal(plain[name])
@@ -407,6 +410,10 @@ _FIELDS = words("""
     __code__ __defaults__ __kwdefaults__ __closure__ __globals__ __name__ __qualname__
     __module__ __doc__ __annotations__
 """)
+_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+if hasattr(types.FunctionType, "__type_params__"):  # from 3.12 on
+    _WRITABLE |= {"__type_params__"}
+    _FIELDS |= {"__type_params__"}
 
 
 class Method(Value):

@@ -188,6 +188,7 @@ def _abs(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         stop(ARGUMENTS, "abs")
     (value,) = arguments
     if isinstance(value, Tensor):
+        value.rely_on(machine, "__abs__")
         return machine.torch_call("call_function", torch.abs, arguments, {})
     if isinstance(value, Object):
         return machine.call_special(value, "__abs__", [])

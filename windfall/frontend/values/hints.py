@@ -11,7 +11,7 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.objects import Class
 from windfall.frontend.values.wrap import wraps, wraps_if
@@ -33,18 +33,10 @@ _ALIASES = (
 _FIELDS = ("__args__", "__origin__", "__metadata__", "__parameters__")
 
 
-class Annotation(Value):
+class Annotation(Given):
     """A generic alias or a union."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: Any, source: Source) -> None:
-        super().__init__(source)
-        self.real = real
-
-    def python_type(self) -> type:
-        """Its class."""
-        return type(self.real)
+    __slots__ = ()
 
     def rely(self, machine: Machine) -> None:
         """Rely on its being this very one."""

@@ -229,7 +229,8 @@ def end_is_seen(real: Any) -> bool:
     when it is dropped."""
     if not isinstance(real, types.GeneratorType) or real.gi_frame is None:
         return False
-    return real.gi_frame.f_lasti > 0 and bool(decode(real.gi_code).handlers)
+    handlers = decode(real.gi_code).handlers
+    return real.gi_frame.f_lasti > 0 and not all(one.leaves for one in handlers)
 
 
 class ForeignIterator(Iterator):

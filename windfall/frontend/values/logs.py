@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.policy import is_query
 from windfall.frontend.purity import is_pure
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.objects import Object
@@ -57,19 +57,11 @@ for _name in ("debug", "info", "warning", "error", "critical", "log"):
     _method(getattr(logging.Logger, _name))
 
 
-class Cached(Value):
+class Cached(Given):
     """A function behind `functools.lru_cache`. Which calls hit is known to the cache alone, so it
     is called natively; a logger's method is called for its effect."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: Any, source: Source) -> None:
-        super().__init__(source)
-        self.real = real
-
-    def python_type(self) -> type:
-        """Its class."""
-        return type(self.real)
+    __slots__ = ()
 
     def describe(self) -> str:
         """What it caches."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
@@ -280,9 +280,7 @@ class Dict(Value):
         """Methods."""
         if name in DICT_METHODS:
             return machine.method(self, name)
-        if hasattr(dict, name):
-            stop(UNKNOWN_OPERATION, f"dict.{name}")
-        raise machine.raised(AttributeError(f"'dict' object has no attribute '{name}'"))
+        no_method(machine, "dict", dict, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

@@ -34,6 +34,7 @@ _GLOBAL_HOOKS = tuple(
     ("backward_pre_hooks", "backward_hooks", "forward_hooks", "forward_pre_hooks")
 )  # fmt: skip
 _CALL = find(nn.Module, "__call__")
+_CALL_IMPL = find(nn.Module, "_call_impl")
 _GETATTR = find(nn.Module, "__getattr__")
 _SETATTR = find(nn.Module, "__setattr__")
 _MODULE_GLOBALS: dict[str, Any] = vars(sys.modules[nn.Module.__module__])
@@ -96,7 +97,8 @@ class Module(Object):
         """`forward`, where no hook is in the way; else torch's own `__call__`, interpreted."""
         self.guard_type(machine)
         call = self.cls.find(machine, "__call__")
-        if not (call is _CALL or _is_twin(call)) or self._has_hooks(machine):
+        plain = self._calls_forward(machine) and (call is _CALL or _is_twin(call))
+        if not plain or self._has_hooks(machine):
             return super().call(machine, arguments, keywords)
         forward = self.get_attribute(machine, "forward")
         if isinstance(forward, Method) and isinstance(forward.function, Function):
@@ -104,6 +106,11 @@ class Module(Object):
             function, inner = forward.function, [forward.owner, *arguments]
             return function.inline(machine, inner, keywords, region=region)
         return forward.call(machine, arguments, keywords)
+
+    def _calls_forward(self, machine: Machine) -> bool:
+        """Whether what `nn.Module.__call__` calls is torch's own."""
+        own = machine.rely_on_answer(nn.Module, "_call_impl")
+        return own is _CALL_IMPL and find(self.cls.real, "_call_impl") is own
 
     def _has_hooks(self, machine: Machine) -> bool:
         attributes = self.attributes(machine)

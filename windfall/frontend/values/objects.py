@@ -23,7 +23,7 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.policy import Treatment, treatment
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
@@ -63,19 +63,15 @@ class Placeholder:
         self.value = value
 
 
-class Class(Value):
+class Class(Given):
     """A class, mostly one from outside."""
 
-    __slots__ = ("_found", "real")
+    __slots__ = ("_found",)
+    real: type
 
     def __init__(self, real: type, source: Source | None) -> None:
-        super().__init__(source)
-        self.real = real
+        super().__init__(real, source)
         self._found: dict[str, Any] = {}
-
-    def python_type(self) -> type:
-        """The metaclass."""
-        return type(self.real)
 
     def describe(self) -> str:
         """Its name."""
@@ -292,7 +288,7 @@ class Object(Value):
                 if not getattr(self.cls.real, "__dictoffset__", 0):
                     return None
                 self._attributes = Dict({})
-            elif type(self.real).__dictoffset__:
+            elif _has_dict(type(self.real)):
                 self._attributes = machine.instance_dict(self.real, self.source)
         return self._attributes
 
@@ -614,19 +610,14 @@ _BINDERS: dict[type, Any] = {
 }
 
 
-class PythonModule(Value):
+class PythonModule(Given):
     """A module of Python: its globals are its attributes."""
 
-    __slots__ = ("_globals", "real")
+    __slots__ = ("_globals",)
 
     def __init__(self, real: types.ModuleType, source: Source) -> None:
-        super().__init__(source)
-        self.real = real
+        super().__init__(real, source)
         self._globals: Dict | None = None
-
-    def python_type(self) -> type:
-        """The module's class."""
-        return type(self.real)
 
     def describe(self) -> str:
         """Its name."""
@@ -662,19 +653,11 @@ class PythonModule(Value):
         return True
 
 
-class Opaque(Value):
+class Opaque(Given):
     """An object of a kind that windfall does not model: it can be passed on and compared by
     identity; everything else happens natively."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: Any, source: Source) -> None:
-        super().__init__(source)
-        self.real = real
-
-    def python_type(self) -> type:
-        """Its class."""
-        return type(self.real)
+    __slots__ = ()
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Natively."""
@@ -753,6 +736,11 @@ def _wrap_object(machine: Machine, value: Any, source: Source | None) -> Value:
     if not isinstance(cls, Class) or not is_plain_class(type(value)):
         return machine.remember(value, Opaque(value, source))
     return machine.remember(value, Object(cls, source, value))
+
+
+def _has_dict(cls: type) -> bool:
+    """Whether instances have a dictionary that can be asked for (some classes of C hide theirs)."""
+    return bool(cls.__dictoffset__) and find(cls, "__dict__") is not ABSENT
 
 
 def is_plain_class(cls: type) -> bool:

@@ -33,9 +33,16 @@ def _row(function: object) -> None:
         if isinstance(first, Tensor) and torch.is_grad_enabled():
             sizes = first.fake(machine).shape
             long = any(not isinstance(one, int) for one in sizes) or max(sizes[:2]) > _SHORT
+            long = long or _is_packed(machine, arguments)
             if long and _needs_gradient(machine, [*arguments, *keywords.values()]):
                 stop(RECURRENT, f"{getattr(function, '__name__', '')} of {first.describe()}")
         return treated(machine, Treatment.GRAPH, function, arguments, keywords)
+
+
+def _is_packed(machine: Machine, arguments: Arguments) -> bool:
+    """Whether the sizes of batches are given, as data: how many steps there are is not known."""
+    second = arguments[1] if len(arguments) > 1 else None
+    return isinstance(second, Tensor) and second.fake(machine).dtype is torch.int64
 
 
 def _needs_gradient(machine: Machine, values: Arguments) -> bool:

@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.source import ByMethod, Known, Source
 
@@ -18,18 +18,10 @@ if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
 
 
-class Reference(Value):
+class Reference(Given):
     """A `weakref.ref`."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: weakref.ref[Any], source: Source) -> None:
-        super().__init__(source)
-        self.real = real
-
-    def python_type(self) -> type:
-        """`weakref.ref`."""
-        return type(self.real)
+    __slots__ = ()
 
     def truth(self, machine: Machine) -> bool | Value:
         """A reference is true, whether it is dead or not."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
@@ -308,9 +308,7 @@ class List(SequenceValue):
         """Methods."""
         if name in LIST_METHODS:
             return machine.method(self, name)
-        if hasattr(list, name):
-            stop(UNKNOWN_OPERATION, f"list.{name}")
-        raise machine.raised(AttributeError(f"'list' object has no attribute '{name}'"))
+        no_method(machine, "list", list, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.mapping import KEYS_AS_SETS, Dict, DictView, is_plain_key
@@ -162,10 +162,7 @@ class Set(Value):
         """Methods."""
         if name in _PURE or name in _METHODS:
             return machine.method(self, name)
-        if hasattr(self.made_of, name):
-            stop(UNKNOWN_OPERATION, f"{self.made_of.__name__}.{name}")
-        text = f"'{self.made_of.__name__}' object has no attribute '{name}'"
-        raise machine.raised(AttributeError(text))
+        no_method(machine, self.made_of.__name__, self.made_of, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

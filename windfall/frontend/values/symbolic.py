@@ -24,9 +24,10 @@ from windfall.frontend import spans
 from windfall.frontend.symbols import python_text
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, Constant, fold
-from windfall.frontend.values.sequence import List
+from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps
+from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Compares, TypeIs
 from windfall.ir.relation import OPPOSITE, Relation, decide, told
@@ -294,6 +295,10 @@ class Question(Value):
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As of a bool."""
         return machine.literal(self.truth(machine)).binary(machine, operation, other)
+
+    def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """As of a bool."""
+        return other.binary(machine, operation, machine.literal(self.truth(machine)))
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As of a bool."""
@@ -627,8 +632,8 @@ def varying_names(values: Sequence[Value]) -> frozenset[str]:
     for one in values:
         if isinstance(one, Integer):
             found |= _names(one.size)
-        elif isinstance(one, Float):
-            found |= one.names
+        else:
+            found |= getattr(one, "names", frozenset())  # of a float, a truth, a text
     return found
 
 
@@ -695,6 +700,33 @@ _OPERANDS: dict[str, str | None] = {
     **dict.fromkeys(("add", "sub", "subtract"), "alpha"),
     **dict.fromkeys(("addcmul", "addcdiv"), "value"),
 }
+
+
+# Functions and methods that take sizes or places, among them tensors without dimensions, which they
+# read.
+_CREATORS = frozenset(words("zeros ones empty rand randn arange eye"))
+_SIZED = frozenset(words("new_zeros new_ones new_empty view reshape expand repeat unflatten"))
+
+
+def with_sizes(machine: Machine, target: Any, arguments: Sequence[Value]) -> Sequence[Value]:
+    """The arguments of a torch function with numbers in place of tensors that are read as sizes."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name not in _SIZED and (name not in _CREATORS or isinstance(target, str)):
+        return arguments
+    first = 1 if name in _SIZED else 0
+    return [*arguments[:first], *(_as_number(machine, one) for one in arguments[first:])]
+
+
+def _as_number(machine: Machine, value: Value) -> Value:
+    if type(value) in (Tuple, List):
+        parts = value.unpack(machine)
+        read = [_as_number(machine, one) for one in parts]
+        if all(one is other for one, other in zip(read, parts, strict=True)):
+            return value
+        return Tuple(read) if type(value) is Tuple else List(read)
+    if isinstance(value, Tensor) and not value.fake(machine).dim():
+        return index(machine, value)
+    return value
 
 
 def prepared(

@@ -27,10 +27,11 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
+from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Equals, HasKey, TensorIs
+from windfall.ir.guard import ABSENT, Equals, HasKey, TensorIs
 from windfall.ir.source import Attribute, DictOf, Item, Source
 from windfall.ops.fake import fake, is_fake, storage_of
 
@@ -151,18 +152,35 @@ class Tensor(Value):
 
     # ------------------------------------------------------------------------------- operations
 
+    def rely_on(self, machine: Machine, name: str) -> None:
+        """Rely on an operator's, or attribute's, being torch's own. One that the user has patched
+        is used natively."""
+        found = machine.rely_on_answer(self.exact_class, name)
+        if not _is_untouched(name, found):
+            stop(UNKNOWN_ATTRIBUTE, f"{name} of tensors, which was patched")
+
+    def _rely_beside(self, machine: Machine, operation: Any, other: Value) -> None:
+        """Rely on an operator with two operands: a tensor of another class is asked too."""
+        self.rely_on(machine, _special(operation))
+        if isinstance(other, Tensor) and other.exact_class is not self.exact_class:
+            other.rely_on(machine, _special(operation, "r"))
+
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Metadata, views, `grad`, methods, and what the user attached."""
         known = self.children.get(name)
         if known is not None:
             return known
         if name in METADATA:
+            self.rely_on(machine, name)
             return self._metadata(machine, name)
         if name in VIEWS:
+            self.rely_on(machine, name)
             return machine.torch_call("call_function", getattr, [self, machine.literal(name)], {})
         if name == "data":
+            self.rely_on(machine, name)
             return machine.torch_call("call_method", "detach", [self], {})
         if name == "grad":
+            self.rely_on(machine, name)
             return self._grad(machine)
         if name == "__class__":
             self.guard_type(machine)
@@ -189,8 +207,10 @@ class Tensor(Value):
         attached = getattr(self.real, "__dict__", {}) if self.real is not None else {}
         if name in attached and self.source is not None:
             return machine.wrap(attached[name], Item(DictOf(self.source), name))
-        found = machine.rely_on_class(self.exact_class, name)  # users patch methods of tensors
-        if isinstance(found, types.FunctionType) and not _is_of_torch(found):
+        found = machine.rely_on_answer(self.exact_class, name)  # users patch methods of tensors
+        if found is not ABSENT and not _is_untouched(name, found):
+            if not isinstance(found, types.FunctionType):
+                stop(UNKNOWN_ATTRIBUTE, f"{name} of tensors, which was patched")
             self.guard_type(machine)
             return machine.class_attribute(self, self.exact_class, name)
         if callable(getattr(torch.Tensor, name, None)):
@@ -241,27 +261,32 @@ class Tensor(Value):
         if name == "tolist":
             return machine.items(self)
         kind = self.fake(machine).dtype
+        if kind is torch.bool and name == "item":
+            return machine.flag(self)
         whole = not kind.is_floating_point and not kind.is_complex and kind is not torch.bool
         fits = {"item": True, "__float__": not whole}.get(name, whole)
         return machine.item(self) if fits else None
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        _rely_on_torch(BINARY[operation])
+        self._rely_beside(machine, BINARY[operation], other)
         return machine.torch_call(
             "call_function", BINARY[operation], [self, other.operand(machine, self)], {}
         )
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        _rely_on_torch(BINARY[operation], "r")
+        self.rely_on(machine, _special(BINARY[operation], "r"))
         return machine.torch_call(
             "call_function", BINARY[operation], [other.operand(machine, self), self], {}
         )
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph: answers this very tensor."""
-        _rely_on_torch(IN_PLACE[operation])
+        name = _special(IN_PLACE[operation])
+        self.rely_on(machine, name)
+        if not hasattr(torch.Tensor, name):
+            self._rely_beside(machine, BINARY[operation], other)
         return machine.torch_call(
             "call_function", IN_PLACE[operation], [self, other.operand(machine, self)], {}
         )
@@ -270,25 +295,29 @@ class Tensor(Value):
         """In the graph; `not` reads data."""
         if operation == "not":
             stop(TENSOR_BRANCH, f"not {self.describe()}")
-        _rely_on_torch(UNARY[operation])
+        self.rely_on(machine, _special(UNARY[operation]))
         return machine.torch_call("call_function", UNARY[operation], [self], {})
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
-        _rely_on_torch(COMPARE[operation])
+        self.rely_on(machine, _special(COMPARE[operation]))
+        if isinstance(other, Tensor) and other.exact_class is not self.exact_class:
+            other.rely_on(machine, _special(COMPARE[_MIRRORED.get(operation, operation)]))
         return machine.torch_call(
             "call_function", COMPARE[operation], [self, other.operand(machine, self)], {}
         )
 
     def get_item(self, machine: Machine, key: Value) -> Value:
         """In the graph."""
-        _rely_on_torch(operator.getitem)
-        return machine.torch_call("call_function", operator.getitem, [self, key], {})
+        self.rely_on(machine, "__getitem__")
+        place = _place(machine, key)
+        return machine.torch_call("call_function", operator.getitem, [self, place], {})
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """In the graph, in place."""
-        _rely_on_torch(operator.setitem)
-        machine.torch_call("call_function", operator.setitem, [self, key, value], {})
+        self.rely_on(machine, "__setitem__")
+        place = _place(machine, key)
+        machine.torch_call("call_function", operator.setitem, [self, place, value], {})
 
     def truth(self, machine: Machine) -> bool | Value:
         """Depends on the data."""
@@ -296,6 +325,7 @@ class Tensor(Value):
 
     def length(self, machine: Machine) -> Value:
         """The first size."""
+        self.rely_on(machine, "__len__")
         sizes = self._metadata(machine, "shape").unpack(machine)
         if not sizes:
             raise machine.raised(TypeError("len() of a 0-d tensor"))
@@ -303,6 +333,7 @@ class Tensor(Value):
 
     def unpack(self, machine: Machine) -> list[Value]:
         """Its rows."""
+        self.rely_on(machine, "__iter__")
         if self.fake(machine).dim() == 0:
             raise machine.raised(TypeError("iteration over a 0-d tensor"))
         zero = machine.literal(0)
@@ -318,17 +349,44 @@ class Tensor(Value):
         return recipe.graph_output(self._node)
 
 
-def _is_of_torch(method: types.FunctionType) -> bool:
-    return (method.__module__ or "").partition(".")[0] == "torch"
+# What torch's class answers, as it was when we were imported.
+_OWN = {
+    name: found for base in reversed(torch.Tensor.__mro__) for name, found in vars(base).items()
+}
 
 
-def _rely_on_torch(operation: Any, side: str = "") -> None:
-    """An operator that the user has patched is called natively. (One that is patched after the
-    capture is not noticed: a guard for each operator would be paid by every program.)"""
-    name = f"__{side}{operation.__name__.strip('_')}__"
-    found = getattr(torch.Tensor, name, None)
-    if isinstance(found, types.FunctionType) and not _is_of_torch(found):
-        stop(UNKNOWN_ATTRIBUTE, f"{name} of tensors, which was patched")
+def _is_of_torch(found: Any) -> bool:
+    """Whether it is no function of the user. Its globals tell: `functools.wraps` copies names."""
+    function = found.fget if isinstance(found, property) else found
+    if not isinstance(function, types.FunctionType):
+        return True
+    return str(function.__globals__.get("__name__")).partition(".")[0] == "torch"
+
+
+def _is_untouched(name: str, found: Any) -> bool:
+    return found is _OWN.get(name, ABSENT) and _is_of_torch(found)
+
+
+def _special(operation: Any, side: str = "") -> str:
+    """The name under which a class has an operator."""
+    return f"__{side}{operation.__name__.strip('_')}__"
+
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _place(machine: Machine, key: Value) -> Value:
+    """A key of a tensor: an integer tensor without dimensions is the number that it holds."""
+    if type(key) is Tuple:
+        parts = key.items(machine)
+        read = [_place(machine, one) for one in parts]
+        same = all(one is other for one, other in zip(read, parts, strict=True))
+        return key if same else Tuple(read)
+    if not isinstance(key, Tensor):
+        return key
+    known = key.fake(machine)
+    # One of bytes is a mask.
+    return key if known.dim() or known.dtype is torch.uint8 else machine.index(key)
 
 
 def _stand_in(real: torch.Tensor, type: TensorType) -> torch.Tensor:

@@ -26,7 +26,7 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values import symbolic
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.directed import follow
@@ -74,6 +74,7 @@ def torch_call(
         stop(
             NATIVE_FUNCTION, f"{machine.frames[-1].code.co_qualname} is disabled (not recursively)"
         )
+    arguments = symbolic.with_sizes(machine, target, arguments)
     if machine.symbols.by_name:
         arguments, keywords = symbolic.prepared(machine, target, arguments, keywords)
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
@@ -231,18 +232,10 @@ def _in_graph(machine: Machine, function: Any, arguments: Arguments, keywords: K
     return followed.inline(machine, arguments, keywords)
 
 
-class Builtin(Value):
+class Builtin(Given):
     """A callable written in C."""
 
-    __slots__ = ("real",)
-
-    def __init__(self, real: Any, source: Source) -> None:
-        super().__init__(source)
-        self.real = real
-
-    def python_type(self) -> type:
-        """Its class."""
-        return type(self.real)
+    __slots__ = ()
 
     def describe(self) -> str:
         """Its name."""
@@ -294,6 +287,12 @@ class Builtin(Value):
         if not isinstance(owner, Tensor | Constant | Tuple | List):
             stop(UNKNOWN_CALL, self.describe())
         self.rely(machine)
+        if (
+            isinstance(owner, Tensor)
+            and machine.rely_on_answer(owner.exact_class, name) is not self.real
+        ):
+            # A graph calls methods by their names: this one is behind what the user put before it.
+            stop(UNKNOWN_CALL, f"{self.describe()}, which was patched")
         return owner.call_method(machine, name, arguments[1:], keywords)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
