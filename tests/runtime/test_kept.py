@@ -179,3 +179,14 @@ def test_a_storage_that_python_has_seen_is_let_go() -> None:
     torch.testing.assert_close(first, expected)
     second, expected = _step(model, compiled, 2)
     torch.testing.assert_close(second, expected)
+
+
+def test_inference_mode_around_backward() -> None:
+    model, compiled = _model()
+    for inference in (False, True, False):
+        loss = compiled(torch.randn(8, SIZES[1]))
+        model.weight.grad = None
+        with torch.inference_mode(inference):
+            loss.backward()
+        assert model.weight.grad is not None
+        assert model.weight.grad.is_inference() is inference
