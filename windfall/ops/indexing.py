@@ -85,8 +85,9 @@ def _embedding_backward(
     builder: Builder, grad: Lazy, indices: Lazy, rows: Size, padding: Size, by_frequency: bool
 ) -> Any:
     """Rows added into zeros. (ATen's own kernel answers a tensor of its own, to be copied.)"""
-    narrow = grad.type.dtype not in (torch.float32, torch.float64)
-    if narrow or by_frequency or grad.type.elements == 0 or rows == 0:
+    known = grad.type.dtype in (torch.float32, torch.float64)
+    known &= indices.type.dtype in (torch.int64, torch.int32)
+    if not known or by_frequency or grad.type.elements == 0 or rows == 0:
         return NotImplemented
     result = _embedding_backward_shape(grad.type, indices.type, rows, padding, by_frequency)
     operands = [Lazy(fresh(each.type.dtype, each.type.sizes), each.at) for each in (grad, indices)]
