@@ -47,6 +47,12 @@ from windfall.frontend.values.iterator import Iterator
 from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.unseen import (
+    is_generator_from_outside,
+    is_unseen,
+    made_here,
+    same,
+)
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
     AMBIENT,
@@ -179,11 +185,11 @@ def _count_variables(machine: Machine) -> None:
     loops."""
     point, slots = machine.state.point, iter(machine.slots)
     for depth, shape in enumerate(point.frames if isinstance(point, Position) else ()):
-        same = depth < len(machine.frames) and machine.frames[depth].code is shape.code
+        stands = depth < len(machine.frames) and machine.frames[depth].code is shape.code
         for index in shape.variables:
             before = next(slots)
-            after = machine.frames[depth].variables[index] if same else None
-            if after is not None and after is not before:
+            after = machine.frames[depth].variables[index] if stands else None
+            if after is not None and not is_unseen(before) and not same(before, after):
                 machine.effects.count(before, after)
         for _ in range(sum(shape.stack)):
             next(slots)
@@ -328,7 +334,7 @@ def _direct(machine: Machine, recipe: Recipe) -> Direct | None:
         return None
     if isinstance(value, Tensor):
         return Direct((_index(recipe, machine, value),), "leaf")
-    if type(value) in (Tuple, List):
+    if type(value) in (Tuple, List):  # made here: it has no source
         items = value.unpack(machine)
         if items and all(isinstance(one, Tensor) and one.source is None for one in items):
             leaves = tuple(_index(recipe, machine, one) for one in items)
@@ -540,6 +546,7 @@ def _kept(frame: Frame) -> frozenset[int]:
     return frozenset(
         index
         for index, value in enumerate(frame.variables)
+        if is_generator_from_outside(value) or made_here(value, Iterator)
         if isinstance(value, Iterator) and value.sees_its_end
     )
 

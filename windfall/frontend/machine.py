@@ -44,7 +44,8 @@ from windfall.frontend.values.factory import ValueFactory
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END
 from windfall.frontend.values.symbolic import varying_names
-from windfall.frontend.values.wrap import wrap
+from windfall.frontend.values.unseen import look, made_here, unseen
+from windfall.frontend.values.wrap import has_fixed_class, wrap
 from windfall.ir.guard import Check, Guard, HasKey, LengthIs, SameObjects, TypeIs
 from windfall.ir.node import Region
 from windfall.ir.source import Known, Slot, Source
@@ -125,13 +126,32 @@ class Machine(ValueFactory):
     # ---------------------------------------------------------------------------------- values
 
     def wrap(self, value: Any, source: Source | None) -> Value:
-        """The symbolic value of a real object; the same one for the same object."""
+        """The symbolic value of a real object: of one from outside, not looked at yet."""
+        if source is not None and not (source.__class__ is Known and has_fixed_class(value)):
+            return unseen(self, value, source)
         known = self._memo.get(id(value))
-        if known is not None:
-            if source is not None and known.source is not None and known.source != source:
-                self.alias(known, source)
-            return known
-        return wrap(self, value, source)
+        return known if known is not None else wrap(self, value, source)
+
+    def see(self, value: Any, source: Source) -> Value:
+        """What an object from outside is: from here on its kind is relied upon. The same object is
+        the same value, and a second way to it must lead there again."""
+        known = self._memo.get(id(value))
+        if known is None:
+            known = wrap(self, value, source)
+            known.cover(self)
+        elif known.source is not None and known.source != source:
+            self.alias(known, source)
+        return known
+
+    def wrap_certain(self, value: Any, source: Source) -> Value:
+        """An object from outside whose class the language guarantees, wherever it was read: the
+        cells of a closure."""
+        known = self._memo.get(id(value))
+        if known is None:
+            known = wrap(self, value, source)
+        elif known.source is not None and known.source != source:
+            self.alias(known, source)
+        return known
 
     def remember(self, real: Any, value: Value) -> Value:
         """Note which value stands for an object that has an identity."""
@@ -145,7 +165,8 @@ class Machine(ValueFactory):
 
     def known(self, value: Any, name: str) -> Value:
         """An object that the program reaches by a way that cannot change (a class's dict...)."""
-        return self.wrap(value, Known(value, name))
+        found: Value = look(self.wrap(value, Known(value, name)))
+        return found
 
     def alias(self, value: Value, source: Source) -> None:
         """A second way to an object that was met before: rely on its being the same."""
@@ -539,7 +560,7 @@ class Machine(ValueFactory):
 
 def has_slot(value: Value) -> bool:
     """Whether a value on the stack is an object: NULL is none, nor is a generator that runs."""
-    return value is not NULL and not (isinstance(value, Generator) and value.running)
+    return value is not NULL and not (made_here(value, Generator) and value.running)
 
 
 _OF_KINDS = frozenset(

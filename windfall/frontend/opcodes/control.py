@@ -19,6 +19,7 @@ from windfall.frontend.values.objects import Object
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
+from windfall.frontend.values.unseen import made_here
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -161,7 +162,7 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     for one in frame.variables:
-        if isinstance(one, Generator) and one is not value and one.sees_its_end:
+        if made_here(one, Generator) and one is not value and one.sees_its_end:
             stop(LEFT_GENERATOR, frame.code.co_name)
     machine.pop(frame.stack.pop())
 

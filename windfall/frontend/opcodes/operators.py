@@ -18,6 +18,7 @@ from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
+from windfall.frontend.values.unseen import look
 from windfall.ir.guard import SameObjects
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ def compare_op(machine: Machine, frame: Frame, instruction: Instruction) -> None
 
 def identical(machine: Machine, left: Value, right: Value) -> bool:
     """`left is right`, relied upon."""
+    left, right = look(left), look(right)
     if left is right:
         return True
     if isinstance(left, Constant) and isinstance(right, Constant):

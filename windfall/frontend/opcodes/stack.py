@@ -20,6 +20,7 @@ from windfall.frontend.values.base import NULL, PENDING, Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.unseen import made_here, settled
 from windfall.ir.source import Item, Known, Slot
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def nothing(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A loop that is left drops its iterator; only a real generator knows when it is the last."""
     value = frame.stack[-1]
-    if isinstance(value, Generator) and value.sees_its_end:
+    if made_here(value, Generator) and value.sees_its_end:
         stop(GENERATOR, "a generator is left before its end")
     frame.stack.pop()
 
@@ -72,7 +73,7 @@ def load_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.variables[instruction.argument]
     if value is None:
         _unbound(machine, instruction)
-    frame.stack.append(value)
+    frame.stack.append(settled(value))
 
 
 def _unbound(machine: Machine, instruction: Instruction) -> NoReturn:

@@ -28,6 +28,7 @@ from windfall.frontend.values.objects import Class, Object, Super, find, is_plai
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
+from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, IdentityIs
 
 if TYPE_CHECKING:
@@ -342,7 +343,7 @@ def _list(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @calls(tuple)
 def _tuple(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 0, 1, "tuple")
-    if arguments and type(arguments[0]) is Tuple:
+    if arguments and type(look(arguments[0])) is Tuple:
         return arguments[0]
     items = _collected(machine, arguments, "tuple")
     return Tuple(items) if items is not None else machine.polyfill("tuple", arguments)

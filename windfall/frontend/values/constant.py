@@ -17,6 +17,7 @@ import torch
 
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals
 from windfall.ir.source import Known, Source
@@ -235,7 +236,7 @@ def fold(
     keywords: Mapping[str, Value],
 ) -> Value:
     """The result of a pure function of constants; what it raises, the program raises."""
-    if not keywords and any(type(one) is not Constant for one in arguments):
+    if not keywords and any(type(look(one)) is not Constant for one in arguments):
         for rule in LATE:
             late = rule(machine, function, arguments)
             if late is not None:

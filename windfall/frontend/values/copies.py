@@ -20,6 +20,7 @@ from windfall.frontend.values.mapping import Dict, Ordered
 from windfall.frontend.values.objects import Class, Object, find, is_plain_class
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.sets import Set
+from windfall.frontend.values.unseen import look, same
 from windfall.ir.guard import ABSENT
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class _Copier:
         self.memo: dict[int, Value] = {}
 
     def copied(self, value: Value) -> Value:
+        value = look(value)
         known = self.memo.get(id(value))
         if known is not None:
             return known
@@ -62,7 +64,7 @@ class _Copier:
         """A tuple whose items stay the same is its own copy."""
         items = value.items(self.machine)
         made = [self.copied(one) for one in items]
-        if all(one is other for one, other in zip(items, made, strict=True)):
+        if all(same(one, other) for one, other in zip(items, made, strict=True)):
             return value
         self.memo[id(value)] = Tuple(made)
         return self.memo[id(value)]

@@ -52,6 +52,7 @@ from windfall.frontend.values.iterator import ItemsIterator
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, Opaque, find, is_plain_class
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.frontend.values.unseen import look
 from windfall.ir.guard import LengthIs
 from windfall.ir.node import Region
 from windfall.ir.source import DictOf, Known, Source
@@ -157,7 +158,7 @@ class ValueFactory:
         """The dictionary of an object."""
         if real is None or source is None:
             return Dict({})
-        found = self.wrap(real.__dict__, DictOf(source))
+        found = look(self.wrap(real.__dict__, DictOf(source)))
         assert isinstance(found, Dict), "an instance dictionary is a dict"
         return found
 
@@ -165,7 +166,7 @@ class ValueFactory:
         """The globals of a module."""
         found = self._globals_dicts.get(id(space))
         if found is None:
-            wrapped = self.wrap(space, Known(space, f"globals of {name}"))
+            wrapped = look(self.wrap(space, Known(space, f"globals of {name}")))
             if not isinstance(wrapped, Dict):
                 stop(UNKNOWN_OPERATION, f"globals of {name} are no plain dict")
             wrapped.guarded = {"type"}  # the dict is known by itself

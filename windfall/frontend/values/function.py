@@ -19,6 +19,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, CALLS
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.unseen import same
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.guard import IdentityIs
@@ -211,7 +212,7 @@ class Function(Value):
             cells = self.real.__closure__ or ()
             self._closure = []
             for index, cell in enumerate(cells):
-                value = machine.wrap(cell, Item(source, index))
+                value = machine.wrap_certain(cell, Item(source, index))
                 assert isinstance(value, Cell)
                 self._closure.append(value)
         return self._closure
@@ -451,8 +452,8 @@ class Method(Value):
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Equal where function and object are the same."""
         if isinstance(other, Method) and operation in ("==", "!="):
-            same = self.function is other.function and self.owner is other.owner
-            return machine.literal(same == (operation == "=="))
+            alike = same(self.function, other.function) and same(self.owner, other.owner)
+            return machine.literal(alike == (operation == "=="))
         return None
 
     def rebuild(self, recipe: Recipe) -> str:

@@ -25,6 +25,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.tensor import METHOD_RULES, WRITE_RULES, Tensor
+from windfall.frontend.values.unseen import look, same
 from windfall.ir.custom import CustomGradient
 from windfall.ir.node import info
 from windfall.ops.fake import storage_of
@@ -274,7 +275,7 @@ def _wants_backward(machine: Machine, arguments: Arguments, keywords: Keywords) 
     assert isinstance(context, Context)
     context.results = result.unpack(machine) if isinstance(result, SequenceValue) else [result]
     for one in context.results:
-        if not isinstance(one, Tensor) or any(one is other for other in context.arguments):
+        if not isinstance(one, Tensor) or any(same(one, other) for other in context.arguments):
             stop(CALL, f"{context.cls.describe()} answers {one.describe()}")
         if one.source is not None:
             stop(CALL, f"{context.cls.describe()} answers a tensor from outside")
@@ -333,7 +334,7 @@ def _finish_function(machine: Machine, arguments: Arguments, keywords: Keywords)
     machine.let_go()
     if isinstance(result, Tensor):
         return results.unpack(machine)[0]
-    return results if type(result) is Tuple else stop(CALL, "a function answers a list")
+    return results if type(look(result)) is Tuple else stop(CALL, "a function answers a list")
 
 
 def _cut(

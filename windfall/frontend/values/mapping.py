@@ -17,6 +17,7 @@ import torch
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.unseen import same
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
 from windfall.ir.source import Item, KeysOf, Source
@@ -298,11 +299,11 @@ class Dict(Value):
         mine, others = self.load(machine), other.load(machine)
         if mine.keys() != others.keys():
             return machine.literal(operation == "!=")
-        if all(others[key] is value for key, value in mine.items()):
+        if all(same(others[key], value) for key, value in mine.items()):
             return machine.literal(operation == "==")
         if self.is_constant() and other.is_constant():
-            same = self.as_constant(machine) == other.as_constant(machine)
-            return machine.literal(same == (operation == "=="))
+            equal = self.as_constant(machine) == other.as_constant(machine)
+            return machine.literal(equal == (operation == "=="))
         unequal = machine.literal(operation == "!=")
         return machine.polyfill("equal_mappings", [self, other, unequal])
 

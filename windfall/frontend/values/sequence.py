@@ -16,6 +16,7 @@ import torch
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import COMPARE, Constant, fold
+from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
 from windfall.ir.source import ByMethod, Item, Source
@@ -118,7 +119,8 @@ class SequenceValue(Value):
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By identity or equality of constants."""
-        for one in self.items(machine):
+        item = look(item)
+        for one in map(look, self.items(machine)):
             if one is item:
                 return machine.literal(True)
             if not (one.is_constant() and item.is_constant()):

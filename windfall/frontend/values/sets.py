@@ -18,6 +18,7 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.mapping import KEYS_AS_SETS, Dict, DictView, is_plain_key
 from windfall.frontend.values.objects import Object
+from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.guard import Equals
@@ -343,7 +344,7 @@ def _wrap_set(machine: Machine, value: Any, source: Source | None) -> Value:
         made = {one: machine.wrap(one, None) for one in value if not is_plain_key(one)}
         if not made:
             return Set(value if type(value) is frozenset else set(value))
-        if not all(one.key(machine) is one for one in made.values()):
+        if not all(one.key(machine) is look(one) for one in made.values()):
             stop(UNKNOWN_OPERATION, "a set of objects")
         keys = [made.get(one, one) for one in value]
         return Set(type(value)(keys), {one: one for one in made.values()})

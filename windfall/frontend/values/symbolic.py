@@ -26,6 +26,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, Constant, fold
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
@@ -718,10 +719,11 @@ def with_sizes(machine: Machine, target: Any, arguments: Sequence[Value]) -> Seq
 
 
 def _as_number(machine: Machine, value: Value) -> Value:
+    value = look(value)
     if type(value) in (Tuple, List):
         parts = value.unpack(machine)
         read = [_as_number(machine, one) for one in parts]
-        if all(one is other for one, other in zip(read, parts, strict=True)):
+        if all(same(one, other) for one, other in zip(read, parts, strict=True)):
             return value
         return Tuple(read) if type(value) is Tuple else List(read)
     if isinstance(value, Tensor) and not value.fake(machine).dim():

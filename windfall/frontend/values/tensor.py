@@ -28,6 +28,7 @@ from windfall.frontend.breaks import (
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
 from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
@@ -377,11 +378,12 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def _place(machine: Machine, key: Value) -> Value:
     """A key of a tensor: an integer tensor without dimensions is the number that it holds."""
+    key = look(key)
     if type(key) is Tuple:
         parts = key.items(machine)
         read = [_place(machine, one) for one in parts]
-        same = all(one is other for one, other in zip(read, parts, strict=True))
-        return key if same else Tuple(read)
+        unchanged = all(same(one, other) for one, other in zip(read, parts, strict=True))
+        return key if unchanged else Tuple(read)
     if not isinstance(key, Tensor):
         return key
     known = key.fake(machine)

@@ -22,6 +22,7 @@ from windfall.frontend.values.constant import BINARY, LATE, Constant, fold
 from windfall.frontend.values.sequence import List, Size, Tuple
 from windfall.frontend.values.symbolic import Float, Integer
 from windfall.frontend.values.truths import Truth
+from windfall.frontend.values.unseen import look
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -130,7 +131,7 @@ _SEQUENCES = (Tuple, List, Size)
 
 def _flat(machine: Machine, values: Sequence[Value]) -> Iterator[Value]:
     """The values, and the items of tuples and lists that were made here."""
-    for one in values:
+    for one in map(look, values):
         if type(one) in _SEQUENCES and one.source is None:
             yield from _flat(machine, one.unpack(machine))
         else:

@@ -1,7 +1,8 @@
 """From a real object to the kind of `Value` that stands for it.
 
-Enters: an object and its source. Leaves: a `Value`. Invariant: wrapping runs no user code and adds
-no guard: guards come when something relies on the value.
+Enters: an object and its source. Leaves: a `Value`. Invariant: wrapping runs no user code, and is
+done when something looks at the object (`unseen.py`): the guard that covers the choice of the kind
+is added by the one who looks (`Machine.see`), guards on contents when contents are asked for.
 
 A kind is one row: `@wraps(type, ...)` for exact types, `@wraps_if(order, predicate)` where the
 exact type is not enough (subclasses, classes of the user). Rows by exact type go first; predicates
@@ -46,6 +47,14 @@ def wraps_if(order: int, predicate: Callable[[Any], bool]) -> Callable[[Wrapper]
         return wrapper
 
     return register
+
+
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def has_fixed_class(value: Any) -> bool:
+    """Whether `value.__class__ = ...` is refused: only instances of classes of the user move."""
+    return not type(value).__flags__ & _HEAP
 
 
 def wrap(machine: Machine, value: Any, source: Source | None) -> Value:

@@ -1,0 +1,111 @@
+"""`Unseen`: an object from outside that nobody has asked about. Looking is what guards it.
+
+Enters: an object and the source at which it was read. Leaves, once something asks: the `Value` of
+its kind, and the guard that makes the kind certain (its exact class; its identity where the kind
+was chosen by identity). Invariant: there is no way to an object from outside but through `look`, so
+an answer that depends on what the object is cannot be given without a guard on it.
+
+Values flow through the interpreter as they are: storing one, passing it on, returning it or putting
+it into a container asks nothing and guards nothing. Everything else asks. An `Unseen` is therefore
+a stand-in that is told apart by `type()` alone: reading an attribute of it, calling a method, or
+`isinstance` against a kind of value (Python reads `__class__`) looks, and is answered by what it
+stands for. Rules need not know of it:
+
+    value.truth(machine)            looks, then asks the kind
+    isinstance(value, Constant)     looks
+    frame.stack.append(value)       does not
+    recipe.name(value)              does not: `source` is known without looking
+
+Two things do not look by themselves: `type(value) is Kind`, which a test forbids, and `is` between
+two values, for which both sides are looked at first (`same`).
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
+
+from windfall.frontend.values.base import Value
+from windfall.ir.source import Source
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+Kind = TypeVar("Kind", bound=Value)
+
+
+class Unseen:
+    """It has the source of the object, and nothing else that could be asked for."""
+
+    __slots__ = ("_machine", "_real", "_seen", "source")
+
+    def __init__(self, machine: Machine, real: Any, source: Source) -> None:
+        _set_machine(self, machine)
+        _set_real(self, real)
+        _set_seen(self, None)
+        _set_source(self, source)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(look(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(look(self), name, value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(look(self))
+
+    def __repr__(self) -> str:
+        return f"<Unseen {self.source}>" if _get_seen(self) is None else repr(_get_seen(self))
+
+
+_set_machine, _set_real, _set_seen, _set_source = (
+    vars(Unseen)[name].__set__ for name in ("_machine", "_real", "_seen", "source")
+)
+_get_machine, _get_real, _get_seen = (
+    vars(Unseen)[name].__get__ for name in ("_machine", "_real", "_seen")
+)
+
+
+def unseen(machine: Machine, real: Any, source: Source) -> Value:
+    """An object from outside, not looked at."""
+    return cast(Value, Unseen(machine, real, source))
+
+
+def look(value: Any) -> Any:
+    """The value of a kind: of an object from outside, its class is relied upon from here on."""
+    if type(value) is not Unseen:
+        return value
+    seen = _get_seen(value)
+    if seen is None:
+        seen = _get_machine(value).see(_get_real(value), value.source)
+        _set_seen(value, seen)
+    return seen
+
+
+def settled(value: Any) -> Any:
+    """What it stands for, if that was looked at: asking it again need not go through `look`."""
+    if type(value) is not Unseen:
+        return value
+    return _get_seen(value) or value
+
+
+def is_unseen(value: Any) -> bool:
+    """Whether nobody has asked about it. (One that was looked at is no longer hidden.)"""
+    return type(value) is Unseen and _get_seen(value) is None
+
+
+def made_here(value: Any, kind: type[Kind]) -> TypeGuard[Kind]:
+    """Whether the program made it and it is of this kind: what is from outside is not looked at."""
+    return type(value) is not Unseen and isinstance(value, kind)
+
+
+def is_generator_from_outside(value: Any) -> bool:
+    """Whether a variable holds a generator whose end may be seen: such a one is looked at. (Asked
+    of all variables of a frame that waits; no answer of the program depends on a no.)"""
+    return type(value) is Unseen and type(_get_real(value)) is types.GeneratorType
+
+
+def same(one: Value | None, other: Value | None) -> bool:
+    """Whether two values stand for one object. (Different values may do so too: `identical`.)"""
+    return look(one) is look(other)
