@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
-import random
 import sys
 import time
 import warnings
@@ -30,7 +29,7 @@ from pathlib import Path
 
 import numpy
 
-from tests.conformance.swap.kinds import KINDS, Kind
+from tests.conformance.swap.kinds import KINDS
 from tests.conformance.swap.operations import OPERATIONS, TWO_OPERANDS
 from tests.conformance.swap.places import PLACES
 from tests.conformance.swap.sweep import (
@@ -69,29 +68,36 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _chosen(kinds: list[Kind], asked: argparse.Namespace, name: str) -> list[Kind]:
-    if not asked.sample or asked.sample >= len(kinds):
-        return kinds
-    picked = random.Random(f"{name} {asked.seed}").sample(kinds, asked.sample)
-    return sorted(picked, key=list(KINDS.values()).index)
-
-
-def _matrix(asked: argparse.Namespace, result: Result) -> None:
+def _matrix(asked: argparse.Namespace, total: Result) -> None:
+    """Operation by operation: what is found is told at once, so that a crash loses one."""
     kinds = kinds_named(asked.kinds)
-    choice = Choice(
-        1.0 if asked.full else asked.close, 1.0 if asked.full else asked.far, asked.seed
-    )
+    choice = Choice(asked.close, asked.far, asked.seed)
+    if asked.full:
+        choice = Choice(1.0, 1.0, asked.seed)
     part, parts = (int(one) for one in asked.chunk.split("/"))
     for place in PLACES if asked.place == "all" else (asked.place,):
         for operation in operations_named(asked.operations)[part - 1 :: parts]:
-            begun, before = time.perf_counter(), len(result.failures)
+            begun, result = time.perf_counter(), Result()
             sweep = Sweep(operation, result, place, asked.between_tensors, text=asked.text)
-            sweep_operation(sweep, _chosen(kinds, asked, operation.name), choice)
+            sweep_operation(sweep, kinds, choice, asked.sample)
             if not asked.quiet:
-                wrong, spent = len(result.failures) - before, time.perf_counter() - begun
-                print(f"{place:16} {operation.name:24} {wrong:6} wrong, {spent:.1f} s", flush=True)
+                wrong, spent = len(result.failures), time.perf_counter() - begun
+                print(f"{place:16} {operation.name:24} {wrong:6} wrong, {spent:.1f} s")
+            _finish(asked, result, total)
             if not healthy():
-                sys.exit(f"after {operation.name} torch itself no longer works in this thread")
+                print(f"after {operation.name} torch no longer works in this thread")
+                return
+
+
+def _finish(asked: argparse.Namespace, result: Result, total: Result) -> None:
+    """Tell what one operation gave and add it up."""
+    _show_groups(result)
+    if asked.json:
+        with asked.json.open("a") as file:
+            file.writelines(f"{json.dumps(asdict(one), default=str)}\n" for one in result.failures)
+    total.compared.update(result.compared)
+    total.unstable += result.unstable
+    total.failures += result.failures
 
 
 def _who(group: list[Failure]) -> str:
@@ -101,7 +107,7 @@ def _who(group: list[Failure]) -> str:
     return ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
 
 
-def _show(result: Result, seconds: float) -> None:
+def _show_groups(result: Result) -> None:
     for (operation, cause), group in result.groups().items():
         print(f"\n{operation}: {len(group)} × {cause}")
         print(f"    {'of' if group[0].first else 'after'}: {_who(group)}")
@@ -109,6 +115,10 @@ def _show(result: Result, seconds: float) -> None:
             print(f"    {one}")
             if one.stale:
                 print(f"        guards of the operand: {'; '.join(one.guards[:4]) or 'none'}")
+    sys.stdout.flush()
+
+
+def _show_counts(result: Result, seconds: float) -> None:
     counts = ", ".join(f"{number} {how}" for how, number in sorted(result.compared.items()))
     print(f"\ncalls: {counts}; {len(result.unstable)} that eager itself does not repeat")
     text = ", ".join(sorted(set(result.unstable))[:10])
@@ -123,20 +133,20 @@ def main(arguments: list[str]) -> int:
     faulthandler.enable()
     warnings.simplefilter("ignore")
     numpy.seterr(all="ignore")
-    result, begun = Result(), time.perf_counter()
+    total, begun = Result(), time.perf_counter()
     print(f"{len(OPERATIONS)} operations, {len(TWO_OPERANDS)} of two operands, {len(KINDS)} kinds")
+    if asked.json:
+        asked.json.write_text("")
     with alarms():
         if asked.pairs:
-            sweep_two_operands(
-                result, asked.pairs, asked.seed, asked.between_tensors, asked.operations
-            )
+            result = Result()
+            names, between = asked.operations, asked.between_tensors
+            sweep_two_operands(result, asked.pairs, asked.seed, between, names)
+            _finish(asked, result, total)
         else:
-            _matrix(asked, result)
-    _show(result, time.perf_counter() - begun)
-    if asked.json:
-        lines = (json.dumps(asdict(one), default=str) for one in result.failures)
-        asked.json.write_text("".join(f"{line}\n" for line in lines))
-    return 1 if result.failures else 0
+            _matrix(asked, total)
+    _show_counts(total, time.perf_counter() - begun)
+    return 1 if total.failures else 0
 
 
 if __name__ == "__main__":

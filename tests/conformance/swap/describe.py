@@ -1,7 +1,7 @@
 """What an answer is, as plain data that compares.
 
 Enters: an answer (or an exception) and the operands that it was made from. Leaves: nested tuples of
-strings. Equal descriptions mean: one type, recursively; one value (NaN equals NaN, −0.0 is not 0.0);
+strings. Equal ones mean: one type, recursively; one value (NaN equals NaN, −0.0 is not 0.0);
 tensors of one class, dtype, shape and content; iterators with the same rest, which describing uses
 up; the operand itself where it is the operand. Invariant: no dunder of the program's own is run,
 and no address is in a description, so objects of one kind are described alike.

@@ -1,8 +1,8 @@
 """The kinds of object that the swap matrix puts in each other's place.
 
 Enters: nothing. Leaves: `KINDS`, by name, the simplest first. A kind is a *factory*: every call of
-`make` gives a fresh object, so that what eager used up (an iterator, a list that was appended to) is
-not what the compiled function gets. Invariant: two objects of one kind are described alike
+`make` gives a fresh object, so that what eager used up or changed (an iterator, a list) is not what
+the compiled function gets. Invariant: two objects of one kind are described alike
 (`describe.py`); classes, functions and modules are the same object each time (`shared`), since it
 is their identity that programs rely on.
 """
@@ -441,7 +441,7 @@ DUNDERS: dict[str, dict[str, Any]] = {
     "unhashable": {"__hash__": None},
     "call_one": {"__call__": lambda self, *args, **kwargs: ("called", len(args))},
     "getattr_any": {"__getattr__": lambda self, name: ("attribute", len(name))},
-    "getattribute": {"__getattribute__": lambda self, name: 11 if name == "x" else _bare(self, name)},
+    "getattribute": {"__getattribute__": lambda self, name: _bare(self, name)},
     "contains_true": {"__contains__": lambda self, item: True},
     "contains_odd": {"__contains__": lambda self, item: [1]},
     "add": {"__add__": _odd, "__radd__": lambda self, other: "reflected"},
@@ -464,7 +464,7 @@ DUNDERS: dict[str, dict[str, Any]] = {
     "keys": {"keys": lambda self: ["x"], "__getitem__": lambda self, key: {"x": "item"}[key]},
     "copy": {"__copy__": lambda self: "a copy"},
     "class": {"__class__": property(lambda self: int)},
-    "setitem": {"__setitem__": lambda self, key, value: None, "__delitem__": lambda self, key: None},
+    "setitem": {"__setitem__": lambda self, key, one: None, "__delitem__": lambda self, key: None},
     "setattr": {"__setattr__": lambda self, name, value: None},
     "missing": {"__getitem__": lambda self, key: {}[key]},
     "torch_function": {"__torch_function__": classmethod(lambda cls, *rest: "overridden")},
@@ -474,7 +474,7 @@ DUNDERS: dict[str, dict[str, Any]] = {
 
 
 def _bare(instance: Any, name: str) -> Any:
-    return object.__getattribute__(instance, name)
+    return 11 if name == "x" else object.__getattribute__(instance, name)
 
 
 DUNDER_CLASSES = {name: _class(f"With_{name}", **own) for name, own in DUNDERS.items()}

@@ -44,7 +44,7 @@ def takes_one(one: Any) -> Any:
 
 def twice(one: Any) -> Any:
     """Look at it one call deeper."""
-    return not not one
+    return bool(one) is True
 
 
 NAMESPACE: dict[str, Any] = {

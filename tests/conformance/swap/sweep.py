@@ -1,6 +1,6 @@
 """The swap matrix: a function compiled for one kind of object is called with another.
 
-Enters: operations, kinds, a place, how many pairs are sampled. Leaves: `Failure` records and counts.
+Enters: operations, kinds, a place, how many pairs are drawn. Leaves: `Failure` records and counts.
 
 For an operation and kinds A, B the *true protocol* is: compile anew, call with A, call with B; the
 answers, their types and the classes of exceptions are eager's. There are millions of pairs, so the
@@ -17,12 +17,13 @@ sweep takes a short cut that loses nothing but what it samples:
   takes the true protocol.
 
 Sequences of three (`WARM_UP`) let something vary first: `int(a)` for 1, 2, then for every kind.
-Invariant: every run gets fresh objects, and eager's outcome is only used where two eager runs agree.
+Invariant: every run gets fresh objects; eager's outcome is only used where two eager runs agree.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import re
 import signal
@@ -88,7 +89,8 @@ class Failure:
     def __str__(self) -> str:
         calls = "; ".join(", ".join(one) for one in self.calls)
         where = self.place + (" between tensor operations" if self.between else "")
-        return f"{self.operation} ({where}) of {calls}: {_short(self.got)}, eager {_short(self.expected)}"
+        answers = f"{_short(self.got)}, eager {_short(self.expected)}"
+        return f"{self.operation} ({where}) of {calls}: {answers}"
 
 
 def _difference(expected: Description, got: Description) -> str:
@@ -338,19 +340,19 @@ def guard_texts(compiled: Any) -> Iterator[str]:
 _COMMON = re.compile(r"^thread ambient|__code__ is|^globals of|^builtins")
 
 
-_RELATED: dict[tuple[str, str], bool] = {}
+@functools.cache
+def _type_of(kind: Kind) -> type:
+    return type(kind.make())
 
 
+@functools.cache
 def related(one: Kind, other: Kind) -> bool:
     """Of one family, or of types of which one derives from the other."""
-    key = (one.name, other.name)
-    if key not in _RELATED:
-        left, right = type(one.make()), type(other.make())
-        derived = left is not object and right is not object
-        derived = derived and (issubclass(left, right) or issubclass(right, left))
-        apart = one.family == other.family and one.family in _APART
-        _RELATED[key] = not apart and (left is right or derived or _close(one, other))
-    return _RELATED[key]
+    left, right = _type_of(one), _type_of(other)
+    derived = left is not object and right is not object
+    derived = derived and (issubclass(left, right) or issubclass(right, left))
+    apart = one.family == other.family and one.family in _APART
+    return not apart and (left is right or derived or _close(one, other))
 
 
 # Families of which something is learnt (numbers, sizes, lengths), or that are small. Elsewhere a
@@ -365,19 +367,22 @@ def _close(one: Kind, other: Kind) -> bool:
 
 
 def sweep_operation(
-    sweep: Sweep, kinds: Iterable[Kind], choice: Choice | None = None, warm_up: bool = True
+    sweep: Sweep, kinds: Iterable[Kind], choice: Choice | None = None, sample: int = 0
 ) -> None:
-    """The whole matrix of one operation."""
+    """The matrix of one operation: first calls with all kinds, pairs of a sample of them or all."""
+    choice = choice or Choice()
     usable = sweep.kinds(kinds)
     right = sweep.first_calls(usable)
     names = {one.name for one in right}
-    choice = choice or Choice()
+    if 0 < sample < len(usable):
+        drawn = random.Random(f"{sweep.operation.name} {choice.seed}").sample(usable, sample)
+        usable = [one for one in usable if one in drawn]
     for kind in right:
-        sweep.row((kind,), usable, choice)
-    if warm_up:
-        for before in WARM_UP.values():
-            if set(before) <= names:
-                sweep.row(tuple(KINDS[name] for name in before), usable, choice)
+        if kind in usable:
+            sweep.row((kind,), usable, choice)
+    for before in WARM_UP.values():
+        if set(before) <= names:
+            sweep.row(tuple(KINDS[name] for name in before), usable, choice)
 
 
 def sweep_two_operands(
