@@ -6,6 +6,7 @@
     --pairs N          two-operand operations over N pairs of pairs, instead of the matrix
     --close F, --far F  share of the pairs that take the true protocol (default 1 and 0.01):
                        those of related types, the others
+    --first-calls      one call with each kind, no pairs: rules that are wrong by themselves
     --chunk 1/4        every fourth operation, for parallel runs
     --sample N         a random choice of N kinds for each operation, instead of all
     --full             the true protocol for every pair      --text   exceptions' text too
@@ -48,11 +49,15 @@ from tests.conformance.swap.sweep import (
 EXAMPLES = 3  # that are shown of one group
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.swap")
-    names = {"type": lambda text: tuple(filter(None, text.split(","))), "default": ()}
-    parser.add_argument("--operations", **names)
-    parser.add_argument("--kinds", **names)
+    parser.add_argument("--operations", type=_names, default=())
+    parser.add_argument("--kinds", type=_names, default=())
+    parser.add_argument("--first-calls", action="store_true")
     parser.add_argument("--place", choices=[*PLACES, "all"], default="argument")
     parser.add_argument("--between-tensors", action="store_true")
     parser.add_argument("--pairs", type=int, default=0)
@@ -71,7 +76,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
 def _matrix(asked: argparse.Namespace, total: Result) -> None:
     """Operation by operation: what is found is told at once, so that a crash loses one."""
     kinds = kinds_named(asked.kinds)
-    choice = Choice(asked.close, asked.far, asked.seed)
+    choice = Choice(asked.close, asked.far, asked.seed, asked.first_calls)
     if asked.full:
         choice = Choice(1.0, 1.0, asked.seed)
     part, parts = (int(one) for one in asked.chunk.split("/"))

@@ -17,7 +17,7 @@ import itertools
 import operator
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -62,8 +62,17 @@ def describe(value: Any, operands: tuple[Any, ...] = (), depth: int = 0) -> Desc
         if rule is not None:
             return (type_name(cls), *rule(value, inner), *_own(value, inner))
     if _is_builtin_iterator(cls):
-        return (type_name(cls), *(inner(one) for one in itertools.islice(value, _LONGEST)))
+        return (type_name(cls), *_rest(value, inner))
     return (type_name(cls), *_own(value, inner))
+
+
+def _rest(iterator: Any, inner: Callable[[Any], Description]) -> Iterator[Description]:
+    """What an iterator still gives, to its end or its error."""
+    try:
+        for one in itertools.islice(iterator, _LONGEST):
+            yield inner(one)
+    except Exception as error:
+        yield raised(error, text=False)
 
 
 def _own(value: Any, inner: Callable[[Any], Description]) -> Description:

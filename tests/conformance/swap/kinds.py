@@ -723,7 +723,7 @@ _fresh(
 _fresh(
     "iterator",
     generator=generating,
-    generator_empty=lambda: (one for one in ()),
+    generator_empty=lambda: (one for one in tuple[int, ...]()),
     generator_started=lambda: _started(generating()),
     iterator_list=lambda: iter([1, 2]),
     iterator_list_empty=lambda: iter([]),
@@ -817,7 +817,7 @@ class OddTensor(torch.Tensor):
         name = getattr(func, "__name__", "")
         if name in ("sin", "add", "__add__", "mul", "__len__", "__bool__", "sum"):
             return torch.full((2,), 7.0)
-        return super().__torch_function__(func, types, args, kwargs or {})
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
 
 _fresh(

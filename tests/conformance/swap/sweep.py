@@ -42,7 +42,7 @@ from tests.conformance.swap.places import Program, build
 from windfall.frontend.state import Start
 
 CONFIRMED = 3  # differences of one row that are confirmed by the true protocol
-SECONDS = 2  # for one call; most take microseconds
+SECONDS = 2  # of processor time, for one call; most take microseconds
 WARM_UP: dict[str, tuple[str, ...]] = {
     "ints": ("one", "two"),
     "negative_ints": ("minus_one", "zero"),
@@ -150,18 +150,18 @@ class Late(BaseException):
 
 
 def _alarm(number: int, frame: Any) -> None:
-    raise Late
+    raise Late  # again and again: a callback that swallows one does not stop the next
 
 
 @contextlib.contextmanager
 def alarms() -> Iterator[None]:
     """Calls that take too long raise `Late` here."""
-    before = signal.signal(signal.SIGALRM, _alarm)
+    before = signal.signal(signal.SIGPROF, _alarm)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def outcome(
@@ -169,22 +169,33 @@ def outcome(
 ) -> Description | Missed:
     """Call with fresh operands: the answer, and what became of operands that have a state."""
     operands = tuple(kind.make() for kind in kinds)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS, 0.5)
+    try:
+        answered = _answered(program, callee, operands, text)
+        if isinstance(answered, Missed):
+            return answered
+        after = (describe(one) for one, kind in zip(operands, kinds, strict=True) if kind.stateful)
+        return (answered, *after)
+    except Late:
+        return LATE
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _answered(
+    program: Program, callee: Any, operands: tuple[Any, ...], text: bool
+) -> Description | Missed:
     try:
         answer = program.call(callee, operands)
     except Late:
-        return LATE
+        raise
     except BaseException as error:
-        answered = raised(error, text)
-    else:
-        if type(answer) is Missed:
-            return answer
-        hashed = type(answer) is int and answer in map(object.__hash__, operands)
-        answered = ("hash of identity",) if hashed else describe(answer, operands)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    after = (describe(one) for one, kind in zip(operands, kinds, strict=True) if kind.stateful)
-    return (answered, *after)
+        return raised(error, text)
+    if type(answer) is Missed:
+        return answer
+    if type(answer) is int and answer in map(object.__hash__, operands):
+        return ("hash of identity",)
+    return describe(answer, operands)
 
 
 def healthy() -> bool:
@@ -217,12 +228,16 @@ class Sweep:
         """Eager's outcome; None: two runs of it differ."""
         key = tuple(one.name for one in kinds)
         if key not in self._eager:
-            function = self.program.function
-            first, second = (outcome(self.program, function, kinds, self.text) for _ in range(2))
+            first, second = (self._run_eager(kinds) for _ in range(2))
             self._eager[key] = first if first == second and first != LATE else None
             if self._eager[key] is None:
                 self.result.unstable.append(f"{self.operation.name} of {', '.join(key)}")
         return self._eager[key]
+
+    def _run_eager(self, kinds: tuple[Kind, ...]) -> Description:
+        got = outcome(self.program, self.program.function, kinds, self.text)
+        assert not isinstance(got, Missed)
+        return got
 
     def compile(self) -> Any:
         """A fresh compiled object."""
@@ -304,6 +319,7 @@ class Choice:
     close: float = 1.0
     far: float = 0.01
     seed: int = 0
+    only_first: bool = False  # no pairs at all
 
     def share(self, one: Kind, other: Kind) -> float:
         """How likely this pair is to take it."""
@@ -369,20 +385,22 @@ def _close(one: Kind, other: Kind) -> bool:
 def sweep_operation(
     sweep: Sweep, kinds: Iterable[Kind], choice: Choice | None = None, sample: int = 0
 ) -> None:
-    """The matrix of one operation: first calls with all kinds, pairs of a sample of them or all."""
+    """The matrix of one operation, of all these kinds or of a sample of them."""
     choice = choice or Choice()
-    usable = sweep.kinds(kinds)
+    wanted = list(kinds)
+    if 0 < sample < len(wanted):
+        drawn = random.Random(f"{sweep.operation.name} {choice.seed}").sample(wanted, sample)
+        wanted = [one for one in wanted if one in drawn]
+    usable = sweep.kinds(wanted)
     right = sweep.first_calls(usable)
-    names = {one.name for one in right}
-    if 0 < sample < len(usable):
-        drawn = random.Random(f"{sweep.operation.name} {choice.seed}").sample(usable, sample)
-        usable = [one for one in usable if one in drawn]
+    if choice.only_first:
+        return
     for kind in right:
-        if kind in usable:
-            sweep.row((kind,), usable, choice)
-    for before in WARM_UP.values():
-        if set(before) <= names:
-            sweep.row(tuple(KINDS[name] for name in before), usable, choice)
+        sweep.row((kind,), usable, choice)
+    for names in WARM_UP.values():
+        before = tuple(KINDS[name] for name in names)
+        if len(sweep.kinds(before)) == len(before) and (sample or set(before) <= set(wanted)):
+            sweep.row(before, usable, choice)
 
 
 def sweep_two_operands(
