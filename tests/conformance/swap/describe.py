@@ -107,7 +107,7 @@ def _text(value: Any, inner: Any) -> Description:
 
 
 def _by(convert: Callable[[Any], Any]) -> Rule:
-    return lambda value, inner: (repr(convert(value)),)
+    return lambda value, inner: (_ADDRESS.sub("0x", repr(convert(value))),)
 
 
 def _items(base: Any) -> Rule:
@@ -195,7 +195,7 @@ _RULES: dict[type, Rule] = {
     list: _items(list),
     tuple: _items(tuple),
     range: _by(range.__repr__),
-    slice: _by(slice.__repr__),
+    slice: lambda value, inner: tuple(map(inner, (value.start, value.stop, value.step))),
     dict: _mapping,
     set: _unordered(set),
     frozenset: _unordered(frozenset),
@@ -219,7 +219,7 @@ _RULES: dict[type, Rule] = {
     types.MemberDescriptorType: _named("__qualname__"),
     types.ModuleType: _named("__name__"),
     types.CodeType: _named("co_qualname"),
-    types.GenericAlias: _by(repr),
+    types.GenericAlias: lambda value, inner: (inner(value.__origin__), inner(value.__args__)),
     types.UnionType: _by(repr),
     functools.partial: _partial,
     operator.itemgetter: _by(repr),

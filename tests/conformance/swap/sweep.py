@@ -272,9 +272,15 @@ class Sweep:
         for count in range(1, len(calls) + 1):
             failure = self.compare(compiled, calls[:count], how)
             if isinstance(failure, Failure):
-                self._note(failure)
+                fresh = not failure.first and not failure.stale
+                self._note(self._alone(failure, calls[count - 1]) if fresh else failure)
                 return False
         return True
+
+    def _alone(self, failure: Failure, call: tuple[Kind, ...]) -> Failure:
+        """A later call that was captured anew: the same failure as of a first call, if it is."""
+        found = self.compare(self.compile(), (call,), "alone")
+        return found if isinstance(found, Failure) else failure
 
     def _note(self, failure: Failure) -> None:
         if failure.first:
