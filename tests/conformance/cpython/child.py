@@ -11,6 +11,7 @@ named by a line without its end, and another child goes on behind it.
 from __future__ import annotations
 
 import argparse
+import doctest
 import functools
 import importlib
 import inspect
@@ -22,13 +23,14 @@ import tempfile
 import time
 import traceback
 import unittest
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, TextIO
 
 import torch
-from test import support
+from test import support  # type: ignore[import-not-found]
 
 import windfall
 
@@ -126,24 +128,29 @@ def compile_method(case: unittest.TestCase, way: str) -> Any:
     return compiled
 
 
-def tests_of(file: str) -> Iterator[unittest.TestCase]:
-    """The test methods of a file, in order; doctests are none."""
+def tests_of(file: str) -> Iterator[tuple[str, unittest.TestCase]]:
+    """The test methods of a file with their names, in order; doctests are none."""
+    times: Counter[str] = Counter()
     pending: list[Any] = [unittest.defaultTestLoader.loadTestsFromModule(_module(file))]
     while pending:
         one = pending.pop()
         if isinstance(one, unittest.TestSuite):
             pending.extend(reversed(list(one)))
-        elif isinstance(getattr(type(one), one._testMethodName, None), FunctionType):
-            yield one
+        elif _is_method(one):
+            name = one.id().removeprefix("test.")
+            times[name] += 1  # classes made by one function have one name
+            yield (name if times[name] == 1 else f"{name}#{times[name]}"), one
+
+
+def _is_method(case: unittest.TestCase) -> bool:
+    if isinstance(case, doctest.DocTestCase):
+        return False
+    return isinstance(getattr(type(case), case._testMethodName, None), FunctionType)
 
 
 @functools.cache
 def _module(file: str) -> Any:
     return importlib.import_module(f"test.{file}")
-
-
-def name_of(case: unittest.TestCase) -> str:
-    return case.id().removeprefix("test.")
 
 
 def run_one(case: unittest.TestCase, way: str, seconds: float) -> dict[str, Any]:
@@ -190,11 +197,9 @@ def run_file(file: str, report: Path, ways: list[str], only: str, seconds: float
     """All tests of a file that are not in the report yet."""
     done = begun(report)
     with report.open("a") as sink:
-        for case in tests_of(file):
-            test = name_of(case)
+        for test, case in tests_of(file):
             for way in ways:
                 if only in test and (test, way) not in done:
-                    done.add((test, way))  # a class may be found twice
                     _say(sink, {"test": test, "way": way, "begins": True})
                     _say(sink, {"test": test, "way": way, **run_one(case, way, seconds)})
         _say(sink, {"ended": file})

@@ -114,7 +114,7 @@ def _child(file: str, report: Path, ways: list[str], only: str, timeout: float) 
         )  # fmt: skip
         end = _watch(child, report, timeout + _GRACE)
         errors.seek(0)
-        return f"{end} {errors.read()[-800:]}".strip()
+        return f"{end}\n{errors.read()[-800:]}"
 
 
 def _watch(child: subprocess.Popen[bytes], report: Path, patience: float) -> str:
