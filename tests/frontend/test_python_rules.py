@@ -85,7 +85,7 @@ class AddedReflects(Added):
         return "radd of its own"
 
 
-class Asked(metaclass=abc.ABCMeta):
+class Asked(metaclass=abc.ABCMeta):  # noqa: B024 (to register with)
     def __init__(self, log: list[str]) -> None:
         self.log = log
 
@@ -331,6 +331,111 @@ def super_of_what_is_no_plain_object() -> Any:
     made = Texts({1: 2})
     made.__init__({3: 4})  # type: ignore[misc]
     return len(held), dict(made), Labelled.label(), Labelled().own()
+
+
+# ------------------------------------------------------------- containers that change meanwhile
+
+
+def _went_round(make: Callable[[dict[int, int]], Any], change: Callable[..., Any]) -> Any:
+    """What a loop gives over a dict that changes, and how it ends."""
+    held = {1: 1, 2: 2}
+    seen: list[Any] = []
+    try:
+        for item in make(held):
+            seen.append(item)
+            change(held, len(seen))
+            if len(seen) > 10:
+                break
+    except RuntimeError as error:
+        seen.append(str(error))
+    return seen, held
+
+
+def _grow(held: dict[int, int], count: int) -> None:
+    held[count + 10] = 0
+
+
+def _shrink(held: dict[int, int], count: int) -> None:
+    held.pop(count, None)
+
+
+def _empty(held: dict[int, int], count: int) -> None:
+    held.clear()
+
+
+def _move(held: dict[int, int], count: int) -> None:
+    held[count] = held.pop(count, 0)
+
+
+def _exchange(held: dict[int, int], count: int) -> None:
+    held.pop(next(iter(held)))
+    held[count + 10] = 0
+
+
+def _write(held: dict[int, int], count: int) -> None:
+    held[1] = count
+
+
+def _grow_behind_a_break(held: dict[int, int], count: int) -> None:
+    native()
+    held[count + 10] = 0
+
+
+@program
+def dicts_that_change_while_they_are_iterated() -> Any:
+    def pairs(held: dict[int, int]) -> Any:
+        return zip(held, held.values())  # noqa: B905 (another rule)
+
+    def passed_on(held: dict[int, int]) -> Any:
+        return (key for key in held)
+
+    ways = (iter, dict.keys, dict.values, dict.items, enumerate, pairs, passed_on)
+    changes = (_grow, _shrink, _empty, _move, _exchange, _write, _grow_behind_a_break)
+    return [_went_round(way, change) for way in ways for change in changes]
+
+
+@program
+def comprehensions_of_what_they_change() -> Any:
+    held, one, members = {1: 1, 2: 2}, {1: 1}, {1, 2}
+    return (
+        outcome(lambda: [held.pop(key) for key in held]),
+        outcome(lambda: [one.pop(key) for key in one]),
+        outcome(lambda: [members.add(key + 10) for key in members]),
+        outcome(lambda: [members.discard(key) for key in set(members)]),
+        held,
+        one,
+        members,
+    )
+
+
+@program
+def an_iterator_that_failed_goes_on_failing() -> Any:
+    held = {1: 1, 2: 2}
+    found = iter(held)
+    first = next(found)
+    held[3] = 3
+    second = outcome(next, found)
+    del held[3]
+    third = outcome(next, found)
+    native()
+    return first, second, third, outcome(next, found), type(found).__name__
+
+
+@program
+def ordered_dicts_that_change() -> Any:
+    def go(change: Callable[[Any], Any]) -> Any:
+        held = collections.OrderedDict({1: 1, 2: 2})
+        seen = []
+        for key in held:
+            seen.append(key)
+            change(held)
+        return seen
+
+    return (
+        outcome(go, lambda held: held.move_to_end(1)),
+        outcome(go, lambda held: held.update({5: 5})),
+        outcome(go, lambda held: held.update({1: 5})),
+    )
 
 
 DEATHS: list[int] = []

@@ -49,9 +49,11 @@ from windfall.frontend.values.exception import Exception_, looks_at_arguments
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator
+from windfall.frontend.values.keyed import DictIterator, SetIterator
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, Opaque, find, is_plain_class
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.frontend.values.sets import Set
 from windfall.ir.guard import ABSENT, LengthIs
 from windfall.ir.node import Region
 from windfall.ir.source import DictOf, Known, Source
@@ -133,6 +135,14 @@ class ValueFactory:
     def iterate_sequence(self, owner: SequenceValue | Range) -> Value:
         """Over a sequence as it is when asked."""
         return ItemsIterator(owner)
+
+    def iterate_dict(self, owner: Dict, kind: str) -> Value:
+        """Over keys, values or items of a dict."""
+        return DictIterator(owner, kind, self._machine)
+
+    def iterate_set(self, owner: Set) -> Value:
+        """Over a set."""
+        return SetIterator(owner, self._machine)
 
     def is_generator(self, value: Value) -> bool:
         """Whether asking it for an item runs interpreted code."""

@@ -125,8 +125,11 @@ class Class(Given):
         found = getattr(self.real, name, ABSENT)
         if found is ABSENT:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-        fixed = self.source is None or self.real.__flags__ & _IMMUTABLE
-        if fixed or not isinstance(found, str | None):
+        if type(found) is Placeholder:
+            return found.value
+        if isinstance(found, tuple):  # of classes; some may be stand-ins for what is to be made
+            return machine.tuple([machine.known(one, one.__qualname__) for one in found])
+        if self.source is None or self.real.__flags__ & _IMMUTABLE or not isinstance(found, str):
             return machine.literal_or_known(found, f"{self.describe()}.{name}")
         return machine.wrap(found, Attribute(self.source, name))
 
@@ -597,8 +600,8 @@ class Object(Value):
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made by `object.__new__`, then its attributes. One of the user has been followed."""
-        written = isinstance(find(self.cls.real, "__new__"), staticmethod)
-        make = recipe.known(object.__new__ if written else self.cls.real.__new__, "new")
+        followed = isinstance(find(self.cls.real, "__new__"), staticmethod)
+        make = recipe.known(object.__new__ if followed else self.cls.real.__new__, "new")
         name = recipe.bind(self, f"{make}({recipe.name(self.cls)})")
         if self._attributes is not None:
             for key, value in self._attributes.present():
