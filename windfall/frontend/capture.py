@@ -229,6 +229,7 @@ def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) ->
         result = recipe.expression(machine.result)
     else:
         resume = _resume(machine, recipe)
+        _name_module(machine, recipe)
     direct = None if effects or result is None else _direct(machine, recipe)
     inputs = _close(machine, recipe)
     _rely_on_distinctness(machine)
@@ -261,6 +262,14 @@ def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) ->
         where,
         machine.operations,
     )
+
+
+def _name_module(machine: Machine, recipe: Recipe) -> None:
+    """Classes that a native step makes (`type(...)`, `namedtuple`) are of the module whose globals
+    the calling frame has: the step's frame is the segment's."""
+    frame = next((one for one in reversed(machine.frames) if not one.is_ours), None)
+    if frame is not None and "__name__" in frame.globals:
+        recipe.namespace["__name__"] = frame.globals["__name__"]
 
 
 def _stack(machine: Machine) -> tuple[SourceLine, ...]:

@@ -119,6 +119,10 @@ _EXPLICIT_FOLDS: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+# A function that asks who called it must have a frame of its own, on top of its caller's.
+_READS_CALLERS = words("_getframe _getframemodulename currentframe")
+
+
 def treatment(function: Any) -> Treatment:
     """What to do with a call of this callable; by default a Python function is inlined and
     everything else called natively."""
@@ -129,6 +133,8 @@ def treatment(function: Any) -> Treatment:
     if known is not None:
         return known
     if isinstance(function, types.FunctionType):
+        if not _READS_CALLERS.isdisjoint(function.__code__.co_names):
+            return Treatment.NATIVE
         return _by_module(function.__module__ or "")
     if isinstance(function, types.BuiltinFunctionType) and torch_abi.is_operator_function(function):
         return Treatment.GRAPH  # `torch._chunk_cat` and its like

@@ -18,6 +18,8 @@ from typing import Any
 from windfall.errors import InternalError
 from windfall.frontend.bytecode import VERSION, Instruction
 from windfall.frontend.opcodes.operators import SYMBOLS
+from windfall.frontend.values.objects import find
+from windfall.ir.guard import ABSENT
 
 NULL_NAME = "NULL"
 
@@ -486,23 +488,47 @@ def _reraise(writer: Writer, instruction: Instruction) -> None:
 @native("CHECK_EXC_MATCH")
 def _check_exc_match(writer: Writer, instruction: Instruction) -> None:
     classes = writer.pop()
-    writer.result(f"issubclass(type({writer.stack[-1]}), {classes})")
+    function = writer.known(_is_caught, "is_caught")
+    writer.result(f"{function}(type({writer.stack[-1]}), {classes})")
+
+
+def _is_caught(kind: type, classes: Any) -> bool:
+    """Whether `except classes` takes an exception: by the MRO, and classes of exceptions only."""
+    wanted = classes if isinstance(classes, tuple) else (classes,)
+    for one in wanted:
+        if not issubclass(type(one), type) or BaseException not in one.__mro__:
+            text = "catching classes that do not inherit from BaseException is not allowed"
+            raise TypeError(text)
+    return any(one in kind.__mro__ for one in wanted)
 
 
 @native("BEFORE_WITH")
 def _before_with(writer: Writer, instruction: Instruction) -> None:
     manager = writer.pop()
     enter, leave = writer.fresh("r"), writer.fresh("r")
-    writer.line(f"{enter} = type({manager}).__enter__")
-    method = writer.known(_bind, "bind")
-    writer.line(f"{leave} = {method}(type({manager}).__exit__, {manager})")
+    methods = writer.known(_context_methods, "context_methods")
+    writer.line(f"{enter}, {leave} = {methods}({manager})")
     writer.push(leave)
-    writer.result(f"{method}({enter}, {manager})()")
+    writer.result(f"{enter}()")
 
 
-def _bind(function: Any, owner: Any) -> Any:
-    """A special method as `with` binds it."""
-    return function.__get__(owner) if hasattr(function, "__get__") else function
+def _context_methods(manager: Any) -> tuple[Any, Any]:
+    """`__enter__` and `__exit__` as `with` finds them: on the class."""
+    kind = type(manager)
+    text = f"'{kind.__name__}' object does not support the context manager protocol"
+    enter = find(kind, "__enter__")
+    if enter is ABSENT:
+        raise TypeError(text)
+    leave = find(kind, "__exit__")
+    if leave is ABSENT:
+        raise TypeError(f"{text} (missed __exit__ method)")
+    return _bind(enter, manager), _bind(leave, manager)
+
+
+def _bind(raw: Any, owner: Any) -> Any:
+    """A special method as an instance binds it."""
+    getter = find(type(raw), "__get__")
+    return raw if getter is ABSENT else getter(raw, owner, type(owner))
 
 
 @native("WITH_EXCEPT_START")

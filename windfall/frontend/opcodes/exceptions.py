@@ -37,17 +37,18 @@ def check_exc_match(machine: Machine, frame: Frame, instruction: Instruction) ->
     classes = frame.stack.pop()
     exception = frame.stack[-1]
     exception.guard_type(machine)
-    wanted = tuple(_exception_classes(machine, classes))
-    frame.stack.append(machine.literal(issubclass(exception.python_type(), wanted)))
+    wanted = classes.items(machine) if isinstance(classes, Tuple) else [classes]
+    # By the MRO: `__subclasscheck__` of a metaclass is not asked.
+    order = exception.python_type().__mro__
+    found = [_exception_class(machine, one) in order for one in wanted]
+    frame.stack.append(machine.literal(any(found)))
 
 
-def _exception_classes(machine: Machine, value: Value) -> list[type]:
-    if isinstance(value, Class) and issubclass(value.real, BaseException):
-        value.rely(machine)
-        return [value.real]
-    if isinstance(value, Tuple):
-        return [one for item in value.items(machine) for one in _exception_classes(machine, item)]
-    stop(UNKNOWN_OPERATION, f"except {value.describe()}")
+def _exception_class(machine: Machine, value: Value) -> type:
+    if not isinstance(value, Class) or BaseException not in value.real.__mro__:
+        stop(UNKNOWN_OPERATION, f"except {value.describe()}")
+    value.rely(machine)
+    return value.real
 
 
 @opcode("RERAISE")
@@ -76,6 +77,8 @@ def raise_varargs(machine: Machine, frame: Frame, instruction: Instruction) -> N
         return
     if not isinstance(value, Exception_):
         stop(UNKNOWN_OPERATION, f"raise {value.describe()}")
+    if value.source is not None:  # its own traceback grows
+        stop(UNKNOWN_OPERATION, f"raise {value.describe()}, which was there before")
     if cause is not None:
         _set_cause(machine, value, cause)
     value.set_context(machine)

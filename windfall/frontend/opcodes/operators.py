@@ -96,8 +96,7 @@ def by_dunder(
         candidates.append(machine.tuple([method, right]))
     if isinstance(right, Object) and (method := right.dunder(machine, reflected)) is not None:
         later = machine.tuple([method, left])
-        first = issubclass(right.python_type(), left.python_type())
-        if right.python_type() is not left.python_type() and first:
+        if _right_goes_first(operation, reflected, left.python_type(), right.python_type()):
             candidates.insert(0, later)
         elif right.python_type() is not left.python_type() or operation in _COMPARISONS:
             candidates.append(later)
@@ -105,6 +104,14 @@ def by_dunder(
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
     arguments = [machine.tuple(candidates), machine.literal(operation), left, right]
     return machine.polyfill("first_implemented", arguments)
+
+
+def _right_goes_first(operation: str, reflected: str, left: type, right: type) -> bool:
+    """Whether the right class derives from the left one (for real: `register` does not count) and,
+    where it is no comparison, has a reflected method of its own."""
+    if right is left or left not in right.__mro__:
+        return False
+    return operation in _COMPARISONS or find(right, reflected) is not find(left, reflected)
 
 
 @opcode("BINARY_OP")

@@ -92,6 +92,7 @@ def _run_body(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
 
 
 _LEFT_TO_CPYTHON = (
+    "__del__",
     "__new__",
     "__init_subclass__",
     "__class_getitem__",

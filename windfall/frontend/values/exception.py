@@ -8,7 +8,7 @@ frame handles is never made here: the raising instruction runs natively instead.
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windfall.errors import SourceLine
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, stop
@@ -31,7 +31,7 @@ _LINKS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
 class Exception_(Object):
     """An exception object. `links` are cause, context and whether the context is shown."""
 
-    __slots__ = ("arguments", "lines", "links")
+    __slots__ = ("arguments", "fields", "lines", "links")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Exception_(Object):
         super().__init__(cls, source, real)
         self.arguments = arguments
         self.links: dict[str, Value] = {}
+        self.fields: dict[str, Value] = {}  # `name`, `obj` of what the interpreter raised
         self.lines: tuple[SourceLine, ...] = ()  # of the frames that it has passed
 
     def attributes(self, machine: Machine) -> Dict | None:
@@ -74,6 +75,11 @@ class Exception_(Object):
         if name == "value" and issubclass(self.cls.real, StopIteration):
             items = self.args(machine).items(machine)
             return items[0] if items else machine.literal(None)
+        if name in self.fields:
+            return self.fields[name]
+        unwritten = self.source is None and name not in self.slots
+        if unwritten and _is_field(self.cls.find(machine, name)):
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return super().get_attribute(machine, name)
 
     def _link(self, machine: Machine, name: str) -> Value:
@@ -87,7 +93,9 @@ class Exception_(Object):
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Links of created exceptions are noted; all else as of any object."""
-        if name not in (*_LINKS, "args"):
+        if name in self.fields:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} = ...")
+        elif name not in (*_LINKS, "args"):
             super().set_attribute(machine, name, value)
         elif name == "args" and self.source is None:
             self.set_args(machine, Tuple(value.unpack(machine)))
@@ -146,11 +154,14 @@ class Exception_(Object):
         if self.lines:
             function, lines = recipe.known(through, "through"), recipe.known(self.lines, "lines")
             recipe.line(f"{function}({name}, {lines})")
-        for link, value in self.links.items():
+        for link, value in (*self.links.items(), *self.fields.items()):
             recipe.later(f"{name}.{link} = {{}}", value)
         if self._attributes is not None:
             for key, value in self._attributes.present():
                 recipe.later(f"{name}.__dict__[{key!r}] = {{}}", value)
+        for key, written in self.slots.items():
+            if written is not None:
+                recipe.later(f"{name}.{key} = {{}}", written)
         return name
 
 
@@ -179,6 +190,23 @@ class Traceback(Value):
 def _plainly_made(cls: type) -> bool:
     """Whether `cls(*args)` runs no user code."""
     return all(base.__flags__ & (1 << 8) for base in cls.__mro__)
+
+
+def _is_field(raw: Any) -> bool:
+    """Whether a class attribute is a field that a builtin exception keeps (`OSError.errno`)."""
+    if not isinstance(raw, types.MemberDescriptorType | types.GetSetDescriptorType):
+        return False
+    return issubclass(raw.__objclass__, BaseException) and _plainly_made(raw.__objclass__)
+
+
+# Builtin exceptions that refuse arguments or read them: `OSError(2, "")` is a FileNotFoundError.
+_READ_ALL = (BaseExceptionGroup, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)
+_READ_SEVERAL = (OSError, SyntaxError)
+
+
+def looks_at_arguments(cls: type[BaseException], count: int) -> bool:
+    """Whether an exception of so many arguments is more than its `args`."""
+    return issubclass(cls, _READ_ALL) or (count > 1 and issubclass(cls, _READ_SEVERAL))
 
 
 @calls(BaseException.__init__, Exception.__init__)

@@ -45,15 +45,17 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.exception import Exception_
+from windfall.frontend.values.exception import Exception_, looks_at_arguments
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator
+from windfall.frontend.values.keyed import DictIterator, SetIterator
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, Opaque, find, is_plain_class
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look
-from windfall.ir.guard import LengthIs
+from windfall.ir.guard import ABSENT, LengthIs
 from windfall.ir.node import Region
 from windfall.ir.source import DictOf, Known, Source
 
@@ -135,6 +137,14 @@ class ValueFactory:
         """Over a sequence as it is when asked."""
         return ItemsIterator(owner)
 
+    def iterate_dict(self, owner: Dict, kind: str) -> Value:
+        """Over keys, values or items of a dict."""
+        return DictIterator(owner, kind, self._machine)
+
+    def iterate_set(self, owner: Set) -> Value:
+        """Over a set."""
+        return SetIterator(owner, self._machine)
+
     def is_generator(self, value: Value) -> bool:
         """Whether asking it for an item runs interpreted code."""
         return isinstance(value, Generator)
@@ -145,12 +155,17 @@ class ValueFactory:
 
     # -------------------------------------------------------------------------------- exceptions
 
-    def raised(self, error: BaseException) -> Raised:
-        """The program raises this."""
+    def raised(self, error: BaseException, **fields: Value) -> Raised:
+        """The program raises this; `fields` are what CPython notes on it beside `args`."""
         made = self.wrap(error, None)
         assert isinstance(made, Exception_)
+        made.fields.update(fields)
         made.set_context(self._machine)
         return Raised(made)
+
+    def no_attribute(self, owner: Value, name: str, text: str) -> Raised:
+        """An attribute is missing."""
+        return self.raised(AttributeError(text), name=self.literal(name), obj=owner)
 
     # ------------------------------------------------------------------------------ dictionaries
 
@@ -292,6 +307,8 @@ class ValueFactory:
             stop(UNKNOWN_CALL, f"{cls.describe()} has a metaclass with __call__")
         if issubclass(real, BaseException):
             return self._exception(cls, arguments, keywords)
+        if cls.find(machine, "__del__") is not ABSENT:
+            stop(UNKNOWN_CALL, f"{cls.describe()} has __del__: when its instances die is seen")
         new = cls.find(machine, "__new__")
         held = subclassed.instantiate(machine, cls, arguments, keywords)
         if held is not None:
@@ -302,6 +319,10 @@ class ValueFactory:
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
         if getattr(real, "__abstractmethods__", None):
             stop(UNKNOWN_CALL, f"{cls.describe()} is abstract")
+        return self._initialised(cls, arguments, keywords)
+
+    def _initialised(self, cls: Class, arguments: Arguments, keywords: Keywords) -> Value:
+        machine = self._machine
         made = module.created(cls) or Object(cls)
         init = cls.find(machine, "__init__")
         if init is find(object, "__init__"):
@@ -328,7 +349,7 @@ class ValueFactory:
         made = Exception_(cls, Tuple(list(arguments)))
         init = cls.find(machine, "__init__")
         new = cls.find(machine, "__new__")
-        if isinstance(new, staticmethod):
+        if isinstance(new, staticmethod) or looks_at_arguments(cls.real, len(arguments)):
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
         hook = cls.value_of(machine, "__init__", init)
         if isinstance(hook, Function):

@@ -338,7 +338,7 @@ class Function(Value):
             if isinstance(getattr(types.FunctionType, name), _DESCRIPTORS):
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
             return machine.class_attribute(self, types.FunctionType, name)
-        raise machine.raised(AttributeError(f"'function' object has no attribute '{name}'"))
+        raise machine.no_attribute(self, name, f"'function' object has no attribute '{name}'")
 
     def _created_field(self, machine: Machine, name: str) -> Value:
         """A field of a function that the program defines."""

@@ -57,7 +57,7 @@ class Dict(Value):
     """A dict. `entries` are the known present items by key; complete where `whole`. Before that,
     `writes` is what the program did, in order, and a None in `entries` says: absent."""
 
-    __slots__ = ("entries", "keys", "real", "unseen", "whole", "writes")
+    __slots__ = ("born", "changes", "entries", "keys", "real", "unseen", "whole", "writes")
     made_of: type = dict
 
     def __init__(
@@ -73,6 +73,10 @@ class Dict(Value):
         self.whole = source is None
         self.unseen = False  # written at a key that varies
         self.writes: list[tuple[Any, Value | None]] = []
+        # How often a key has come or gone while all was known, and at which of these changes the
+        # keys came that have come: iterators look.
+        self.changes = 0
+        self.born: dict[Any, int] = {}
 
     def python_type(self) -> type:
         """The exact class."""
@@ -192,6 +196,7 @@ class Dict(Value):
                 entries.update(copy)
 
         machine.undo(restore)
+        self.note_change(machine, key, value)
         if self.whole and value is None:
             entries.pop(key, None)
         else:
@@ -207,6 +212,22 @@ class Dict(Value):
                 machine.effects.add("del {}[{}]", self, shown)
             else:
                 machine.effects.add("{}[{}] = {}", self, shown, value)
+
+    def note_change(self, machine: Machine, key: Any, value: Value | None) -> None:
+        """A write (None: a deletion) is about to happen; does the key come or go?"""
+        if not self.whole or (key in self.entries) == (value is not None):
+            return
+        changes, born = self.changes, self.born.get(key)
+
+        def restore() -> None:
+            self.changes = changes
+            self.born.pop(key, None)
+            if born is not None:
+                self.born[key] = born
+
+        machine.undo(restore)
+        self.changes += 1
+        self.born[key] = self.changes
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """`self[key] = value`."""
@@ -275,7 +296,7 @@ class Dict(Value):
 
     def iterate(self, machine: Machine) -> Value:
         """Over its keys."""
-        return machine.iterator(self.key_values(machine))
+        return machine.iterate_dict(self, "keys")
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods."""
@@ -483,6 +504,7 @@ class Ordered(Dict):
             entries.update(before)
 
         machine.undo(restore)
+        self.note_change(machine, plain, None)
         moved = entries.pop(plain)
         others = dict(entries)
         entries.clear()
@@ -542,8 +564,8 @@ class DictView(Value):
         return [machine.tuple(list(pair)) for pair in pairs]
 
     def iterate(self, machine: Machine) -> Value:
-        """Over what it shows now."""
-        return machine.iterator(self.unpack(machine))
+        """Over what it shows, for as long as the dict keeps its size."""
+        return machine.iterate_dict(self.owner, self.kind)
 
     def length(self, machine: Machine) -> Value:
         """How many items."""

@@ -71,7 +71,7 @@ class Module(Object):
             if found is not None:
                 return found
         text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
-        raise machine.raised(AttributeError(text))
+        raise machine.no_attribute(self, name, text)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Plain attributes and buffers; registering parameters and modules happens natively."""

@@ -108,7 +108,7 @@ class Class(Given):
         """`cls.name`: the class's own attributes, then those of the metaclass."""
         self.rely(machine)
         if name in _CLASS_FIELDS:
-            return machine.literal_or_known(getattr(self.real, name), f"{self.describe()}.{name}")
+            return self._field(machine, name)
         if name == "__dict__":
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.__dict__")
         written = self.written(machine, name)
@@ -119,6 +119,19 @@ class Class(Given):
         if raw is ABSENT or (meta is not ABSENT and is_data_descriptor(meta)):
             return self._from_metaclass(machine, name, meta)
         return self._class_attribute(machine, name, raw)
+
+    def _field(self, machine: Machine, name: str) -> Value:
+        """What every class has; of a class of the user, texts may be others in the next call."""
+        found = getattr(self.real, name, ABSENT)
+        if found is ABSENT:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+        if type(found) is Placeholder:
+            return found.value
+        if isinstance(found, tuple):  # of classes; some may be stand-ins for what is to be made
+            return machine.tuple([machine.known(one, one.__qualname__) for one in found])
+        if self.source is None or self.real.__flags__ & _IMMUTABLE or not isinstance(found, str):
+            return machine.literal_or_known(found, f"{self.describe()}.{name}")
+        return machine.wrap(found, Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
         if isinstance(raw, staticmethod):
@@ -139,7 +152,7 @@ class Class(Given):
     def _from_metaclass(self, machine: Machine, name: str, meta: Any) -> Value:
         if meta is ABSENT:
             text = f"type object '{self.real.__name__}' has no attribute '{name}'"
-            raise machine.raised(AttributeError(text))
+            raise machine.no_attribute(self, name, text)
         if isinstance(meta, types.FunctionType):
             return Method(machine.known(meta, name), self)
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
@@ -357,7 +370,7 @@ class Object(Value):
 
     def missing(self, machine: Machine, name: str) -> Value:
         text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
-        raise machine.raised(AttributeError(text))
+        raise machine.no_attribute(self, name, text)
 
     def described(self, machine: Machine, name: str, raw: Any) -> Value:
         """What a class attribute is when it is read through an instance."""
@@ -457,6 +470,8 @@ class Object(Value):
         attributes.store(machine, name, value)
 
     def _write_slot(self, machine: Machine, name: str, value: Value | None) -> None:
+        if value is None and not self._has_slot(name):
+            stop(ATTRIBUTE_WRITE, f"del {self.describe()}.{name}, which is not set")
         existed, before = name in self.slots, self.slots.get(name)
 
         def restore() -> None:
@@ -473,6 +488,11 @@ class Object(Value):
             else:
                 write = machine.known(object.__setattr__, "write_slot")
                 machine.effects.add(f"{{}}({{}}, {name!r}, {{}})", write, self, value)
+
+    def _has_slot(self, name: str) -> bool:
+        if name in self.slots:
+            return self.slots[name] is not None
+        return self.source is not None and self.real is not None and hasattr(self.real, name)
 
     def _write_descriptor(self, machine: Machine, name: str, raw: Any, value: Value | None) -> None:
         setter = find(type(raw), "__set__")
@@ -493,11 +513,14 @@ class Object(Value):
     # ------------------------------------------------------------------------------- operations
 
     def dunder(self, machine: Machine, name: str) -> Value | None:
-        """A special method, looked up on the class, bound; None: there is none."""
+        """A special method, looked up on the class, bound; None: there is none. One that is set to
+        None forbids the operation, each in its own words: CPython's."""
         self.guard_type(machine)
         raw = self.cls.find(machine, name)
-        if raw is ABSENT or raw is None:
+        if raw is ABSENT:
             return None
+        if raw is None:
+            stop(UNKNOWN_CALL, f"{self.describe()}.{name} is None")
         return self.described(machine, name, raw)
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
@@ -576,8 +599,9 @@ class Object(Value):
     # ---------------------------------------------------------------------------------- leaving
 
     def rebuild(self, recipe: Recipe) -> str:
-        """Made by `object.__new__`, then its attributes."""
-        make = recipe.known(self.cls.real.__new__, "new")
+        """Made by `object.__new__`, then its attributes. One of the user has been followed."""
+        followed = isinstance(find(self.cls.real, "__new__"), staticmethod)
+        make = recipe.known(object.__new__ if followed else self.cls.real.__new__, "new")
         name = recipe.bind(self, f"{make}({recipe.name(self.cls)})")
         if self._attributes is not None:
             for key, value in self._attributes.present():
@@ -608,6 +632,13 @@ _BINDERS: dict[type, Any] = {
     types.MethodDescriptorType: Object._bind_builtin,
     type(functools.lru_cache(int)): Object._bind_builtin,
 }
+
+
+_BOUND_AS_METHODS = (
+    types.FunctionType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+)
 
 
 class PythonModule(Given):
@@ -642,7 +673,7 @@ class PythonModule(Given):
         if hasattr(type(self.real), name) or "__getattr__" in self.real.__dict__:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         text = f"module '{self.real.__name__}' has no attribute '{name}'"
-        raise machine.raised(AttributeError(text))
+        raise machine.no_attribute(self, name, text)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """A global."""
@@ -667,6 +698,8 @@ class Opaque(Given):
 def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: str) -> Value | None:
     """`super(start, owner).name`: what comes after `start` in the MRO of `cls`."""
     mro = cls.__mro__
+    if start not in mro:  # a metaclass's method, or an error
+        stop(UNKNOWN_CALL, f"super({start.__qualname__}, {owner.describe()})")
     for base in mro[mro.index(start) + 1 :]:
         if name not in base.__dict__:
             continue
@@ -680,8 +713,17 @@ def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: s
             return Method(holder.value_of(machine, name, raw.__func__), owner)
         if isinstance(raw, staticmethod):
             return holder.value_of(machine, name, raw.__func__)
-        return holder.value_of(machine, name, raw)
+        found = holder.value_of(machine, name, raw)
+        if isinstance(owner, Class) or find(type(raw), "__get__") is ABSENT:
+            return found
+        if type(raw) not in _BOUND_AS_METHODS:
+            stop(UNKNOWN_ATTRIBUTE, f"super().{name} of {owner.describe()}")
+        return Method(found, owner)
     return None
+
+
+# What a `super` object answers of itself.
+_OF_SUPER = words("__class__ __thisclass__ __self__ __self_class__")
 
 
 class Super(Value):
@@ -701,11 +743,13 @@ class Super(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """The next one in the MRO."""
         owner = self.owner
+        if name in _OF_SUPER:
+            stop(UNKNOWN_ATTRIBUTE, f"super().{name}")
         cls = owner.real if isinstance(owner, Class) else owner.python_type()
         owner.guard_type(machine)
         found = super_lookup(machine, self.start.real, owner, cls, name)
         if found is None:
-            raise machine.raised(AttributeError(f"'super' object has no attribute '{name}'"))
+            raise machine.no_attribute(self, name, f"'super' object has no attribute '{name}'")
         return found
 
     def rebuild(self, recipe: Recipe) -> str:

@@ -240,7 +240,7 @@ class Tuple(SequenceValue):
         """`index` and `count`."""
         if name in ("index", "count"):
             return machine.method(self, name)
-        raise machine.raised(AttributeError(f"'tuple' object has no attribute '{name}'"))
+        raise machine.no_attribute(self, name, f"'tuple' object has no attribute '{name}'")
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -520,7 +520,7 @@ class Slice(Value):
             return self.parts[("start", "stop", "step").index(name)]
         if name == "indices":
             return machine.method(self, name)
-        raise machine.raised(AttributeError(f"'slice' object has no attribute '{name}'"))
+        raise machine.no_attribute(self, name, f"'slice' object has no attribute '{name}'")
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

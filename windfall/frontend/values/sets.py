@@ -113,8 +113,8 @@ class Set(Value):
         return self.values.get(key) or machine.literal(key)
 
     def iterate(self, machine: Machine) -> Value:
-        """Over what it holds now."""
-        return machine.iterator(self.unpack(machine))
+        """Over what it holds, for as long as it keeps its size."""
+        return machine.iterate_set(self)
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By key."""

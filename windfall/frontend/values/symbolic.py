@@ -226,7 +226,7 @@ class Integer(Value):
         if name in ("real", "numerator"):
             return self
         if not hasattr(int, name):
-            raise machine.raised(AttributeError(f"'int' object has no attribute '{name}'"))
+            raise machine.no_attribute(self, name, f"'int' object has no attribute '{name}'")
         return machine.method(self, name)
 
     def call_method(
@@ -506,7 +506,7 @@ class Float(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of floats."""
         if not hasattr(float, name):
-            raise machine.raised(AttributeError(f"'float' object has no attribute '{name}'"))
+            raise machine.no_attribute(self, name, f"'float' object has no attribute '{name}'")
         return machine.method(self, name)
 
     def call_method(

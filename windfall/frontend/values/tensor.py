@@ -223,7 +223,7 @@ class Tensor(Value):
             machine.add_guard(DictOf(self.source), HasKey(name, False), "no such attribute")
             self.guarded = {*(self.guarded or ()), ("absent", name)}
         text = f"'{self.exact_class.__name__}' object has no attribute '{name}'"
-        raise machine.raised(AttributeError(text))
+        raise machine.no_attribute(self, name, text)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Attributes of the user's own are written back, and `grad` and `data`; others of torch's

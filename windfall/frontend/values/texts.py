@@ -108,7 +108,7 @@ class Text(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of strings."""
         if not hasattr(str, name):
-            raise machine.raised(AttributeError(f"'str' object has no attribute '{name}'"))
+            raise machine.no_attribute(self, name, f"'str' object has no attribute '{name}'")
         return machine.method(self, name)
 
     def call_method(

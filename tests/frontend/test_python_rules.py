@@ -1,0 +1,479 @@
+"""Rules of the language that CPython's own tests found broken in compiled code, one program each.
+
+A program returns something that can be compared; compiled, it must answer what it answers plain.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import windfall
+
+PROGRAMS: list[Callable[[], Any]] = []
+
+
+def program(function: Callable[[], Any]) -> Callable[[], Any]:
+    PROGRAMS.append(function)
+    return function
+
+
+def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+def native() -> None:
+    """A break: what lives is rebuilt."""
+    print(end="")
+
+
+# ------------------------------------------------------------------------------- special methods
+
+
+class BoolNone:
+    __bool__ = None
+
+
+class LengthNone:
+    __len__ = None
+
+
+class ContainsNone:
+    __contains__ = None
+
+    def __iter__(self) -> Any:
+        return iter([1])
+
+
+class IterNone:
+    __iter__ = None
+
+    def __getitem__(self, index: int) -> int:
+        return [1][index]
+
+
+class Added:
+    def __add__(self, other: Any) -> str:
+        return "add"
+
+    def __iadd__(self, other: Any) -> Any:
+        return self
+
+    def __radd__(self, other: Any) -> str:
+        return "radd"
+
+
+class AddedNone(Added):
+    __iadd__ = None  # type: ignore[assignment]
+
+
+class AddedInherits(Added):
+    pass
+
+
+class AddedReflects(Added):
+    def __radd__(self, other: Any) -> str:
+        return "radd of its own"
+
+
+class Asked(metaclass=abc.ABCMeta):  # noqa: B024 (to register with)
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def __eq__(self, other: Any) -> Any:
+        self.log.append("base")
+        return NotImplemented
+
+    def __le__(self, other: Any) -> Any:
+        self.log.append("base")
+        return NotImplemented
+
+
+@Asked.register
+class Registered:
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def __eq__(self, other: Any) -> Any:
+        self.log.append("registered")
+        return NotImplemented
+
+    def __ge__(self, other: Any) -> Any:
+        self.log.append("registered")
+        return True
+
+
+@program
+def special_methods_that_are_none() -> Any:
+    def add() -> Any:
+        value = AddedNone()
+        value += 1
+        return value
+
+    return (
+        outcome(lambda: bool(BoolNone())),
+        outcome(lambda: not BoolNone()),
+        outcome(lambda: bool(LengthNone())),
+        outcome(lambda: 1 in ContainsNone()),
+        outcome(lambda: [one for one in IterNone()]),
+        outcome(add),
+    )
+
+
+@program
+def a_reflected_method_goes_first_only_if_it_is_the_subclasses_own() -> Any:
+    return Added() + AddedInherits(), Added() + AddedReflects(), AddedReflects() + Added()
+
+
+@program
+def registering_a_class_changes_no_order() -> Any:
+    log: list[str] = []
+    return Asked(log) == Registered(log), Asked(log) <= Registered(log), log
+
+
+# ------------------------------------------------------------------------------------ exceptions
+
+
+class Says(type):
+    def __subclasscheck__(cls, other: type) -> bool:
+        return True
+
+
+class Everything(Exception, metaclass=Says):
+    pass
+
+
+class Slotted(Exception):
+    __slots__ = ("note",)
+
+
+@program
+def what_is_no_exception_cannot_be_caught() -> Any:
+    class Plain:
+        pass
+
+    def catch(kinds: Any) -> str:
+        try:
+            raise ValueError
+        except kinds:
+            return "caught"
+
+    return [outcome(catch, kinds) for kinds in (Plain, Plain(), (Plain,), ((ValueError,),), 3)]
+
+
+@program
+def exceptions_are_matched_by_their_mro() -> Any:
+    try:
+        try:
+            raise ValueError
+        except Everything:
+            return "asked the metaclass"
+    except ValueError:
+        return "by the MRO"
+
+
+@program
+def exceptions_that_read_their_arguments() -> Any:
+    def missing() -> Any:
+        try:
+            raise OSError(2, "x", "file")
+        except FileNotFoundError as error:
+            return error.errno, error.filename, error.args
+
+    made = OSError(2, "x")
+    written = OSError("x")
+    written.errno = 3
+    native()
+    return (
+        missing(),
+        type(made).__name__,
+        outcome(UnicodeDecodeError),
+        outcome(BaseExceptionGroup),
+        outcome(lambda: ExceptionGroup("", [])),
+        (written.errno, written.args),
+        (SystemExit(3).code, StopIteration(3).value, ImportError("m").msg),
+    )
+
+
+@program
+def slots_of_exceptions() -> Any:
+    made = Slotted(1)
+    made.note = 3
+    native()
+    return made.note, made.args
+
+
+@program
+def an_exception_that_was_there_before_is_raised() -> Any:
+    try:
+        raise ValueError(1).with_traceback(None)
+    except ValueError as error:
+        assert error.__traceback__ is not None
+        return error.__traceback__.tb_next, error.__traceback__.tb_frame.f_code.co_name
+
+
+class Empty:
+    pass
+
+
+@program
+def what_is_missing_is_noted_on_the_error() -> Any:
+    owner = Empty()
+    try:
+        print(owner.missing)  # type: ignore[attr-defined]
+    except AttributeError as error:
+        first = error.name, error.obj is owner
+    try:
+        print(sys.missing)  # type: ignore[attr-defined]
+    except AttributeError as error:
+        native()
+        return first, error.name, error.obj is sys, str(error)
+
+
+# ------------------------------------------------------------------------------ classes, objects
+
+
+@program
+def classes_made_by_calls_know_their_module() -> Any:
+    made = type("Made", (), {})
+    pair = collections.namedtuple("pair", "x y")
+    return made.__module__, pair.__module__, made.__qualname__, pair(1, 2)
+
+
+@program
+def names_of_classes_change() -> Any:
+    made = type("Made", (), {"__doc__": "x"})
+    found = []
+    for text in ("one", "two", "three"):
+        made.__doc__ = made.__name__ = made.__qualname__ = made.__module__ = text
+        found.append((made.__doc__, made.__name__, made.__qualname__, made.__module__))
+    return found
+
+
+@program
+def a_slot_that_is_not_set() -> Any:
+    class Slots:
+        __slots__ = ("one",)
+
+    made = Slots()
+
+    def drop() -> None:
+        del made.one
+
+    first = outcome(drop), outcome(lambda: made.one)
+    made.one = 1
+    drop()
+    return first, outcome(drop)
+
+
+class NoEnter:
+    def __exit__(self, *details: Any) -> None: ...
+
+
+class NoExit:
+    def __enter__(self) -> None: ...
+
+
+@program
+def what_is_no_context_manager() -> Any:
+    def enter(manager: Any) -> None:
+        with manager:
+            pass
+
+    return outcome(enter, NoEnter()), outcome(enter, NoExit()), outcome(enter, 3)
+
+
+class Counted:
+    def __new__(cls, number: int) -> Counted:
+        made = object.__new__(cls)
+        made.number = number
+        return made
+
+    number: int
+
+
+@program
+def an_object_is_rebuilt_past_its_own_new() -> Any:
+    made = Counted(3)
+    native()
+    return made.number
+
+
+class Texts(dict[Any, Any]):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+
+
+class Named(type):
+    def label(cls) -> Any:
+        return super().__name__
+
+
+class Labelled(metaclass=Named):
+    def own(self) -> Any:
+        return super().__class__.__name__, super().__thisclass__
+
+
+@program
+def super_of_what_is_no_plain_object() -> Any:
+    held = weakref.WeakValueDictionary[int, Any]()
+    value = Empty()
+    held[1] = value
+    made = Texts({1: 2})
+    made.__init__({3: 4})  # type: ignore[misc]
+    return len(held), dict(made), Labelled.label(), Labelled().own()
+
+
+# ------------------------------------------------------------- containers that change meanwhile
+
+
+def _went_round(make: Callable[[dict[int, int]], Any], change: Callable[..., Any]) -> Any:
+    """What a loop gives over a dict that changes, and how it ends."""
+    held = {1: 1, 2: 2}
+    seen: list[Any] = []
+    try:
+        for item in make(held):
+            seen.append(item)
+            change(held, len(seen))
+            if len(seen) > 10:
+                break
+    except RuntimeError as error:
+        seen.append(str(error))
+    return seen, held
+
+
+def _grow(held: dict[int, int], count: int) -> None:
+    held[count + 10] = 0
+
+
+def _shrink(held: dict[int, int], count: int) -> None:
+    held.pop(count, None)
+
+
+def _empty(held: dict[int, int], count: int) -> None:
+    held.clear()
+
+
+def _move(held: dict[int, int], count: int) -> None:
+    held[count] = held.pop(count, 0)
+
+
+def _exchange(held: dict[int, int], count: int) -> None:
+    held.pop(next(iter(held)))
+    held[count + 10] = 0
+
+
+def _write(held: dict[int, int], count: int) -> None:
+    held[1] = count
+
+
+def _grow_behind_a_break(held: dict[int, int], count: int) -> None:
+    native()
+    held[count + 10] = 0
+
+
+@program
+def dicts_that_change_while_they_are_iterated() -> Any:
+    def pairs(held: dict[int, int]) -> Any:
+        return zip(held, held.values())  # noqa: B905 (another rule)
+
+    def passed_on(held: dict[int, int]) -> Any:
+        return (key for key in held)
+
+    ways = (iter, dict.keys, dict.values, dict.items, enumerate, pairs, passed_on)
+    changes = (_grow, _shrink, _empty, _move, _exchange, _write, _grow_behind_a_break)
+    return [_went_round(way, change) for way in ways for change in changes]
+
+
+@program
+def comprehensions_of_what_they_change() -> Any:
+    held, one, members = {1: 1, 2: 2}, {1: 1}, {1, 2}
+    return (
+        outcome(lambda: [held.pop(key) for key in held]),
+        outcome(lambda: [one.pop(key) for key in one]),
+        outcome(lambda: [members.add(key + 10) for key in members]),
+        outcome(lambda: [members.discard(key) for key in set(members)]),
+        held,
+        one,
+        members,
+    )
+
+
+@program
+def an_iterator_that_failed_goes_on_failing() -> Any:
+    held = {1: 1, 2: 2}
+    found = iter(held)
+    first = next(found)
+    held[3] = 3
+    second = outcome(next, found)
+    del held[3]
+    third = outcome(next, found)
+    native()
+    return first, second, third, outcome(next, found), type(found).__name__
+
+
+@program
+def ordered_dicts_that_change() -> Any:
+    def go(change: Callable[[Any], Any]) -> Any:
+        held = collections.OrderedDict({1: 1, 2: 2})
+        seen = []
+        for key in held:
+            seen.append(key)
+            change(held)
+        return seen
+
+    return (
+        outcome(go, lambda held: held.move_to_end(1)),
+        outcome(go, lambda held: held.update({5: 5})),
+        outcome(go, lambda held: held.update({1: 5})),
+    )
+
+
+DEATHS: list[int] = []
+
+
+class Dies:
+    def __del__(self) -> None:
+        DEATHS.append(1)
+
+
+@program
+def objects_die_when_they_are_deleted() -> Any:
+    DEATHS.clear()
+
+    class DiesToo:
+        def __del__(self) -> None:
+            DEATHS.append(2)
+
+    one, two = Dies(), DiesToo()
+    before = list(DEATHS)
+    del one
+    del two
+    return before, list(DEATHS)
+
+
+def caller() -> tuple[str, str]:
+    frame = sys._getframe(1)
+    return frame.f_code.co_name, frame.f_globals["__name__"]
+
+
+@program
+def frames_of_callers() -> Any:
+    return caller()
+
+
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda one: one.__name__)
+def test_answers_as_plain(function: Callable[[], Any]) -> None:
+    expected = function()
+    compiled = windfall.compile(function, backend="eager")
+    assert compiled() == expected
+    assert compiled() == expected, "the second call"
