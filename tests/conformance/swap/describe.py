@@ -64,10 +64,18 @@ def describe(value: Any, operands: tuple[Any, ...] = (), depth: int = 0) -> Desc
     for base in cls.__mro__:
         rule = _RULES.get(base)
         if rule is not None:
-            return (type_name(cls), *rule(value, inner), *_own(value, inner))
+            return (type_name(cls), *_by_rule(rule, value, inner), *_own(value, inner))
     if _is_builtin_iterator(cls):
         return (type_name(cls), *_rest(value, inner))
     return (type_name(cls), *_own(value, inner))
+
+
+def _by_rule(rule: Rule, value: Any, inner: Callable[[Any], Description]) -> Description:
+    """What a rule says; of an object that can no longer be read (a released view), the error."""
+    try:
+        return rule(value, inner)
+    except Exception as error:
+        return (raised(error, text=False),)
 
 
 def _rest(iterator: Any, inner: Callable[[Any], Description]) -> Iterator[Description]:
