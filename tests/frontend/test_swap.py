@@ -122,6 +122,12 @@ def test_kinds_are_described_alike_and_apart() -> None:
     assert describe([nan]) == describe([float("nan")])
 
 
+def test_what_can_no_longer_be_read_is_described() -> None:
+    view = memoryview(b"ab")
+    view.release()
+    assert describe(view) != describe(memoryview(b"ab"))
+
+
 class Stale:
     """Stands for a compiled function without guards: it answers what the first call answered."""
 

@@ -15,6 +15,7 @@ import decimal
 import functools
 import itertools
 import operator
+import pathlib
 import re
 import types
 from collections.abc import Callable, Iterator
@@ -24,6 +25,9 @@ import numpy
 import torch
 
 Description = tuple[Any, ...]
+
+# Whose classes keep no attribute that a program would see; paths remember what they computed.
+_CLOSED = ("builtins", "torch", "numpy", "functools", "pathlib")
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _DEPTH = 7
@@ -60,10 +64,18 @@ def describe(value: Any, operands: tuple[Any, ...] = (), depth: int = 0) -> Desc
     for base in cls.__mro__:
         rule = _RULES.get(base)
         if rule is not None:
-            return (type_name(cls), *rule(value, inner), *_own(value, inner))
+            return (type_name(cls), *_by_rule(rule, value, inner), *_own(value, inner))
     if _is_builtin_iterator(cls):
         return (type_name(cls), *_rest(value, inner))
     return (type_name(cls), *_own(value, inner))
+
+
+def _by_rule(rule: Rule, value: Any, inner: Callable[[Any], Description]) -> Description:
+    """What a rule says; of an object that can no longer be read (a released view), the error."""
+    try:
+        return rule(value, inner)
+    except Exception as error:
+        return (raised(error, text=False),)
 
 
 def _rest(iterator: Any, inner: Callable[[Any], Description]) -> Iterator[Description]:
@@ -78,7 +90,9 @@ def _rest(iterator: Any, inner: Callable[[Any], Description]) -> Iterator[Descri
 def _own(value: Any, inner: Callable[[Any], Description]) -> Description:
     """The attributes of an instance of a Python class."""
     cls = type(value)
-    if cls.__module__.partition(".")[0] in ("builtins", "torch", "numpy", "functools"):
+    if isinstance(value, type):  # a name says which
+        return ()
+    if cls.__module__.partition(".")[0] in _CLOSED:
         return ()
     names: dict[str, Any] = {}
     try:
@@ -231,6 +245,7 @@ _RULES: dict[type, Rule] = {
     decimal.Decimal: _by(repr),
     datetime.timedelta: _by(repr),
     datetime.date: _by(repr),
+    pathlib.PurePath: _by(str),
     re.Pattern: _by(repr),
     re.Match: _by(repr),
     types.CellType: lambda value, inner: (inner(value.cell_contents),),

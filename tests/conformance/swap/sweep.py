@@ -193,9 +193,19 @@ def _answered(
         return raised(error, text)
     if type(answer) is Missed:
         return answer
-    if type(answer) is int and answer in map(object.__hash__, operands):
-        return ("hash of identity",)
+    if type(answer) is int and any(_is_hash(answer, one) for one in operands):
+        return ("hash of the operand",)
     return describe(answer, operands)
+
+
+def _is_hash(answer: int, operand: Any) -> bool:
+    """Whether a number is made of the address of an operand, or of what it holds."""
+    if abs(answer) < 10**6:  # no address
+        return False
+    try:
+        return answer in (id(operand), object.__hash__(operand), hash(operand))
+    except Exception:  # it cannot be hashed
+        return False
 
 
 def healthy() -> bool:
