@@ -8,8 +8,11 @@ from __future__ import annotations
 import abc
 import collections
 import sys
+import types
 import weakref
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -436,6 +439,120 @@ def ordered_dicts_that_change() -> Any:
         outcome(go, lambda held: held.update({5: 5})),
         outcome(go, lambda held: held.update({1: 5})),
     )
+
+
+@program
+def names_that_are_missing_are_noted_on_the_error() -> Any:
+    def free() -> Any:
+        return later
+
+    try:
+        print(missing)  # type: ignore[name-defined]
+    except NameError as error:
+        first = error.name, str(error)
+    try:
+        free()
+    except NameError as error:
+        native()
+        return first, error.name, str(error)
+    later = 1
+
+
+@program
+def operands_of_c_have_their_say() -> Any:
+    decimal, fraction = Decimal(1), Fraction(1)
+    proxy = types.MappingProxyType(Texts({1: 2}))
+    return decimal == fraction, fraction == decimal, decimal != fraction, proxy == Texts({1: 2})
+
+
+@program
+def class_methods_around_descriptors() -> Any:
+    class Chained:
+        @classmethod
+        def plain(cls) -> Any:
+            return cls.__name__
+
+        again = classmethod(plain)  # type: ignore[type-var]
+
+        @classmethod
+        @property
+        def label(cls) -> str:
+            return cls.__name__
+
+    return Chained.plain(), outcome(lambda: Chained.again()), outcome(lambda: Chained().label)
+
+
+@program
+def classes_in_classes() -> Any:
+    class Outer:
+        class Reads:
+            def __init__(self, read: Callable[[Any], Any]) -> None:
+                self.read = read
+
+            def __get__(self, owner: Any, kind: Any = None) -> Any:
+                return self.read(owner)
+
+        def number(self) -> int:
+            return 3
+
+        value = Reads(number)
+
+    return Outer().value, Outer.Reads.__qualname__, Outer.__mro__ == (Outer, object)
+
+
+@program
+def class_methods_of_c_get_the_class() -> Any:
+    class Refused(Exception):
+        pass
+
+    class Refuses(dict[Any, Any]):
+        def __init__(self) -> None:
+            raise Refused
+
+    class Hexadecimal(float):
+        pass
+
+    found = Hexadecimal.fromhex("0x1p0")
+    return outcome(Refuses.fromkeys, [1]), type(found) is Hexadecimal, found
+
+
+@program
+def unions_are_of_the_derived_kind() -> Any:
+    counts = collections.defaultdict(int, {1: 1})
+    ordered = collections.OrderedDict({1: 1})
+    found = (counts | {2: 2}, {2: 2} | counts, ordered | {2: 2}, {2: 2} | ordered)
+    return [(type(one).__name__, one, list(one)) for one in found], found[1].default_factory
+
+
+@program
+def tuples_with_nothing_added_are_the_same() -> Any:
+    held: tuple[int, ...] = (1, 2)
+    nothing: tuple[int, ...] = ()
+    return held * 1 is held, held + nothing is held, nothing + held is held, held[:] is held
+
+
+@program
+def frames_of_tracebacks_stand_in_their_lines() -> Any:
+    def inner() -> None:
+        raise ValueError
+
+    try:
+        inner()
+    except ValueError as error:
+        traceback, lines = error.__traceback__, []
+        while traceback is not None:
+            lines.append((traceback.tb_lineno, traceback.tb_frame.f_code.co_name))
+            traceback = traceback.tb_next
+        assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        last = error.__traceback__.tb_next
+        return lines, last.tb_frame.f_lineno - last.tb_lineno
+
+
+@program
+def a_result_that_nobody_keeps_dies_at_once() -> Any:
+    DEATHS.clear()
+    Dies()
+    return list(DEATHS)
 
 
 DEATHS: list[int] = []

@@ -72,6 +72,8 @@ def _build_class(machine: Machine, arguments: Arguments, keywords: Keywords) -> 
     body, name, *bases = arguments
     if keywords or not isinstance(body, Function) or body.source is not None:
         stop(UNKNOWN_CALL, "a class with a metaclass or keywords")
+    if machine.frames[-1].names is not None:  # the statement around it is held together already
+        stop(UNKNOWN_CALL, "a class in the body of a class")
     for base in bases:
         if not isinstance(base, Class) or type(base.real) is not type:
             stop(UNKNOWN_CALL, f"a class derived from {base.describe()}")

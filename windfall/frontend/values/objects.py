@@ -137,6 +137,7 @@ class Class(Given):
         if isinstance(raw, staticmethod):
             return self.value_of(machine, name, raw.__func__)
         if isinstance(raw, classmethod):
+            self.refuse_chain(name, raw)
             return Method(self.value_of(machine, name, raw.__func__), self)
         if isinstance(raw, types.FunctionType) or not hasattr(type(raw), "__get__"):
             return self.value_of(machine, name, raw)
@@ -144,10 +145,17 @@ class Class(Given):
             return self.value_of(machine, name, raw)
         if isinstance(raw, property | functools.cached_property):
             return self.value_of(machine, name, raw)
-        found = getattr(self.real, name) if isinstance(raw, types.ClassMethodDescriptorType) else 0
+        bound = isinstance(raw, types.ClassMethodDescriptorType) and self.source is not None
+        found = getattr(self.real, name) if bound else None
         if isinstance(found, types.BuiltinMethodType):
             return machine.known(found, f"{self.real.__qualname__}.{name}")
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+
+    def refuse_chain(self, name: str, raw: classmethod[Any, Any, Any]) -> None:
+        """A class method around another descriptor: CPython asks that one, version by version."""
+        inner: Any = raw.__func__
+        if not isinstance(inner, types.FunctionType) and find(type(inner), "__get__") is not ABSENT:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a class method of a descriptor")
 
     def _from_metaclass(self, machine: Machine, name: str, meta: Any) -> Value:
         if meta is ABSENT:
@@ -398,6 +406,7 @@ class Object(Value):
         return self.cls.value_of(machine, name, raw.__func__)
 
     def _bind_class(self, machine: Machine, name: str, raw: Any) -> Value:
+        self.cls.refuse_chain(name, raw)
         return Method(self.cls.value_of(machine, name, raw.__func__), self.cls)
 
     def _call_property(self, machine: Machine, name: str, raw: Any) -> Value:
