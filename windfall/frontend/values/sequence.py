@@ -114,7 +114,7 @@ class SequenceValue(Value):
             found = items[index]
         except (IndexError, TypeError) as error:
             raise machine.raised(_renamed(error, self.made_of)) from None
-        if not isinstance(found, list):
+        if isinstance(found, Value):
             return found
         whole = self.made_of is tuple and len(found) == len(items) and index.step in (None, 1)
         return self if whole else self.same_kind(found)
