@@ -555,6 +555,43 @@ def a_result_that_nobody_keeps_dies_at_once() -> Any:
     return list(DEATHS)
 
 
+class Indexed:
+    """Only the old protocol: asked index by index, until IndexError or StopIteration."""
+
+    def __init__(self, end: type[Exception], log: list[int]) -> None:
+        self.end = end
+        self.log = log
+
+    def __getitem__(self, index: int) -> int:
+        self.log.append(index)
+        if index > 1:
+            raise self.end
+        return index
+
+
+@program
+def the_old_protocol_is_asked_item_by_item() -> Any:
+    log: list[int] = []
+    made = enumerate(Indexed(ValueError, log))
+    before = list(log)
+    first = next(made)
+    ends = (IndexError, StopIteration, ValueError)
+    found = [outcome(lambda end=end: [one for one in Indexed(end, log)]) for end in ends]
+    return before, first, found, outcome(list, zip(Indexed(IndexError, log), "abc")), log  # noqa: B905
+
+
+@program
+def attributes_that_type_keeps_for_itself() -> Any:
+    class Poses:
+        @property
+        def __class__(self) -> Any:  # type: ignore[override]
+            return dict
+
+        __bases__ = property(lambda self: (int,))
+
+    return Poses().__bases__, type(Poses()) is Poses, Poses.__bases__
+
+
 DEATHS: list[int] = []
 
 

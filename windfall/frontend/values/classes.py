@@ -24,7 +24,7 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell, Function
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Placeholder, find
+from windfall.frontend.values.objects import Class, Placeholder, find, is_data_descriptor
 from windfall.ir.guard import ABSENT
 
 if TYPE_CHECKING:
@@ -110,6 +110,9 @@ def _finish_class(machine: Machine, arguments: Arguments, keywords: Keywords) ->
     for special in _LEFT_TO_CPYTHON:
         if special in namespace.entries:
             stop(UNKNOWN_CALL, f"a class with {special}")
+    for key, value in namespace.present():
+        if not isinstance(value, Constant) and _is_of_type(key):
+            stop(UNKNOWN_CALL, f"a class with {key}")
     contents = {
         key: _stand_in(machine, value)
         for key, value in namespace.present()
@@ -127,6 +130,11 @@ def _finish_class(machine: Machine, arguments: Arguments, keywords: Keywords) ->
         cell.set(machine, made)
     machine.let_go()
     return made
+
+
+def _is_of_type(name: str) -> bool:
+    """Whether setting an attribute of that name on a class does something else than to store it."""
+    return name != "__annotations__" and is_data_descriptor(find(type, name))
 
 
 def _stand_in(machine: Machine, value: Value) -> Any:

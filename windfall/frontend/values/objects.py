@@ -582,12 +582,10 @@ class Object(Value):
         return machine.polyfill("contains_by_method", [method, item])
 
     def iterate(self, machine: Machine) -> Value:
-        """`__iter__`, or the old protocol."""
+        """`__iter__`; over one that has only `__getitem__` CPython goes, item by item."""
         found = self._special(machine, "__iter__")
         if found is not None:
             return found
-        if self.dunder(machine, "__iter__") is None and self.dunder(machine, "__getitem__"):
-            return machine.polyfill("iterate_by_index", [self])
         return super().iterate(machine)
 
     def truth(self, machine: Machine) -> bool | Value:
