@@ -592,6 +592,21 @@ def attributes_that_type_keeps_for_itself() -> Any:
     return Poses().__bases__, type(Poses()) is Poses, Poses.__bases__
 
 
+class Lends:
+    __slots__ = ("lent",)
+
+
+class Borrows:
+    __slots__ = ("own",)
+    borrowed = Lends.lent
+
+
+@program
+def slots_of_another_class() -> Any:
+    made = Borrows()
+    return outcome(setattr, made, "borrowed", 1), outcome(lambda: made.borrowed)
+
+
 DEATHS: list[int] = []
 
 

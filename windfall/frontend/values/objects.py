@@ -420,7 +420,13 @@ class Object(Value):
         arguments = [self, getter, machine.literal(raw.attrname)]
         return machine.polyfill("cached_property", arguments)
 
+    def _refuse_borrowed(self, name: str, raw: types.MemberDescriptorType) -> None:
+        """A slot of another class, or under another name."""
+        if raw.__name__ != name or raw.__objclass__ not in self.cls.real.__mro__:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a slot of another name or class")
+
     def _read_slot(self, machine: Machine, name: str, raw: Any) -> Value:
+        self._refuse_borrowed(name, raw)
         if name in self.slots:
             written = self.slots[name]
             return written if written is not None else self.missing(machine, name)
@@ -466,6 +472,7 @@ class Object(Value):
             hook.inline(machine, arguments, {}, discard=True)
             return
         if isinstance(raw, types.MemberDescriptorType):
+            self._refuse_borrowed(name, raw)
             self._write_slot(machine, name, value)
             return
         if raw is not ABSENT and is_data_descriptor(raw):
