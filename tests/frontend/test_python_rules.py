@@ -607,6 +607,21 @@ def slots_of_another_class() -> Any:
     return outcome(setattr, made, "borrowed", 1), outcome(lambda: made.borrowed)
 
 
+@program
+def iterators_of_every_kind_of_dict_live_on() -> Any:
+    made = [
+        {1: [1], 2: [2]},
+        collections.OrderedDict({1: [1], 2: [2]}),
+        collections.defaultdict(list, {1: [1], 2: [2]}),
+        Texts({1: [1], 2: [2]}),
+        collections.Counter("aab"),
+    ]
+    iterators = [iter(one.items()) for one in made]
+    firsts = [next(one) for one in iterators]
+    native()
+    return firsts, [list(one) for one in iterators], [next(iter(one)) for one in made]
+
+
 DEATHS: list[int] = []
 
 
