@@ -622,6 +622,15 @@ def iterators_of_every_kind_of_dict_live_on() -> Any:
     return firsts, [list(one) for one in iterators], [next(iter(one)) for one in made]
 
 
+@program
+def a_deque_that_changed_behind_a_break() -> Any:
+    held = collections.deque("ab")
+    found = iter(held)
+    held.pop()
+    native()
+    return outcome(next, found)
+
+
 DEATHS: list[int] = []
 
 
