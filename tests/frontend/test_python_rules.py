@@ -8,8 +8,11 @@ from __future__ import annotations
 import abc
 import collections
 import sys
+import types
 import weakref
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -436,6 +439,196 @@ def ordered_dicts_that_change() -> Any:
         outcome(go, lambda held: held.update({5: 5})),
         outcome(go, lambda held: held.update({1: 5})),
     )
+
+
+@program
+def names_that_are_missing_are_noted_on_the_error() -> Any:
+    def free() -> Any:
+        return later
+
+    try:
+        print(missing)  # type: ignore[name-defined]
+    except NameError as error:
+        first = error.name, str(error)
+    try:
+        free()
+    except NameError as error:
+        native()
+        return first, error.name, str(error)
+    later = 1
+
+
+@program
+def operands_of_c_have_their_say() -> Any:
+    decimal, fraction = Decimal(1), Fraction(1)
+    proxy = types.MappingProxyType(Texts({1: 2}))
+    return decimal == fraction, fraction == decimal, decimal != fraction, proxy == Texts({1: 2})
+
+
+@program
+def class_methods_around_descriptors() -> Any:
+    class Chained:
+        @classmethod
+        def plain(cls) -> Any:
+            return cls.__name__
+
+        again = classmethod(plain)  # type: ignore[type-var]
+
+        @classmethod
+        @property
+        def label(cls) -> str:
+            return cls.__name__
+
+    return Chained.plain(), outcome(lambda: Chained.again()), outcome(lambda: Chained().label)
+
+
+@program
+def classes_in_classes() -> Any:
+    class Outer:
+        class Reads:
+            def __init__(self, read: Callable[[Any], Any]) -> None:
+                self.read = read
+
+            def __get__(self, owner: Any, kind: Any = None) -> Any:
+                return self.read(owner)
+
+        def number(self) -> int:
+            return 3
+
+        value = Reads(number)
+
+    return Outer().value, Outer.Reads.__qualname__, Outer.__mro__ == (Outer, object)
+
+
+@program
+def class_methods_of_c_get_the_class() -> Any:
+    class Refused(Exception):
+        pass
+
+    class Refuses(dict[Any, Any]):
+        def __init__(self) -> None:
+            raise Refused
+
+    class Hexadecimal(float):
+        pass
+
+    found = Hexadecimal.fromhex("0x1p0")
+    return outcome(Refuses.fromkeys, [1]), type(found) is Hexadecimal, found
+
+
+@program
+def unions_are_of_the_derived_kind() -> Any:
+    counts = collections.defaultdict(int, {1: 1})
+    ordered = collections.OrderedDict({1: 1})
+    found = (counts | {2: 2}, {2: 2} | counts, ordered | {2: 2}, {2: 2} | ordered)
+    return [(type(one).__name__, one, list(one)) for one in found], found[1].default_factory
+
+
+@program
+def tuples_with_nothing_added_are_the_same() -> Any:
+    held: tuple[int, ...] = (1, 2)
+    nothing: tuple[int, ...] = ()
+    return held * 1 is held, held + nothing is held, nothing + held is held, held[:] is held
+
+
+@program
+def frames_of_tracebacks_stand_in_their_lines() -> Any:
+    def inner() -> None:
+        raise ValueError
+
+    try:
+        inner()
+    except ValueError as error:
+        traceback, lines = error.__traceback__, []
+        while traceback is not None:
+            lines.append((traceback.tb_lineno, traceback.tb_frame.f_code.co_name))
+            traceback = traceback.tb_next
+        assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        last = error.__traceback__.tb_next
+        return lines, last.tb_frame.f_lineno - last.tb_lineno
+
+
+@program
+def a_result_that_nobody_keeps_dies_at_once() -> Any:
+    DEATHS.clear()
+    Dies()
+    return list(DEATHS)
+
+
+class Indexed:
+    """Only the old protocol: asked index by index, until IndexError or StopIteration."""
+
+    def __init__(self, end: type[Exception], log: list[int]) -> None:
+        self.end = end
+        self.log = log
+
+    def __getitem__(self, index: int) -> int:
+        self.log.append(index)
+        if index > 1:
+            raise self.end
+        return index
+
+
+@program
+def the_old_protocol_is_asked_item_by_item() -> Any:
+    log: list[int] = []
+    made = enumerate(Indexed(ValueError, log))
+    before = list(log)
+    first = next(made)
+    ends = (IndexError, StopIteration, ValueError)
+    found = [outcome(lambda end=end: [one for one in Indexed(end, log)]) for end in ends]
+    return before, first, found, outcome(list, zip(Indexed(IndexError, log), "abc")), log  # noqa: B905
+
+
+@program
+def attributes_that_type_keeps_for_itself() -> Any:
+    class Poses:
+        @property
+        def __class__(self) -> Any:  # type: ignore[override]
+            return dict
+
+        __bases__ = property(lambda self: (int,))
+
+    return Poses().__bases__, type(Poses()) is Poses, Poses.__bases__
+
+
+class Lends:
+    __slots__ = ("lent",)
+
+
+class Borrows:
+    __slots__ = ("own",)
+    borrowed = Lends.lent
+
+
+@program
+def slots_of_another_class() -> Any:
+    made = Borrows()
+    return outcome(setattr, made, "borrowed", 1), outcome(lambda: made.borrowed)
+
+
+@program
+def iterators_of_every_kind_of_dict_live_on() -> Any:
+    made = [
+        {1: [1], 2: [2]},
+        collections.OrderedDict({1: [1], 2: [2]}),
+        collections.defaultdict(list, {1: [1], 2: [2]}),
+        Texts({1: [1], 2: [2]}),
+        collections.Counter("aab"),
+    ]
+    iterators = [iter(one.items()) for one in made]
+    firsts = [next(one) for one in iterators]
+    native()
+    return firsts, [list(one) for one in iterators], [next(iter(one)) for one in made]
+
+
+@program
+def a_deque_that_changed_behind_a_break() -> Any:
+    held = collections.deque("ab")
+    found = iter(held)
+    held.pop()
+    native()
+    return outcome(next, found)
 
 
 DEATHS: list[int] = []

@@ -29,7 +29,12 @@ def through(error: BaseException, callers: tuple[SourceLine, ...]) -> None:
 def _frame(line: SourceLine) -> types.FrameType:
     """A frame of a function of that name and file."""
     name = line.function.rpartition(".")[2]
-    code = _here.__code__.replace(co_name=name, co_qualname=line.function, co_filename=line.file)
+    code = _here.__code__.replace(
+        co_name=name,
+        co_qualname=line.function,
+        co_filename=line.file,
+        co_firstlineno=line.line - 1,  # the frame stands in the one line of the function's body
+    )
     made: Any = types.FunctionType(code, {"sys": sys})()
     assert isinstance(made, types.FrameType)
     return made

@@ -12,7 +12,7 @@ from windfall.frontend.values.base import PENDING, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.objects import Class, Object, Opaque, find
 from windfall.frontend.values.sequence import SequenceValue, Slice
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.symbolic import Question
@@ -91,6 +91,8 @@ def by_dunder(
     machine: Machine, name: str, reflected: str, operation: str, left: Value, right: Value
 ) -> Value:
     """Through the special methods of objects, tried in Python's order by interpreted code."""
+    if isinstance(left, Opaque) or isinstance(right, Opaque):  # methods of C that may well answer
+        stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
     candidates = []
     if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
         candidates.append(machine.tuple([method, right]))

@@ -40,6 +40,8 @@ def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     if made_here(value, Generator) and value.sees_its_end:
         stop(GENERATOR, "a generator is left before its end")
+    if isinstance(value.source, Slot) and _is_missed(getattr(value, "real", None)):
+        stop(WATCHED_DEATH, "a result that nobody keeps")
     frame.stack.pop()
 
 
@@ -136,7 +138,9 @@ def load_deref(machine: Machine, frame: Frame, instruction: Instruction) -> None
         name = instruction.value
         if instruction.argument in frame.listing.free:
             text = f"cannot access free variable '{name}' where it is not associated with a value"
-            raise machine.raised(NameError(text + " in enclosing scope"))
+            raise machine.raised(
+                NameError(text + " in enclosing scope"), name=machine.literal(name)
+            )
         _unbound(machine, instruction)
     frame.stack.append(value)
 
@@ -157,6 +161,11 @@ def delete_deref(machine: Machine, frame: Frame, instruction: Instruction) -> No
 # --------------------------------------------------------------------------------------- globals
 
 
+def _undefined(machine: Machine, name: str) -> NoReturn:
+    text = f"name '{name}' is not defined"
+    raise machine.raised(NameError(text), name=machine.literal(name))
+
+
 def global_value(machine: Machine, frame: Frame, name: str) -> Value:
     """A global, or a builtin."""
     space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
@@ -166,7 +175,7 @@ def global_value(machine: Machine, frame: Frame, name: str) -> Value:
         assert isinstance(builtins, dict)
         found = machine.globals_dict(builtins, "builtins").lookup(machine, name)
         if found is None:
-            raise machine.raised(NameError(f"name '{name}' is not defined"))
+            _undefined(machine, name)
     return found
 
 
@@ -187,7 +196,7 @@ def store_global(machine: Machine, frame: Frame, instruction: Instruction) -> No
 def delete_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
     if space.lookup(machine, instruction.value) is None:
-        raise machine.raised(NameError(f"name '{instruction.value}' is not defined"))
+        _undefined(machine, instruction.value)
     space.store(machine, instruction.value, None)
 
 
@@ -227,7 +236,7 @@ def store_name(machine: Machine, frame: Frame, instruction: Instruction) -> None
 def delete_name(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     names = _names(frame, instruction)
     if names.lookup(machine, instruction.value) is None:
-        raise machine.raised(NameError(f"name '{instruction.value}' is not defined"))
+        _undefined(machine, instruction.value)
     names.store(machine, instruction.value, None)
 
 

@@ -24,7 +24,7 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell, Function
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Placeholder, find
+from windfall.frontend.values.objects import Class, Placeholder, find, is_data_descriptor
 from windfall.ir.guard import ABSENT
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def _build_class(machine: Machine, arguments: Arguments, keywords: Keywords) -> 
     body, name, *bases = arguments
     if keywords or not isinstance(body, Function) or body.source is not None:
         stop(UNKNOWN_CALL, "a class with a metaclass or keywords")
+    if machine.frames[-1].names is not None:  # the statement around it is held together already
+        stop(UNKNOWN_CALL, "a class in the body of a class")
     for base in bases:
         if not isinstance(base, Class) or type(base.real) is not type:
             stop(UNKNOWN_CALL, f"a class derived from {base.describe()}")
@@ -108,6 +110,9 @@ def _finish_class(machine: Machine, arguments: Arguments, keywords: Keywords) ->
     for special in _LEFT_TO_CPYTHON:
         if special in namespace.entries:
             stop(UNKNOWN_CALL, f"a class with {special}")
+    for key, value in namespace.present():
+        if not isinstance(value, Constant) and _is_of_type(key):
+            stop(UNKNOWN_CALL, f"a class with {key}")
     contents = {
         key: _stand_in(machine, value)
         for key, value in namespace.present()
@@ -125,6 +130,11 @@ def _finish_class(machine: Machine, arguments: Arguments, keywords: Keywords) ->
         cell.set(machine, made)
     machine.let_go()
     return made
+
+
+def _is_of_type(name: str) -> bool:
+    """Whether setting an attribute of that name on a class does something else than to store it."""
+    return name != "__annotations__" and is_data_descriptor(find(type, name))
 
 
 def _stand_in(machine: Machine, value: Value) -> Any:

@@ -300,8 +300,18 @@ class DequeIterator(ItemsIterator):
         """A real iterator at the same place."""
         if self.done:
             return "iter(())"
+        if self.owner.version != self.version:
+            return f"{recipe.known(_refusing, 'refusing')}()"
         at = recipe.known(_iterator_at, "iterator_at")
         return f"{at}({recipe.name(self.owner)}, {self.index})"
+
+
+def _refusing() -> Any:
+    """An iterator over a deque that has changed."""
+    changed = collections.deque([0])
+    made = iter(changed)
+    changed.append(1)
+    return made
 
 
 def _iterator_at(items: Any, place: int) -> Any:

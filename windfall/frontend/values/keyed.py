@@ -9,12 +9,13 @@ the order in which they stand; a key that was deleted and came back is another e
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Value
+from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.iterator import Iterator
-from windfall.frontend.values.mapping import Dict, Ordered
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.sets import Set
 
 if TYPE_CHECKING:
@@ -43,11 +44,12 @@ class DictIterator(_Moving):
     """Over keys, values or items. `order` is what stood there when the dict last changed, `index`
     the place in it, `left` how many items are still to come by the size at the start."""
 
-    __slots__ = ("done", "given", "index", "kind", "left", "order", "owner", "seen", "size")
+    __slots__ = ("base", "done", "given", "index", "kind", "left", "order", "owner", "seen", "size")
 
     def __init__(self, owner: Dict, kind: str, machine: Machine) -> None:
         super().__init__()
         self.owner = owner
+        self.base: Any = getattr(owner, "kind", owner.made_of)  # the builtin class
         self.kind = kind
         self.order = list(owner.load(machine))
         self.index = 0
@@ -58,7 +60,7 @@ class DictIterator(_Moving):
 
     def python_type(self) -> type:
         """The iterator's class, by that of the dict and what it gives."""
-        return type(iter(getattr(self.owner.made_of(), self.kind)()))
+        return type(iter(getattr(self.base(), self.kind)()))
 
     def advance(self, machine: Machine) -> Value | None:
         """The next item, where the dict has the size that it had."""
@@ -66,7 +68,7 @@ class DictIterator(_Moving):
             return None
         owner = self.owner
         entries = owner.load(machine)
-        ordered = isinstance(owner, Ordered)
+        ordered = issubclass(self.base, collections.OrderedDict)
         if not ordered and len(entries) != self.size:
             self._fail(machine, "dictionary changed size during iteration")
         if owner.changes != self.seen and not ordered:
@@ -106,13 +108,24 @@ class DictIterator(_Moving):
     def rebuild(self, recipe: Recipe) -> str:
         """A real iterator at the same place."""
         if self.done:
-            kind = recipe.known(self.owner.made_of, self.owner.made_of.__name__)
+            kind = recipe.known(self.base, self.base.__name__)
             return f"{recipe.known(_ended, 'ended')}({kind}().{self.kind}())"
-        view = recipe.known(getattr(self.owner.made_of, self.kind), f"view_{self.kind}")
+        if self.owner.source is None and type(self.owner) is not Dict:
+            return self._remaining(recipe)
+        view = recipe.known(getattr(self.base, self.kind), f"view_{self.kind}")
         if self.size < 0 or self.owner.changes != self.seen:
             return f"{recipe.known(_refusing, 'refusing')}({view})"
         at = recipe.known(_iterator_at, "iterator_at")
         return f"{at}({view}({recipe.name(self.owner)}), {self.size - self.left})"
+
+    def _remaining(self, recipe: Recipe) -> str:
+        """Over what is left: the dict is filled only after it was made."""
+        parts = []
+        for key in self.order[self.index :]:
+            value = recipe.name(self.owner.entries[key] or NULL) if self.kind != "keys" else ""
+            shown = recipe.key(self.owner, key) if self.kind != "values" else ""
+            parts.append(f"({shown}, {value}), " if shown and value else f"{shown or value}, ")
+        return f"iter(({''.join(parts)}))"
 
 
 class SetIterator(_Moving):

@@ -329,12 +329,24 @@ class Dict(Value):
         return machine.polyfill("equal_mappings", [self, other, unequal])
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """`|` of two dicts."""
-        if operation == "|" and isinstance(other, Dict):
-            merged = self.copied(machine)
-            merged.update(machine, other)
-            return merged
-        return None
+        """`|` of two dicts; a kind that derives from this one goes first."""
+        if operation != "|" or not isinstance(other, Dict):
+            return None
+        if other.made_of is not self.made_of and issubclass(other.made_of, self.made_of):
+            return None
+        merged = self.copied(machine)
+        merged.update(machine, other)
+        return merged
+
+    def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """`other | self`: of this one's kind."""
+        if operation != "|" or not isinstance(other, Dict):
+            return None
+        merged = self.copied(machine)
+        merged.clear(machine)
+        merged.update(machine, other)
+        merged.update(machine, self)
+        return merged
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`|=`."""

@@ -137,6 +137,7 @@ class Class(Given):
         if isinstance(raw, staticmethod):
             return self.value_of(machine, name, raw.__func__)
         if isinstance(raw, classmethod):
+            self.refuse_chain(name, raw)
             return Method(self.value_of(machine, name, raw.__func__), self)
         if isinstance(raw, types.FunctionType) or not hasattr(type(raw), "__get__"):
             return self.value_of(machine, name, raw)
@@ -144,10 +145,17 @@ class Class(Given):
             return self.value_of(machine, name, raw)
         if isinstance(raw, property | functools.cached_property):
             return self.value_of(machine, name, raw)
-        found = getattr(self.real, name) if isinstance(raw, types.ClassMethodDescriptorType) else 0
+        bound = isinstance(raw, types.ClassMethodDescriptorType) and self.source is not None
+        found = getattr(self.real, name) if bound else None
         if isinstance(found, types.BuiltinMethodType):
             return machine.known(found, f"{self.real.__qualname__}.{name}")
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+
+    def refuse_chain(self, name: str, raw: classmethod[Any, Any, Any]) -> None:
+        """A class method around another descriptor: CPython asks that one, version by version."""
+        inner: Any = raw.__func__
+        if not isinstance(inner, types.FunctionType) and find(type(inner), "__get__") is not ABSENT:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a class method of a descriptor")
 
     def _from_metaclass(self, machine: Machine, name: str, meta: Any) -> Value:
         if meta is ABSENT:
@@ -398,6 +406,7 @@ class Object(Value):
         return self.cls.value_of(machine, name, raw.__func__)
 
     def _bind_class(self, machine: Machine, name: str, raw: Any) -> Value:
+        self.cls.refuse_chain(name, raw)
         return Method(self.cls.value_of(machine, name, raw.__func__), self.cls)
 
     def _call_property(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -411,7 +420,13 @@ class Object(Value):
         arguments = [self, getter, machine.literal(raw.attrname)]
         return machine.polyfill("cached_property", arguments)
 
+    def _refuse_borrowed(self, name: str, raw: types.MemberDescriptorType) -> None:
+        """A slot of another class, or under another name."""
+        if raw.__name__ != name or raw.__objclass__ not in self.cls.real.__mro__:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a slot of another name or class")
+
     def _read_slot(self, machine: Machine, name: str, raw: Any) -> Value:
+        self._refuse_borrowed(name, raw)
         if name in self.slots:
             written = self.slots[name]
             return written if written is not None else self.missing(machine, name)
@@ -457,6 +472,7 @@ class Object(Value):
             hook.inline(machine, arguments, {}, discard=True)
             return
         if isinstance(raw, types.MemberDescriptorType):
+            self._refuse_borrowed(name, raw)
             self._write_slot(machine, name, value)
             return
         if raw is not ABSENT and is_data_descriptor(raw):
@@ -573,12 +589,10 @@ class Object(Value):
         return machine.polyfill("contains_by_method", [method, item])
 
     def iterate(self, machine: Machine) -> Value:
-        """`__iter__`, or the old protocol."""
+        """`__iter__`; over one that has only `__getitem__` CPython goes, item by item."""
         found = self._special(machine, "__iter__")
         if found is not None:
             return found
-        if self.dunder(machine, "__iter__") is None and self.dunder(machine, "__getitem__"):
-            return machine.polyfill("iterate_by_index", [self])
         return super().iterate(machine)
 
     def truth(self, machine: Machine) -> bool | Value:

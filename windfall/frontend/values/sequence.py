@@ -115,7 +115,10 @@ class SequenceValue(Value):
             found = items[index]
         except (IndexError, TypeError) as error:
             raise machine.raised(_renamed(error, self.made_of)) from None
-        return self.same_kind(found) if isinstance(found, list) else found
+        if isinstance(found, Value):
+            return found
+        whole = self.made_of is tuple and len(found) == len(items) and index.step in (None, 1)
+        return self if whole else self.same_kind(found)
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By identity or equality of constants."""
@@ -135,10 +138,17 @@ class SequenceValue(Value):
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Concatenation and repetition."""
         if operation == "+" and isinstance(other, SequenceValue) and self._joins(other):
+            if self.made_of is tuple is other.made_of:  # one with nothing added is the very same
+                if not other.items(machine):
+                    return self
+                if not self.items(machine):
+                    return other
             return self.same_kind(self.items(machine) + other.items(machine))
         if operation == "*" and isinstance(other, Constant):
             count = other.as_constant(machine)
             if isinstance(count, int):
+                if count == 1 and self.made_of is tuple:
+                    return self
                 return self.same_kind(self.items(machine) * count)
         return None
 
