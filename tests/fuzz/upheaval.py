@@ -209,6 +209,7 @@ class Author:
 
     def __init__(self, seed: int, texts: bool) -> None:
         self.random = random.Random(seed)
+        self.texts = texts
         self.told = "(type(e).__name__, clean(str(e)))" if texts else "type(e).__name__"
 
     def one(self, options: Iterable[str]) -> str:
@@ -277,7 +278,7 @@ class Author:
         """Lines of the program."""
         lines = []
         for _ in range(1 + self.upto(most)):
-            use, how = self.use(), self.upto(6)
+            use, how = self.use(), self.upto(6) if self.texts else 2
             if how == 0:
                 lines.append(f"out.append({use})")
             elif how == 1:
@@ -548,7 +549,7 @@ program, counted, set_cell, set_number, held_in = make()
 
 def upheaval(seed: int, size: int = 8, texts: bool = True) -> str:
     """The program of a seed, and the changes of its world; `size` is how much it does at most.
-    Without `texts`, of an exception that it catches only the class is seen."""
+    Without `texts` it catches all exceptions, and only their classes are seen."""
     author = Author(seed, texts)
     calls: list[str] = []
     a, b = author.thing(), "1"
@@ -565,7 +566,7 @@ def upheaval(seed: int, size: int = 8, texts: bool = True) -> str:
 
 _APPENDED = re.compile(r"^ +(?:try: )?out\.append\((.*)\)$", re.MULTILINE)
 _OPERAND = re.compile(
-    "|".join(rf"(?<![\\w'.]){re.escape(one)}(?![\\w'.(])" for one in sorted(PLACES, key=len)[::-1])
+    "|".join(rf"(?<![\w'.]){re.escape(one)}(?![\w'.(])" for one in sorted(PLACES, key=len)[::-1])
 )
 _RESULT = re.compile(r": result\[1\]\[(\d+)\]")
 
