@@ -88,6 +88,7 @@ CHANGES: dict[str, Callable[[World], Any]] = {
     ),
     "metaclass bool": put("Meta", "__bool__", lambda cls: False),
     "metaclass len": put("Meta", "__len__", lambda cls: 0),
+    "metaclass equality": put("Meta", "__eq__", lambda cls, other: True),
     "metaclass call": put("Meta", "__call__", lambda cls: 8),
     "instance check": put("Meta", "__instancecheck__", lambda cls, one: False),
     "subclass check": put("Meta", "__subclasscheck__", lambda cls, one: False),

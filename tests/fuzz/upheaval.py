@@ -161,7 +161,7 @@ USES = (
     "[one for one in {e}]", "hasattr({e}, 'limit')", "hasattr({e}, 'extra')",
     "getattr({e}, 'extra', None)", "getattr({e}, 'limit', 0)", "{e}.limit", "{e}.extra",
     "{e}.value",
-    "{e}.method(2)", "{e}.method()", "{e}.shown", "{e}.items", "{e}.chained(2)",
+    "{e}.method(2)", "{e}.method()", "{e}.shown", "type({e}.items).__name__", "{e}.chained(2)",
     "isinstance({e}, (Part, int))", "isinstance({e}, Registered)", "isinstance({e}, Base)",
     "issubclass(type({e}), Other)", "isinstance(1, {e})", "1 in {e}", "{e} in (1, 'text')",
     "{e} == 1", "{e} != 1", "{e} == {f}", "{e} is {f}", "{e} + 1", "1 + {e}", "{e} < 2", "-{e}",
@@ -272,7 +272,10 @@ class Author:
         """An expression of the program."""
         if self.upto(3) == 3:
             return self.one(WORLDLY)
-        return self.one(USES).format(e=self.place(), f=self.place())
+        use, place = self.one(USES), self.place()
+        if use.startswith("{e}(") and place == "type(a)":
+            place = "a"  # a tensor of its class would hold whatever was in memory
+        return use.format(e=place, f=self.place())
 
     def statements(self, most: int) -> list[str]:
         """Lines of the program."""

@@ -136,7 +136,7 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
             return isinstance(value.fake(machine), cls)
     if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:
-        return cls in mro(machine, kind)
+        return _among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("torch.nn.parameter", "typing"):
@@ -157,6 +157,11 @@ def mro(machine: Machine, cls: type) -> tuple[type, ...]:
     return order
 
 
+def _among(cls: type, order: tuple[type, ...]) -> bool:
+    """By identity: a metaclass may have an `__eq__`."""
+    return any(base is cls for base in order)
+
+
 def _registered(machine: Machine, kind: type, cls: type) -> bool:
     """Whether an abstract class takes another for its own. What the user registers with a class
     of the user, or says in its `__subclasshook__`, is not relied upon: it is asked natively."""
@@ -165,7 +170,7 @@ def _registered(machine: Machine, kind: type, cls: type) -> bool:
         return issubclass(kind, cls)
     if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
         stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which has a hook")
-    if cls not in order:
+    if not _among(cls, order):
         stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which registers classes")
     return True
 
@@ -187,7 +192,7 @@ def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
 
 def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
     if relied(machine, type(cls), "__subclasscheck__") is type.__subclasscheck__:
-        return cls in mro(machine, kind)
+        return _among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):
