@@ -1,7 +1,8 @@
 """A generated program as two worlds, uncompiled and compiled.
 
-Enters: the text of a `program`. Leaves: what differs. The text stands in `linecache` under a name
-of its own, behind the prelude, so that tracebacks show it.
+Enters: the text of a `program` (`outcome_of`), or of one whose world changes between calls
+(`outcome_of_upheaval`). Leaves: what differs. The text stands in `linecache` under a name of its
+own, behind its prelude, so that tracebacks show it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import linecache
 import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -20,6 +22,7 @@ from tests.programs.case import Call, Program, execute, ramp
 from tests.programs.compare import Outcome, Subject, compare_worlds
 
 PRELUDE = (Path(__file__).parent / "prelude.py").read_text(encoding="utf-8")
+SCENERY = (Path(__file__).parent / "scenery.py").read_text(encoding="utf-8")
 
 
 @dataclass
@@ -36,14 +39,12 @@ class GeneratedWorld:
 
     def close(self) -> None:
         """Nothing to give back: the module goes with the world."""
-        import sys
-
         sys.modules.pop(self.module.__name__, None)
 
 
-def compiled_text(source: str) -> CodeType:
+def compiled_text(source: str, prelude: str = PRELUDE) -> CodeType:
     """The prelude and a program as one module's code."""
-    text = f"{PRELUDE}\n\n{source}"
+    text = f"{prelude}\n\n{source}"
     name = f"<fuzz {hashlib.sha256(source.encode()).hexdigest()[:8]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     return compile(text, name, "exec")
@@ -77,6 +78,51 @@ def outcome_of(source: str, subject: Subject) -> Outcome:
         return compare_worlds(lambda: world(code), subject)
 
 
+# ------------------------------------------------------------------------------ changing worlds
+
+
+@dataclass
+class ChangingWorld(GeneratedWorld):
+    """One execution of the scenery and a program whose world changes before each call."""
+
+    def close(self) -> None:
+        """Take back what the program left in torch and in the interpreter."""
+        self.module.unhook_all()
+        for name in (self.module.__name__, "side"):
+            sys.modules.pop(name, None)
+
+
+def changing_world(code: CodeType) -> ChangingWorld:
+    """A fresh world; both of a pair have one name, so that texts that name it are equal. What a
+    call is given is made after the change before it."""
+    module = ModuleType("program_world")
+    module.__file__ = code.co_filename
+    sys.modules[module.__name__] = module
+    exec(code, vars(module))
+
+    def made(index: int) -> Call:
+        change, give = (getattr(module, f"{stem}_{index}") for stem in ("before", "arguments"))
+
+        def before() -> None:
+            sys.modules.update({module.__name__: module, "side": vars(module).get("side")})
+            for step in (change, lambda: setattr(call, "args", give())):
+                with suppress(Exception):  # an earlier change may have taken away what it needs
+                    step()
+
+        call = Call(before=before)
+        return call
+
+    count = sum(name.startswith("before_") for name in vars(module))
+    return ChangingWorld(module, Program(module.program, [made(index) for index in range(count)]))
+
+
+def outcome_of_upheaval(source: str, subject: Subject) -> Outcome:
+    """Run a program with changes of its world both ways."""
+    code = compiled_text(source, SCENERY)
+    with limit(30):
+        return compare_worlds(lambda: changing_world(code), subject)
+
+
 @contextmanager
 def limit(seconds: int) -> Iterator[None]:
     """Raise in this thread when a program has not ended in time."""
@@ -93,8 +139,8 @@ def limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def numbered(source: str) -> str:
+def numbered(source: str, prelude: str = PRELUDE) -> str:
     """The program with the line numbers that tracebacks name."""
-    first = PRELUDE.count("\n") + 3
+    first = prelude.count("\n") + 3
     lines = source.splitlines()
     return "\n".join(f"{number:4} {line}" for number, line in enumerate(lines, first))

@@ -24,12 +24,22 @@ from windfall.frontend.values.function import Cell, Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, Super, find, is_plain_class
+from windfall.frontend.values.objects import (
+    IMMUTABLE,
+    Class,
+    Object,
+    Super,
+    find,
+    is_plain_class,
+    relied,
+)
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
+from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs
+from windfall.ir.source import Attribute, Known
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -126,12 +136,47 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
             return real is not None and isinstance(real, cls)
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
             return isinstance(value.fake(machine), cls)
-    check = type(cls).__instancecheck__
-    if check in _PLAIN_CHECKS or type(cls).__module__ in ("abc", "torch.nn.parameter", "typing"):
+    if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:
+        return _among(cls, mro(machine, kind))
+    if type(cls).__module__ == "abc":
+        return _registered(machine, kind, cls)
+    if type(cls).__module__ in ("torch.nn.parameter", "typing"):
         return issubclass(kind, cls)
     if type(cls).__module__ in ("enum", "torch._C", "torch"):
         return issubclass(kind, cls)
     stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
+
+
+def mro(machine: Machine, cls: type) -> tuple[type, ...]:
+    """The classes that a class derives from, relied upon: its bases may be replaced."""
+    order = cls.__mro__
+    if any(not base.__flags__ & IMMUTABLE for base in order):
+        if relied(machine, type(cls), "__getattribute__") is not type.__getattribute__:
+            stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
+        where = Attribute(Known(cls, cls.__qualname__), "__mro__")
+        machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
+    return order
+
+
+def _among(cls: type, order: tuple[type, ...]) -> bool:
+    """By identity: a metaclass may have an `__eq__`."""
+    return any(base is cls for base in order)
+
+
+def _registered(machine: Machine, kind: type, cls: type) -> bool:
+    """Whether an abstract class takes another for its own. What the user registers with a class
+    of the user, or says in its `__subclasshook__`, is not relied upon: it is asked natively."""
+    order = mro(machine, kind)
+    if cls.__module__ in _LIBRARY:
+        return issubclass(kind, cls)
+    if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
+        stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which has a hook")
+    if not _among(cls, order):
+        stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which registers classes")
+    return True
+
+
+_LIBRARY = words("collections.abc numbers contextlib typing io os abc")
 
 
 @calls(issubclass)
@@ -141,7 +186,19 @@ def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
     if not isinstance(value, Class):
         stop(UNKNOWN_OPERATION, f"issubclass of {value.describe()}")
     value.rely(machine)
-    return machine.literal(issubclass(value.real, tuple(_classes(machine, classes))))
+    return machine.literal(
+        any(_is_subclass(machine, value.real, one) for one in _classes(machine, classes))
+    )
+
+
+def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
+    if relied(machine, type(cls), "__subclasscheck__") is type.__subclasscheck__:
+        return _among(cls, mro(machine, kind))
+    if type(cls).__module__ == "abc":
+        return _registered(machine, kind, cls)
+    if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):
+        return issubclass(kind, cls)
+    stop(UNKNOWN_OPERATION, f"issubclass with {type(cls).__name__}")
 
 
 @calls(type)
@@ -158,7 +215,7 @@ def _callable(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     exactly(arguments, keywords, 1, 1, "callable")
     (value,) = arguments
     value.guard_type(machine)
-    has_call = find(value.python_type(), "__call__") is not ABSENT
+    has_call = relied(machine, value.python_type(), "__call__") is not ABSENT
     return machine.literal(isinstance(value, Class) or has_call)
 
 

@@ -303,7 +303,7 @@ class ValueFactory:
         """`cls(...)` for a class of the user."""
         machine = self._machine
         real = cls.real
-        if find(type(real), "__call__") is not find(type, "__call__"):
+        if cls.meta(machine, "__call__") is not find(type, "__call__"):
             stop(UNKNOWN_CALL, f"{cls.describe()} has a metaclass with __call__")
         if issubclass(real, BaseException):
             return self._exception(cls, arguments, keywords)

@@ -29,14 +29,14 @@ from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
-from windfall.ir.guard import ABSENT, IdentityIs, Resolves
+from windfall.ir.guard import ABSENT, IdentityIs, Resolves, TypeIs
 from windfall.ir.source import Attribute, Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
 
-_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _SLOT_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
@@ -54,6 +54,20 @@ def is_data_descriptor(raw: Any) -> bool:
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
 
 
+def relied(machine: Machine, cls: type, name: str) -> Any:
+    """As `find`, of a class that is not a value of the program (a metaclass, a descriptor's)."""
+    known = machine.known(cls, cls.__qualname__)
+    return known.find(machine, name) if isinstance(known, Class) else find(cls, name)
+
+
+def goes_first(machine: Machine, raw: Any) -> bool:
+    """As `is_data_descriptor`, relied upon: its class may get a `__set__` later."""
+    kind = type(raw)
+    if kind.__flags__ & IMMUTABLE:
+        return is_data_descriptor(raw)
+    return any(relied(machine, kind, name) is not ABSENT for name in ("__set__", "__delete__"))
+
+
 class Placeholder:
     """Stands in a class's dictionary for a value that exists only symbolically."""
 
@@ -66,12 +80,13 @@ class Placeholder:
 class Class(Given):
     """A class, mostly one from outside."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_found", "_pinned")
     real: type
 
     def __init__(self, real: type, source: Source | None) -> None:
         super().__init__(real, source)
         self._found: dict[str, Any] = {}
+        self._pinned = False  # whether its metaclass is relied upon
 
     def describe(self) -> str:
         """Its name."""
@@ -93,10 +108,20 @@ class Class(Given):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, which was written")
         if name not in self._found:
             found = self._found[name] = find(self.real, name)
-            if not self.real.__flags__ & _IMMUTABLE and self.source is not None:
+            if not self.real.__flags__ & IMMUTABLE and self.source is not None:
                 known = Known(self.real, self.real.__qualname__)
                 machine.add_guard(known, Resolves(name, found), "class attribute")
         return self._found[name]
+
+    def meta(self, machine: Machine, name: str) -> Any:
+        """What the metaclass answers for a name, relied upon, as is its being the metaclass."""
+        kind = type(self.real)
+        if not self.real.__flags__ & IMMUTABLE and self.source is not None:
+            known = Known(self.real, self.real.__qualname__)
+            if not self._pinned:
+                self._pinned = True
+                machine.add_guard(known, TypeIs(kind), "metaclass")
+        return relied(machine, kind, name)
 
     def value_of(self, machine: Machine, name: str, raw: Any) -> Value:
         """What was found, as a value: `find` has relied on its identity."""
@@ -114,9 +139,12 @@ class Class(Given):
         written = self.written(machine, name)
         if written is not None:
             return written
-        meta = find(type(self.real), name)
+        meta = self.meta(machine, name)
+        getter = self.meta(machine, "__getattribute__")
+        if getter is not type.__getattribute__:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} whose metaclass has __getattribute__")
         raw = self.find(machine, name)
-        if raw is ABSENT or (meta is not ABSENT and is_data_descriptor(meta)):
+        if raw is ABSENT or (meta is not ABSENT and goes_first(machine, meta)):
             return self._from_metaclass(machine, name, meta)
         return self._class_attribute(machine, name, raw)
 
@@ -158,6 +186,8 @@ class Class(Given):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a class method of a descriptor")
 
     def _from_metaclass(self, machine: Machine, name: str, meta: Any) -> Value:
+        if meta is ABSENT and self.meta(machine, "__getattr__") is not ABSENT:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} whose metaclass has __getattr__")
         if meta is ABSENT:
             text = f"type object '{self.real.__name__}' has no attribute '{name}'"
             raise machine.no_attribute(self, name, text)
@@ -235,8 +265,10 @@ class Class(Given):
         """A plain attribute of a plain class."""
         self.rely(machine)
         real = self.real
-        plain = type(real).__setattr__ is type.__setattr__ and not real.__flags__ & _IMMUTABLE
-        special = name.startswith("__") or find(type(real), name) is not ABSENT
+        plain = (
+            self.meta(machine, "__setattr__") is type.__setattr__ and not real.__flags__ & IMMUTABLE
+        )
+        special = name.startswith("__") or self.meta(machine, name) is not ABSENT
         if not plain or special or find(value.python_type(), "__get__") is not ABSENT:
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         machine.effects.write_class(machine, self, name, value)
@@ -258,10 +290,7 @@ class Class(Given):
 
     def truth(self, machine: Machine) -> bool | Value:
         """A class is true, unless its metaclass says otherwise."""
-        if (
-            find(type(self.real), "__bool__") is ABSENT
-            and find(type(self.real), "__len__") is ABSENT
-        ):
+        if all(self.meta(machine, name) is ABSENT for name in ("__bool__", "__len__")):
             return True
         return super().truth(machine)
 
@@ -354,7 +383,7 @@ class Object(Value):
             if written is not None:
                 return self._own(machine, name) or written
         raw = cls.find(machine, name)
-        if raw is not ABSENT and is_data_descriptor(raw):
+        if raw is not ABSENT and goes_first(machine, raw):
             return self.described(machine, name, raw)
         found_here = self._own(machine, name)
         if found_here is not None:
@@ -388,7 +417,7 @@ class Object(Value):
             return bound
         if isinstance(raw, StandIn):  # a compiled function binds like one
             return self._bind_function(machine, name, raw)
-        getter = find(type(raw), "__get__")
+        getter = relied(machine, type(raw), "__get__")
         if getter is ABSENT:
             return self.cls.value_of(machine, name, raw)
         if isinstance(raw, functools.cached_property | property) or not isinstance(
@@ -475,7 +504,7 @@ class Object(Value):
             self._refuse_borrowed(name, raw)
             self._write_slot(machine, name, value)
             return
-        if raw is not ABSENT and is_data_descriptor(raw):
+        if raw is not ABSENT and goes_first(machine, raw):
             self._write_descriptor(machine, name, raw, value)
             return
         attributes = self.attributes(machine)
@@ -511,7 +540,7 @@ class Object(Value):
         return self.source is not None and self.real is not None and hasattr(self.real, name)
 
     def _write_descriptor(self, machine: Machine, name: str, raw: Any, value: Value | None) -> None:
-        setter = find(type(raw), "__set__")
+        setter = relied(machine, type(raw), "__set__")
         if value is None or not isinstance(setter, types.FunctionType):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         hook = machine.known(setter, f"{type(raw).__qualname__}.__set__")
@@ -680,11 +709,21 @@ class PythonModule(Given):
         return self._globals
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
-        """A global; a module's `__getattr__` runs natively."""
-        found = self.globals(machine).lookup(machine, name)
+        """A global; a module's `__getattr__` and what its class computes run natively."""
+        space = self.globals(machine)
+        kind = type(self.real)
+        if self.source is not None:
+            self.guard_type(machine)
+        if kind is not types.ModuleType:
+            raw = relied(machine, kind, name)
+            if raw is not ABSENT and goes_first(machine, raw):
+                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+        found = space.lookup(machine, name)
         if found is not None:
             return found
-        if hasattr(type(self.real), name) or "__getattr__" in self.real.__dict__:
+        if relied(machine, kind, name) is not ABSENT or (
+            space.lookup(machine, "__getattr__") is not None
+        ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         text = f"module '{self.real.__name__}' has no attribute '{name}'"
         raise machine.no_attribute(self, name, text)

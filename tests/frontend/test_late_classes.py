@@ -1,0 +1,134 @@
+"""Classes, metaclasses, descriptors and modules that change after they were looked at."""
+
+from __future__ import annotations
+
+import abc
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import windfall
+
+
+class World:
+    """Fresh classes for each case."""
+
+    def __init__(self) -> None:
+        class Meta(type):
+            pass
+
+        class Other(type):
+            limit = property(lambda cls: "other")
+
+            def __bool__(cls) -> bool:
+                return False
+
+        class Described:
+            def __get__(self, owner: Any, kind: Any = None) -> Any:
+                return "described"
+
+        class Base(metaclass=Meta):
+            limit = 1
+            described = Described()
+
+        class Part(Base):
+            pass
+
+        class Mixin:
+            pass
+
+        class Taken(abc.ABC):  # noqa: B024 (whoever is registered is one)
+            pass
+
+        self.Meta, self.OtherMeta, self.Described = Meta, Other, Described
+        self.Base, self.Part, self.Mixin, self.Taken = Base, Part, Mixin, Taken
+        self.part: Any = Part()
+        self.part.described = "own"
+        self.module: Any = types.ModuleType("side")
+        self.module.thing = 1
+
+
+class Computed(types.ModuleType):
+    thing = property(lambda self: "computed")
+    extra = 3
+
+
+def put(path: str, name: str, value: Any) -> Callable[[World], None]:
+    return lambda world: setattr(getattr(world, path), name, value)
+
+
+QUESTIONS: dict[str, Callable[[World], Any]] = {
+    "read": lambda w: w.Base.limit,
+    "has": lambda w: hasattr(w.Base, "extra"),
+    "default": lambda w: getattr(w.Part, "extra", None),
+    "truth": lambda w: 1 if w.Part else 2,
+    "made": lambda w: type(w.Part()).__name__,
+    "callable": lambda w: callable(w.part),
+    "descriptor": lambda w: w.part.described,
+    "instance": lambda w: isinstance(w.part, w.Mixin),
+    "instance of base": lambda w: isinstance(w.part, w.Base),
+    "subclass": lambda w: issubclass(w.Part, (w.Mixin, int)),
+    "subclass of base": lambda w: issubclass(w.Part, w.Base),
+    "taken": lambda w: isinstance(w.part, w.Taken),
+    "taken class": lambda w: issubclass(w.Part, w.Taken),
+    "global": lambda w: w.module.thing,
+    "no global": lambda w: getattr(w.module, "extra", None),
+}
+CHANGES: dict[str, Callable[[World], Any]] = {
+    "metaclass property": put("Meta", "limit", property(lambda cls: 14)),
+    "metaclass attribute": put("Meta", "extra", 5),
+    "metaclass getattr": put("Meta", "__getattr__", lambda cls, name: 6),
+    "metaclass getattribute": put(
+        "Meta",
+        "__getattribute__",
+        lambda cls, name: 7 if name in ("limit", "extra") else type.__getattribute__(cls, name),
+    ),
+    "metaclass bool": put("Meta", "__bool__", lambda cls: False),
+    "metaclass len": put("Meta", "__len__", lambda cls: 0),
+    "metaclass equality": put("Meta", "__eq__", lambda cls, other: True),
+    "metaclass call": put("Meta", "__call__", lambda cls: 8),
+    "instance check": put("Meta", "__instancecheck__", lambda cls, one: False),
+    "subclass check": put("Meta", "__subclasscheck__", lambda cls, one: False),
+    "another metaclass": lambda w: setattr(w.Part, "__class__", w.OtherMeta),
+    "call": put("Base", "__call__", lambda self: 9),
+    "data descriptor": put("Described", "__set__", lambda self, owner, value: None),
+    "deleter": put("Described", "__delete__", lambda self, owner: None),
+    "other getter": put("Described", "__get__", lambda self, owner, kind=None: "other"),
+    "bases": lambda w: setattr(w.Part, "__bases__", (w.Base, w.Mixin)),
+    "fewer bases": lambda w: setattr(w.Part, "__bases__", (w.Mixin,)),
+    "registered": lambda w: w.Taken.register(w.Part),
+    "hook": put("Taken", "__subclasshook__", classmethod(lambda cls, kind: True)),
+    "module getattr": put("module", "__getattr__", lambda name: 10),
+    "module class": put("module", "__class__", Computed),
+}
+
+
+def answer(function: Callable[..., Any], world: World) -> Any:
+    try:
+        return function(torch.ones(2), world)[1]
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_late_change(question: str, change: str) -> None:
+    asked = QUESTIONS[question]
+
+    def program(x: torch.Tensor, world: World) -> Any:
+        return x + 1, asked(world)
+
+    worlds = World(), World()
+    functions = program, windfall.compile(program, backend="eager", options={"strict": True})
+    for act in (lambda world: None, CHANGES[change]):
+        answers = []
+        for function, world in zip(functions, worlds, strict=True):
+            try:
+                act(world)
+            except TypeError:
+                pytest.skip("CPython does not allow it")
+            answers.append(answer(function, world))
+        assert answers[0] == answers[1]
