@@ -153,6 +153,10 @@ class Facts:
     budget: int = 400_000  # bytecodes of one capture
     idle: int = 500  # jumps backward with no operation on tensors in between
     depth: int = 200  # inlined calls on top of each other
+    calls: int = 2_000  # of one function with no operation on tensors in between
+    elements: int = 4_096  # of one container, range, string or iterator that are modelled
+    extent: int = 1 << 16  # characters or bits of a constant that is computed in a capture
+    nodes: int = 4_000  # operations of a graph after which no loop is unrolled further
 
 
 class Continue:

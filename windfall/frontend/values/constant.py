@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from windfall.frontend.bounds import admit_fold, admit_result, admit_values
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.wrap import wraps, wraps_if
@@ -167,8 +168,13 @@ class Constant(Value):
         """Of a string."""
         return fold(machine, len, [self], {})
 
+    def known_length(self) -> int | None:
+        """Of a string."""
+        return len(self.value) if isinstance(self.value, str | bytes) else None
+
     def unpack(self, machine: Machine) -> list[Value]:
         """The characters of a string."""
+        admit_values(machine, (self,))
         try:
             return [machine.literal(one) for one in self.as_constant(machine)]
         except TypeError as error:
@@ -246,10 +252,12 @@ def fold(
             stop(UNKNOWN_CALL, f"{name} of {one.describe()}")
     plain = [one.as_constant(machine) for one in arguments]
     named = {name: one.as_constant(machine) for name, one in keywords.items()}
+    admit_fold(machine, function, plain, named)
     try:
         result = function(*plain, **named)
     except Exception as error:  # whatever a pure function raises is the program's exception
         raise machine.raised(error) from None
+    admit_result(machine, function, result)
     return machine.literal(result)
 
 

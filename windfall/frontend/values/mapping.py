@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from windfall.frontend.bounds import admit
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import Constant
@@ -104,6 +105,7 @@ class Dict(Value):
             self._refuse_unseen()
         if not self.whole:
             assert self.real is not None and self.source is not None
+            admit(machine, len(self.real) + len(self.writes), self.describe())
             if not all(is_plain_key(key) or is_identity_key(key) for key in self.real):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
@@ -176,6 +178,8 @@ class Dict(Value):
         if self.unseen:
             self._refuse_unseen()
         entries, writes = self.entries, len(self.writes)
+        if self.whole and value is not None:
+            admit(machine, len(entries) + 1, self.describe())
         existed, before = key in entries, entries.get(key)
         order = list(entries) if self.whole and value is None else None
 
@@ -266,7 +270,16 @@ class Dict(Value):
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
+        untouched = not (self.whole or self.writes or self.unseen)
+        if untouched and (self.known_length() or 0) > machine.facts.elements:
+            return machine.literal(machine.length_of(self))
         return machine.literal(len(self.load(machine)))
+
+    def known_length(self) -> int | None:
+        """How many items, as far as is known."""
+        if self.whole:
+            return len(self.entries)
+        return len(self.real) if self.real is not None else None
 
     def unpack(self, machine: Machine) -> list[Value]:
         """Its keys."""
@@ -540,6 +553,10 @@ class DictView(Value):
         pairs = zip(self.owner.key_values(machine), self.owner.item_values(machine), strict=True)
         return [machine.tuple(list(pair)) for pair in pairs]
 
+    def known_length(self) -> int | None:
+        """As of the dict."""
+        return self.owner.known_length()
+
     def iterate(self, machine: Machine) -> Value:
         """Over what it shows now."""
         return machine.iterator(self.unpack(machine))
@@ -593,5 +610,6 @@ def _wrapped(
     machine: Machine, kind: type[Dict], value: dict[Any, Any], source: Source | None
 ) -> Value:
     if source is None:
+        admit(machine, len(value), kind.made_of.__name__)
         return kind({key: machine.wrap(one, None) for key, one in value.items()})
     return machine.remember(value, kind(None, source, value))

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windfall.frontend.bounds import admit
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
@@ -74,6 +75,7 @@ class Set(Value):
         """The items, relied upon."""
         if self.mirror is None:
             assert self.real is not None and self.source is not None
+            admit(machine, len(self.real), self.describe())
             if not all(is_plain_key(one) for one in self.real):
                 stop(UNKNOWN_OPERATION, f"items of {self.describe()}")
             self.guard_type(machine)
@@ -107,6 +109,11 @@ class Set(Value):
         ordered = held if self.real is None or self.changed else self.real
         return [self.item(machine, one) for one in ordered]
 
+    def known_length(self) -> int | None:
+        """How many items."""
+        held = self.real if self.mirror is None else self.mirror
+        return None if held is None else len(held)
+
     def item(self, machine: Machine, key: Any) -> Value:
         """A key as a value."""
         return self.values.get(key) or machine.literal(key)
@@ -125,6 +132,8 @@ class Set(Value):
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
+        if self.mirror is None and (self.known_length() or 0) > machine.facts.elements:
+            return machine.literal(machine.length_of(self))
         return machine.literal(len(self.load(machine)))
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -140,6 +149,7 @@ class Set(Value):
         if rule is None or not isinstance(other, Set):
             return None
         result = rule(self.load(machine), other.load(machine))
+        admit(machine, len(result), self.describe())
         return Set(result, _kept(result, self, other))
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -149,6 +159,7 @@ class Set(Value):
             return None
         before = self.load(machine)
         result, values = rule(before, other.load(machine)), {**self.values, **other.values}
+        admit(machine, len(result), self.describe())
         for key in before - result:
             self.write(machine, "{}.discard({})", values.get(key) or machine.literal(key))
         for key in result - before:
@@ -183,6 +194,7 @@ class Set(Value):
         result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
         if not isinstance(result, set | frozenset):
             return machine.literal(result)
+        admit(machine, len(result), self.describe())
         known = dict(self.values)
         for _, values in others:
             known.update(values)
@@ -209,6 +221,7 @@ class Set(Value):
         mirror = self.load(machine)
         if key in mirror:
             return
+        admit(machine, len(mirror) + 1, self.describe())
         values = self.values if is_plain_key(key) else {**self.values, key: item}
         before = (self.values, self.changed)
 
@@ -340,6 +353,7 @@ calls(frozenset)(_made(frozenset, "frozenset"))
 @wraps(set, frozenset)
 def _wrap_set(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is None:
+        admit(machine, len(value), type(value).__name__)
         made = {one: machine.wrap(one, None) for one in value if not is_plain_key(one)}
         if not made:
             return Set(value if type(value) is frozenset else set(value))
