@@ -1,7 +1,7 @@
 """Programs that make much out of little: containers, strings, numbers, loops, calls of a size `n`.
 
-Enters: nothing. Leaves: `PROGRAMS`, rows of (name, function of `n`, a small `n`, a large one). With
-the small one a program is captured as any other; with the large one eager needs some tenths of a
+Enters: nothing. Leaves: `PROGRAMS`, rows of (name, function, a small `n`, a large one). With the
+small one a program is captured as any other; with the large one eager needs some tenths of a
 second at most, or raises at once, and a capture that models every element would need minutes and
 gigabytes. Read by `tests/frontend/test_bounded.py` (how each ran) and by
 `python -m tests.conformance.bounded` (time and memory).
@@ -15,39 +15,49 @@ import heapq
 import itertools
 import math
 import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 MANY = 10**6
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One row. The answer of `function` is small, or is compared as it is."""
+    """One row. What `function` gets is made of `n` by `make`, afresh for each call."""
 
     name: str
     function: Callable[[Any], Any]
-    small: Any
-    large: Any
+    small: int
+    large: int
+    make: Callable[[int], Any]
+
+    @property
+    def medium(self) -> int:
+        """Past every bound, and done in no time: for tests."""
+        return min(self.large, 20_000) if self.large == MANY else self.large
 
 
 PROGRAMS: dict[str, Program] = {}
+Row = Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
 
 
-def program(small: Any, large: Any) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+def program(small: int, large: int, make: Callable[[int], Any] = int) -> Row:
     """A row by the name of the function."""
 
     def register(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         name = function.__name__
         assert name not in PROGRAMS, f"{name} stands twice"
-        PROGRAMS[name] = Program(name, function, small, large)
+        PROGRAMS[name] = Program(name, function, small, large, make)
         return function
 
     return register
 
 
-# ------------------------------------------------------------------------------ containers of ranges
+# ------------------------------------------------------------------------------ containers
 
 
 @program(5, MANY)
@@ -102,7 +112,7 @@ def dict_from_keys(n: int) -> Any:
 
 @program(5, MANY)
 def dict_of_zip(n: int) -> Any:
-    return len(dict(zip(range(n), range(n))))
+    return len(dict(zip(range(n), range(n), strict=False)))
 
 
 @program(5, MANY)
@@ -122,7 +132,7 @@ def list_of_filter(n: int) -> Any:
 
 @program(5, MANY)
 def list_of_zip(n: int) -> Any:
-    return list(zip(range(n), itertools.count()))[-1]
+    return list(zip(range(n), itertools.count(), strict=False))[-1]
 
 
 @program(5, MANY)
@@ -197,7 +207,7 @@ def set_update(n: int) -> Any:
 @program(5, MANY)
 def dict_update(n: int) -> Any:
     made = {1: 2}
-    made.update(zip(range(n), range(n)))
+    made.update(zip(range(n), range(n), strict=False))
     return len(made)
 
 
@@ -221,8 +231,8 @@ def counter_of_string(n: int) -> Any:
     return collections.Counter("ab" * n)["a"]
 
 
-@program(5, MANY)
-def bytes_of_range(n: int) -> Any:
+@program(5, 10**7)
+def bytes_of_number(n: int) -> Any:
     return len(bytes(n)) + len(bytearray(n))
 
 
@@ -313,7 +323,8 @@ def string_replace(n: int) -> Any:
 
 @program(5, 10**7)
 def format_width(n: int) -> Any:
-    return len(f"{1:>{n}}") + len("%*d" % (n, 1)) + len("{:{}}".format(1, n))
+    percent = "%*d" % (n, 1)  # noqa: UP031
+    return len(f"{1:>{n}}") + len(percent) + len("{:{}}".format(1, n)) + len(format(1, f"{n}"))
 
 
 @program(5, 10**7)
@@ -329,7 +340,7 @@ def repr_of_list(n: int) -> Any:
 @program(5, MANY)
 def string_building(n: int) -> Any:
     text = ""
-    for i in range(n):
+    for _ in range(n):
         text += "ab"
     return len(text)
 
@@ -385,15 +396,15 @@ def binomial(n: int) -> Any:
     return math.comb(n, n // 4).bit_length()
 
 
-@program(5, 30)
+@program(5, 20)
 def repeated_squares(n: int) -> Any:
     value = 3
-    for _ in range(min(n, 22)):
+    for _ in range(n):
         value = value * value
     return value.bit_length()
 
 
-# ---------------------------------------------------------------------------------------- reductions
+# --------------------------------------------------------------------------------------- reductions
 
 
 @program(5, MANY)
@@ -452,7 +463,7 @@ def hashed(n: int) -> Any:
     return hash(tuple(range(n))) == hash(tuple(range(n)))
 
 
-# ----------------------------------------------------------------------------------------- itertools
+# ---------------------------------------------------------------------------------------- itertools
 
 
 @program(5, MANY)
@@ -489,9 +500,9 @@ def slice_of_count(n: int) -> Any:
     return len(list(itertools.islice(itertools.count(), n)))
 
 
-@program(3, 10)
+@program(3, 9)
 def all_permutations(n: int) -> Any:
-    return sum(1 for _ in itertools.permutations(range(min(n, 9))))
+    return sum(1 for _ in itertools.permutations(range(n)))
 
 
 @program(3, 1000)
@@ -625,7 +636,7 @@ def _added(a: int, b: int) -> int:
 @program(5, 10**5)
 def loop_in_called(n: int) -> Any:
     total = 0
-    for i in range(n):
+    for _ in range(n):
         total += _looped(10)
     return total
 
@@ -673,7 +684,7 @@ def generator_loop(n: int) -> Any:
 
 def _numbers(n: int) -> Any:
     for i in range(n):
-        yield i
+        yield i + 0
 
 
 @program(5, MANY)
@@ -733,7 +744,7 @@ class _Steps:
 
 @program(5, 10**5)
 def sequence_class(n: int) -> Any:
-    return sum(1 for _ in _Sequence(n))
+    return sum(iter(_Sequence(n)))
 
 
 class _Sequence:
@@ -777,3 +788,318 @@ def sort_list(n: int) -> Any:
 def copies(n: int) -> Any:
     made = list(range(n))
     return len(made[:]) + len(made.copy()) + len(list(made)) + len(tuple(made)) + len(set(made))
+
+
+# ------------------------------------------------------------------------------ many large ones
+
+
+@program(5, 1000)
+def rows_of_lists(n: int) -> Any:
+    return len([list(range(n)) for _ in range(n)])
+
+
+@program(5, 20)
+def list_doubled(n: int) -> Any:
+    made = [1]
+    for _ in range(n):
+        made = made + made
+    return len(made)
+
+
+@program(5, 20)
+def list_doubled_in_place(n: int) -> Any:
+    made = [1]
+    for _ in range(n):
+        made += made
+    return len(made)
+
+
+@program(5, 24)
+def text_doubled(n: int) -> Any:
+    text = "ab"
+    for _ in range(n):
+        text = f"{text}{text}"
+    return len(text)
+
+
+@program(5, 18)
+def dict_doubled(n: int) -> Any:
+    made = {0: 0}
+    for i in range(n):
+        made |= {key + 2**i: 0 for key in made}
+    return len(made)
+
+
+@program(5, 18)
+def set_doubled(n: int) -> Any:
+    made = {0}
+    for i in range(n):
+        made |= {key + 2**i for key in made}
+    return len(made)
+
+
+# ------------------------------------------------------------------------ loops with breaks in them
+
+
+@program(5, MANY)
+def unknown_calls(n: int) -> Any:
+    total = 0
+    for i in range(n):
+        total += sys.getsizeof((i,))
+    return total
+
+
+@program(5, MANY)
+def callee_breaks(n: int) -> Any:
+    total = 0
+    for i in range(n):
+        total += _unknown(i)
+    return total
+
+
+def _unknown(i: int) -> int:
+    return sys.getsizeof((i,)) + 1
+
+
+@program(5, MANY)
+def while_breaks(n: int) -> Any:
+    i = 0
+    while i < n:
+        i += min(1, sys.getsizeof((i,)))
+    return i
+
+
+@program(5, 500)
+def nested_breaks(n: int) -> Any:
+    total = 0
+    for _ in range(n):
+        for j in range(n):
+            total += sys.getsizeof((j,))
+    return total
+
+
+@program(5, MANY)
+def generator_breaks(n: int) -> Any:
+    return sum(_unknowns(n))
+
+
+def _unknowns(n: int) -> Any:
+    for i in range(n):
+        yield sys.getsizeof((i,))
+
+
+@program(5, MANY)
+def comprehension_breaks(n: int) -> Any:
+    return len([sys.getsizeof((i,)) for i in range(n)])
+
+
+@program(5, 10**5)
+def native_errors(n: int) -> Any:
+    count = 0
+    for i in range(n):
+        try:
+            operator.neg(str(i))
+        except TypeError:
+            count += 1
+    return count
+
+
+@program(5, 10**5)
+def method_breaks(n: int) -> Any:
+    counter = _Counting()
+    for i in range(n):
+        counter.add(i)
+    return counter.total
+
+
+class _Counting:
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, i: int) -> None:
+        self.total += sys.getsizeof((i,))
+
+
+@program(5, 18)
+def recursion_breaks(n: int) -> Any:
+    return _tree(n)
+
+
+def _tree(n: int) -> int:
+    return sys.getsizeof((n,)) if n < 2 else _tree(n - 1) + _tree(n - 2)
+
+
+@program(5, 15)
+def generator_recursion(n: int) -> Any:
+    return sum(_leaves(n))
+
+
+def _leaves(n: int) -> Any:
+    if n == 0:
+        yield 1
+    else:
+        yield from _leaves(n - 1)
+        yield from _leaves(n - 1)
+
+
+@program(5, 7)
+def recursion_with_list(n: int) -> Any:
+    return len(_arranged(list(range(n))))
+
+
+def _arranged(items: list[int]) -> list[list[int]]:
+    if not items:
+        return [[]]
+    return [
+        [one, *rest]
+        for index, one in enumerate(items)
+        for rest in _arranged(items[:index] + items[index + 1 :])
+    ]
+
+
+@program(5, 300)
+def cached_recursion(n: int) -> Any:
+    return _remembered(n, {})
+
+
+def _remembered(n: int, known: dict[int, int]) -> int:
+    if n < 2:
+        return n
+    if n not in known:
+        known[n] = _remembered(n - 1, known) + _remembered(n - 2, known)
+    return known[n]
+
+
+@program(5, 10**5)
+def breadth_first(n: int) -> Any:
+    queue, count = collections.deque([1]), 0
+    while queue:
+        one = queue.popleft()
+        count += 1
+        if 2 * one < n:
+            queue.append(2 * one)
+            queue.append(2 * one + 1)
+    return count
+
+
+# ------------------------------------------------------------------------------- given from outside
+
+
+@program(5, MANY, lambda n: list(range(n)))
+def given_list(items: list[int]) -> Any:
+    return len(items), items[-1], sum(items), bool(items), 7 in items, max(items)
+
+
+@program(5, MANY, lambda n: list(range(n)))
+def given_list_loop(items: list[int]) -> Any:
+    total = 0
+    for one in items:
+        total = _added(total, one)
+    return total
+
+
+@program(5, MANY, lambda n: list(range(n)))
+def given_list_changed(items: list[int]) -> Any:
+    items.append(1)
+    items[0] = 5
+    items.pop()
+    items.insert(0, 3)
+    del items[1]
+    items[1:2] = [1, 2]
+    items.reverse()
+    return items[0], len(items)
+
+
+@program(5, MANY, lambda n: tuple(range(n)))
+def given_tuple(items: tuple[int, ...]) -> Any:
+    first, *rest = items
+    return first, len(rest), items[1:3], items.index(3), items == tuple(rest)
+
+
+@program(5, MANY, lambda n: dict.fromkeys(range(n), 1))
+def given_dict(items: dict[int, int]) -> Any:
+    items[-1] = 4
+    return len(items), items[3], items.get(-5), 4 in items, sum(items.values()), len(list(items))
+
+
+@program(5, MANY, lambda n: dict.fromkeys(range(n), 1))
+def given_dict_loop(items: dict[int, int]) -> Any:
+    total = 0
+    for key, value in items.items():
+        total = _added(total, key * value)
+    return total
+
+
+@program(5, MANY, lambda n: set(range(n)))
+def given_set(items: set[int]) -> Any:
+    return len(items), 3 in items, -1 in items, len(items | {-1}), sum(items), bool(items)
+
+
+@program(5, MANY, lambda n: "ab " * n)
+def given_text(text: str) -> Any:
+    return len(text), text[5], text.count("a"), len(text.split()), text.upper()[0], "ab" in text
+
+
+@program(5, MANY, lambda n: iter(list(range(n))))
+def given_iterator(items: Any) -> Any:
+    return next(items), sum(items)
+
+
+@program(5, MANY, lambda n: (i for i in range(n)))
+def given_generator(items: Any) -> Any:
+    total = 0
+    for one in items:
+        total = _added(total, one)
+    return total
+
+
+@program(5, MANY, range)
+def given_range(items: range) -> Any:
+    return len(items), items[-1], sum(items), 7 in items, len([*items]), sum(i for i in items)
+
+
+@program(5, MANY, lambda n: collections.deque(range(n)))
+def given_deque(items: Any) -> Any:
+    items.append(3)
+    items.popleft()
+    return len(items), items[0], sum(items)
+
+
+@program(5, 2**200_000)
+def given_number(n: int) -> Any:
+    return (n * n + 1).bit_length(), n % 7, n > 5, n == n + 1
+
+
+# ----------------------------------------------------------------------------------------- tensors
+
+
+@program(5, 3000)
+def tensor_rows(n: int) -> Any:
+    total = torch.zeros(2)
+    for row in torch.ones(n, 2):
+        total = total + row
+    return total.tolist()
+
+
+@program(5, 3000)
+def tensor_parts(n: int) -> Any:
+    x = torch.ones(n, 2)
+    return len(x.split(1)), len(x.unbind()), len(list(x)), len(x.chunk(n))
+
+
+@program(5, 20_000)
+def tensor_loop(n: int) -> Any:
+    x = torch.ones(2)
+    for _ in range(n):
+        x = x * 0.5 + 1
+    return x.tolist()
+
+
+@program(5, 20_000)
+def tensor_while(n: int) -> Any:
+    x, i = torch.ones(2), 0
+    while True:
+        x = x * 0.5 + 1
+        i += 1
+        if i > n:
+            return x.tolist()

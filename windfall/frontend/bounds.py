@@ -26,10 +26,51 @@ if TYPE_CHECKING:
     from windfall.frontend.values.base import Value
 
 
-def admit(machine: Machine, count: int, what: str) -> None:
-    """Refuse to model a container of more elements than one may have."""
+def admit(machine: Machine, count: int, what: Value | str) -> None:
+    """Refuse to model a container of more elements than one may have, or many large ones."""
+    admit_growth(machine, count, what)
+    if count > _LARGE:
+        machine.modelled += count
+        if machine.modelled > _CONTAINERS * machine.facts.elements:
+            stop(TOO_LARGE, f"{_named(what)}, and others: {machine.modelled} elements")
+
+
+_LARGE = 256  # elements; smaller containers are not counted together
+_CONTAINERS = 4  # as many of the largest size as a capture models
+
+
+def admit_growth(machine: Machine, count: int, what: Value | str) -> None:
+    """Refuse to let a container become larger than one may be."""
     if count > machine.facts.elements:
-        stop(TOO_LARGE, f"{what} has {_number(count)} elements")
+        stop(TOO_LARGE, f"{_named(what)} has {_number(count)} elements")
+
+
+def admit_writes(machine: Machine, owner: Value, other: Value) -> None:
+    """Refuse to replay many writes to an object from outside, a line of source each."""
+    count = other.known_length()
+    if owner.source is not None and count is not None and count > _LARGE:
+        stop(TOO_LARGE, f"{count} writes to {owner.describe()}")
+
+
+def admit_parts(
+    machine: Machine, name: str, tensor: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> None:
+    """Refuse an operation that takes a tensor apart into many: each is a node of the graph."""
+    numbers = [one for one in (*arguments, *keywords.values()) if type(one) is int]
+    if TAKEN_APART[name] == "rows":
+        dim = numbers[0] if numbers else 0
+        known = -tensor.dim() <= dim < tensor.dim() and type(tensor.shape[dim]) is int
+        count = int(tensor.shape[dim]) if known else 0
+    elif TAKEN_APART[name] == "count":
+        count = max(numbers, default=0)
+    else:  # whichever dimension it is, there are no more parts than this
+        longest = max((one for one in tensor.shape if type(one) is int), default=0)
+        count = longest // max(1, numbers[0]) if numbers else 0
+    if count > machine.facts.parts:
+        stop(TOO_LARGE, f"{name} gives {count} tensors")
+
+
+TAKEN_APART = {"unbind": "rows", "split": "size", "chunk": "count", "tensor_split": "count"}
 
 
 def admit_values(machine: Machine, values: Iterable[Value]) -> None:
@@ -44,6 +85,10 @@ def range_length(plain: range) -> int:
     """`len(plain)`, of any size."""
     gap = plain.stop - plain.start
     return max(0, -(-gap // plain.step))
+
+
+def _named(what: Value | str) -> str:
+    return what if isinstance(what, str) else what.describe()
 
 
 def _number(count: int) -> str:
@@ -80,9 +125,9 @@ def admit_result(machine: Machine, function: Callable[..., Any], result: Any) ->
 def _admit_operand(machine: Machine, function: Callable[..., Any], one: Any, limit: int) -> None:
     kind = type(one)
     if kind is range:
-        if range_length(one) > machine.facts.elements and function not in _AT_ONCE:
-            if not isinstance(getattr(function, "__self__", None), range):
-                stop(TOO_LARGE, f"{_shown(function)} of a range")
+        at_once = function in _AT_ONCE or isinstance(getattr(function, "__self__", None), range)
+        if range_length(one) > machine.facts.elements and not at_once:
+            stop(TOO_LARGE, f"{_shown(function)} of a range")
     elif size(one) > limit and function not in _AT_ONCE:
         stop(TOO_LARGE, f"{_shown(function)} of {kind.__name__}")
 
@@ -241,12 +286,11 @@ def chosen_count(how: str, count: int, length: int | None) -> int:
         return 0
     if how == "permutations":
         return _product(range(count - length + 1, count + 1))
-    # The product of the upper halves is at least as large, and no factor is below two.
     few = min(length, count - length)
     return math.comb(count, few) if few < _WORD else 1 << _WORD
 
 
-def product_count(counts: Sequence[int], repeat: int) -> int:
+def product_count(counts: list[int], repeat: int) -> int:
     """How many tuples `itertools.product` gives."""
     return _product(counts * min(repeat, _WORD)) if min(counts, default=0) else 0
 

@@ -344,10 +344,10 @@ TOO_LARGE = declare(
     "Nothing: the step runs at plain speed. Use a tensor where the elements are numbers to "
     "compute with.",
 )
-HOT_CALLS = declare(
+HOT_RECURSION = declare(
     36,
-    "a function is called again and again and does nothing with tensors",
-    "After some thousand calls without an operation on tensors the outermost call of that function "
+    "a recursion that does nothing with tensors",
+    "After some thousand calls of one function without an operation on tensors its outermost call "
     "is run by CPython itself, to its end; capturing goes on behind it.",
     "Nothing: plain Python calls run at plain speed.",
     leaves=True,

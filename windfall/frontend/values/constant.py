@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from windfall.frontend.bounds import admit_fold, admit_result, admit_values
+from windfall.frontend.bounds import admit, admit_fold, admit_result
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.wrap import wraps, wraps_if
@@ -97,7 +97,12 @@ class Constant(Value):
         return type(self.value)
 
     def describe(self) -> str:
-        """The constant itself."""
+        """The constant itself, if it is short."""
+        kind = type(self.value)
+        if kind in (str, bytes):
+            return repr(self.value[:60])[:60]
+        if kind is int and self.value.bit_length() > _PRINTED_BITS:
+            return f"an integer of {self.value.bit_length()} bits"
         return repr(self.value)[:60]
 
     def is_constant(self) -> bool:
@@ -174,7 +179,7 @@ class Constant(Value):
 
     def unpack(self, machine: Machine) -> list[Value]:
         """The characters of a string."""
-        admit_values(machine, (self,))
+        admit(machine, self.known_length() or 0, self)
         try:
             return [machine.literal(one) for one in self.as_constant(machine)]
         except TypeError as error:
@@ -195,7 +200,12 @@ def _is_number(value: Value) -> bool:
     return not isinstance(value, Constant) and value.python_type() in (int, float, bool)
 
 
+_PRINTED_BITS = 1 << 13  # CPython refuses to print numbers of more than 4,300 digits
+
+
 def _prints_exactly(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() <= _PRINTED_BITS
     if isinstance(value, float):
         return value - value == 0.0
     return not isinstance(value, complex)

@@ -37,6 +37,11 @@ class _End:
 END = _End()
 
 
+def is_end(value: Value | None) -> bool:
+    """Whether this is END, which asks nothing of any other value: a number may vary."""
+    return isinstance(value, Constant) and value.value is END
+
+
 @wraps(_End)
 def _wrap_end(machine: Machine, value: Any, source: Source | None) -> Value:
     return Constant(value, source)
@@ -57,7 +62,7 @@ class Iterator(Value):
         items: list[Value] = []
         while (item := self.advance(machine)) is not None:
             items.append(item)
-            admit(machine, len(items), self.describe())
+            admit(machine, len(items), self)
         return items
 
     def truth(self, machine: Machine) -> bool | Value:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from windfall.frontend.bounds import admit
+from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import Constant
@@ -105,7 +105,7 @@ class Dict(Value):
             self._refuse_unseen()
         if not self.whole:
             assert self.real is not None and self.source is not None
-            admit(machine, len(self.real) + len(self.writes), self.describe())
+            admit(machine, len(self.real) + len(self.writes), self)
             if not all(is_plain_key(key) or is_identity_key(key) for key in self.real):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
@@ -178,8 +178,7 @@ class Dict(Value):
         if self.unseen:
             self._refuse_unseen()
         entries, writes = self.entries, len(self.writes)
-        if self.whole and value is not None:
-            admit(machine, len(entries) + 1, self.describe())
+        admit_growth(machine, len(entries) + 1 if self.whole else 0, self)
         existed, before = key in entries, entries.get(key)
         order = list(entries) if self.whole and value is None else None
 
@@ -350,6 +349,8 @@ class Dict(Value):
 
     def update(self, machine: Machine, other: Value | None = None, **keywords: Value) -> Value:
         """`update`."""
+        if other is not None:
+            admit_writes(machine, self, other)
         if isinstance(other, Dict):
             for key, value in list(other.load(machine).items()):
                 self.set_item(machine, other.key_value(machine, key), _there(value))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from windfall.frontend.bounds import admit, admit_values, range_length
+from windfall.frontend.bounds import admit, admit_growth, admit_values, admit_writes, range_length
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import COMPARE, Constant, fold
@@ -54,7 +54,7 @@ class SequenceValue(Value):
         """The present contents, relied upon in number."""
         if self._items is None:
             assert self.real is not None and self.source is not None
-            admit(machine, len(self.real), self.describe())
+            admit(machine, len(self.real), self)
             self.guard_type(machine)
             self.guard(machine, "length", LengthIs(len(self.real)))
             source = self.source
@@ -155,12 +155,12 @@ class SequenceValue(Value):
         """Concatenation and repetition."""
         if operation == "+" and isinstance(other, SequenceValue) and self._joins(other):
             mine, others = self.items(machine), other.items(machine)
-            admit(machine, len(mine) + len(others), self.describe())
+            admit(machine, len(mine) + len(others), self)
             return self.same_kind(mine + others)
         if operation == "*" and isinstance(other, Constant):
             count = other.as_constant(machine)
             if isinstance(count, int):
-                admit(machine, len(self.items(machine)) * count, self.describe())
+                admit(machine, len(self.items(machine)) * count, self)
                 return self.same_kind(self.items(machine) * count)
         return None
 
@@ -381,7 +381,7 @@ class List(SequenceValue):
     def append(self, machine: Machine, item: Value) -> Value:
         """At the end: does not look into the list."""
         target = self.appended if self._items is None else self._items
-        admit(machine, len(target) + 1, self.describe())
+        admit_growth(machine, len(target) + 1, self)
         if self.source is not None and self.guarded is not None and "counted" in self.guarded:
             machine.effects.lengths.add(str(self._length_source()))
         target.append(item)
@@ -393,6 +393,7 @@ class List(SequenceValue):
         """By items that are known, or by those that interpreted code gives."""
         if machine.runs_frames(other):
             return machine.polyfill("extend", [self, other])
+        admit_writes(machine, self, other)
         for item in other.unpack(machine):
             self.append(machine, item)
         return machine.literal(None)
@@ -448,7 +449,7 @@ class List(SequenceValue):
         index = key_of(machine, key)
         new: Any = value.unpack(machine) if isinstance(index, slice) else value
         if isinstance(index, slice):
-            admit(machine, len(self.items(machine)) + len(new), self.describe())
+            admit(machine, len(self.items(machine)) + len(new), self)
         items = self.changed(machine)
         try:
             items[index] = new
@@ -476,7 +477,7 @@ class List(SequenceValue):
         if operation == "*" and isinstance(other, Constant):
             count = other.as_constant(machine)
             if isinstance(count, int):
-                admit(machine, len(self.items(machine)) * count, self.describe())
+                admit(machine, len(self.items(machine)) * count, self)
                 self.changed(machine)[:] = self.items(machine) * count
                 self.write(machine, "{}.__imul__({})", machine.literal(count))
                 return self

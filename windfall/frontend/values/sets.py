@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windfall.frontend.bounds import admit
+from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
@@ -75,7 +75,7 @@ class Set(Value):
         """The items, relied upon."""
         if self.mirror is None:
             assert self.real is not None and self.source is not None
-            admit(machine, len(self.real), self.describe())
+            admit(machine, len(self.real), self)
             if not all(is_plain_key(one) for one in self.real):
                 stop(UNKNOWN_OPERATION, f"items of {self.describe()}")
             self.guard_type(machine)
@@ -149,7 +149,7 @@ class Set(Value):
         if rule is None or not isinstance(other, Set):
             return None
         result = rule(self.load(machine), other.load(machine))
-        admit(machine, len(result), self.describe())
+        admit(machine, len(result), self)
         return Set(result, _kept(result, self, other))
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -158,8 +158,9 @@ class Set(Value):
         if self.made_of is frozenset or rule is None or not isinstance(other, Set):
             return None
         before = self.load(machine)
+        admit_writes(machine, self, other)
         result, values = rule(before, other.load(machine)), {**self.values, **other.values}
-        admit(machine, len(result), self.describe())
+        admit(machine, len(result), self)
         for key in before - result:
             self.write(machine, "{}.discard({})", values.get(key) or machine.literal(key))
         for key in result - before:
@@ -194,7 +195,7 @@ class Set(Value):
         result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
         if not isinstance(result, set | frozenset):
             return machine.literal(result)
-        admit(machine, len(result), self.describe())
+        admit(machine, len(result), self)
         known = dict(self.values)
         for _, values in others:
             known.update(values)
@@ -221,7 +222,7 @@ class Set(Value):
         mirror = self.load(machine)
         if key in mirror:
             return
-        admit(machine, len(mirror) + 1, self.describe())
+        admit_growth(machine, len(mirror) + 1, self)
         values = self.values if is_plain_key(key) else {**self.values, key: item}
         before = (self.values, self.changed)
 
@@ -262,6 +263,7 @@ class Set(Value):
     def update(self, machine: Machine, *others: Value) -> None:
         """`update`."""
         for other in others:
+            admit_writes(machine, self, other)
             for item in other.unpack(machine):
                 self.add(machine, item)
 
