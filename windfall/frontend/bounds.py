@@ -116,6 +116,12 @@ def admit_fold(
             stop(TOO_LARGE, f"the result of {_shown(function)}")
 
 
+def admit_constant(machine: Machine, value: Any) -> None:
+    """Refuse to rely on a large constant from outside: the guard would compare all of it."""
+    if size(value) > machine.facts.extent:
+        stop(TOO_LARGE, f"{type(value).__name__} of {_number(size(value))} characters or bits")
+
+
 def admit_result(machine: Machine, function: Callable[..., Any], result: Any) -> None:
     """Refuse a large constant that was not foreseen. (Containers are refused when wrapped.)"""
     if size(result) > machine.facts.extent:

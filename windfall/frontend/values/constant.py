@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from windfall.frontend.bounds import admit, admit_fold, admit_result
+from windfall.frontend.bounds import admit, admit_constant, admit_fold, admit_result
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.wrap import wraps, wraps_if
@@ -112,6 +112,7 @@ class Constant(Value):
     def as_constant(self, machine: Machine) -> Any:
         """The object, relied upon."""
         if self.source is not None:
+            admit_constant(machine, self.value)
             self.guard(machine, "value", Equals(self.value))
         return self.value
 
