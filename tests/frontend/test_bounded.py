@@ -135,6 +135,15 @@ def test_large_constants_of_the_code() -> None:
         assert Counting(space["member"])(given) == space["member"](given)
 
 
+@pytest.mark.parametrize("name", ["format_width", "string_justified", "string_times", "list_times"])
+def test_widths_that_vary(name: str) -> None:
+    """What is tried at extreme numbers is not tried at a width."""
+    program = PROGRAMS[name]
+    compiled = Counting(program.function)
+    for n in (5, 6, 7, 100_000, 100_001):
+        assert same(compiled(n), program.function(n))
+
+
 def test_integers_that_python_does_not_print() -> None:
     def power(n: int) -> Any:
         return 3**n + 1

@@ -108,12 +108,8 @@ def admit_fold(
     limit = machine.facts.extent
     for one in arguments:
         _admit_operand(machine, function, one, limit)
-    rule = _FORESEEN.get(getattr(function, "__name__", ""))
-    if rule is not None:
-        owner = getattr(function, "__self__", None)
-        given = (owner, *arguments) if isinstance(owner, str | bytes | int) else arguments
-        if _foreseen(rule, given, keywords) > limit:
-            stop(TOO_LARGE, f"the result of {_shown(function)}")
+    if foreseen(function, arguments, keywords) > limit:
+        stop(TOO_LARGE, f"the result of {_shown(function)}")
 
 
 def admit_constant(machine: Machine, value: Any) -> None:
@@ -160,12 +156,18 @@ _AT_ONCE: frozenset[Any] = frozenset(
 )  # fmt: skip
 
 
-def _foreseen(
-    rule: Callable[..., int], arguments: Sequence[Any], keywords: Mapping[str, Any]
+def foreseen(
+    function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> int:
-    """How large a result will be; operands that a function refuses make none."""
+    """How large a result will be, at least where operands do not tell; what a function refuses
+    gives none."""
+    rule = _FORESEEN.get(getattr(function, "__name__", ""))
+    if rule is None:
+        return 0
+    owner = getattr(function, "__self__", None)
+    given = (owner, *arguments) if isinstance(owner, str | bytes | int) else arguments
     try:
-        return rule(*arguments, **keywords)
+        return rule(*given, **keywords)
     except (TypeError, ValueError, OverflowError):
         return 0
 
