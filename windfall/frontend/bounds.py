@@ -230,9 +230,10 @@ def _of_filling(text: Any, given: Any) -> int:
 
 
 def _of_template(text: Any, *given: Any, **named: Any) -> int:
-    nested = text.count("{") if isinstance(text, str) else 0
-    inner = _largest([*given, *named.values()]) if nested > 1 else 0
-    return _widest(text) + inner if isinstance(text, str) else 0
+    if not isinstance(text, str):
+        return 0
+    inner = _largest([*given, *named.values()]) if _NESTED.search(text) else 0
+    return _widest(text) + inner
 
 
 def _of_any_format(*given: Any, **named: Any) -> int:
@@ -256,6 +257,7 @@ def _widest(text: str) -> int:
 
 
 _DIGITS = re.compile("[0-9]+")
+_NESTED = re.compile(r"\{[^{}]*:[^{}]*\{")  # a field in the specification of another
 
 
 def _largest(given: Any) -> int:
