@@ -335,3 +335,27 @@ TOO_MANY_VALUES = declare(
     "step that needs it runs natively, and what it gives varies.",
     "Use operations on tensors in place of the loop; windfall.mark_static, if the values are few.",
 )
+TOO_LARGE = declare(
+    35,
+    "more elements than a capture models",
+    "A container of some thousand elements, a text or an integer of as many bits is not taken "
+    "apart: the step that makes it or goes through it is run by CPython itself, at its speed, and "
+    "its result is an object like one from outside.",
+    "Nothing: the step runs at plain speed. Use a tensor where the elements are numbers to "
+    "compute with.",
+)
+HOT_RECURSION = declare(
+    36,
+    "a recursion that does nothing with tensors",
+    "After some thousand calls of one function without an operation on tensors its outermost call "
+    "is run by CPython itself, to its end; capturing goes on behind it.",
+    "Nothing: plain Python calls run at plain speed.",
+    leaves=True,
+)
+LARGE_GRAPH = declare(
+    37,
+    "a loop that goes on after some thousand operations",
+    "The graph ends at the end of a round, so that compiling it does not take longer than the "
+    "program: the rounds that follow share what is compiled for one of them.",
+    "Use operations on whole tensors in place of the loop.",
+)

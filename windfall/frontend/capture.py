@@ -28,6 +28,8 @@ from windfall.errors import (
 from windfall.frontend.breaks import (
     AMBIENT_MODE,
     ATTRIBUTE_WRITE,
+    HOT_RECURSION,
+    LARGE_GRAPH,
     OVERLAP,
     REASONS,
     described,
@@ -98,6 +100,7 @@ class Outcome:
     slots: tuple[str, ...]
     leaves: bool = False  # the rest of the frame is run natively
     loop: int | None = None  # or only the loop with this head
+    keep: int | None = None  # or the frames above so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,9 +470,15 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         position = Position((*(shape for shape, _ in callers), top), handled is not None)
         loop = idle_loop(machine, frame, frame.ip) if row.leaves_loop else None
         head = loop.head if loop is not None else None
-        outcome = Outcome(None, position, (*slots, *tail), leaves=True, loop=head)
+        keep = machine.kept_frames if row is HOT_RECURSION else None
+        outcome = Outcome(None, position, (*slots, *tail), leaves=True, loop=head, keep=keep)
         return Resume((), (outcome,), None, None)
-    write_step(writer, instruction, frame.instructions[frame.ip + 1 :])
+    if row is LARGE_GRAPH:  # no step: the next capture begins with this very jump
+        top = _top(machine, frame, names, frame.ip, stack)
+        slots = _slots(callers, names, top, stack)
+        position = Position((*(shape for shape, _ in callers), top), handled is not None)
+        return Resume((), (Outcome(None, position, (*slots, *tail)),), None, None)
+    write_step(writer, instruction, frame.instructions[frame.ip + 1 :], begun=bool(frame.phase))
     for value in frame.stack[writer.lowest :]:
         # Not for correctness: another kind of operand may not need this break.
         if value.source is not None and not value.guarded:

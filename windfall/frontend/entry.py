@@ -35,13 +35,14 @@ from windfall.errors import (
     hide_our_frames,
 )
 from windfall.events import EventLog
-from windfall.frontend.breaks import REASONS, TOO_MANY_VALUES
+from windfall.frontend.breaks import IDLE_LOOP, REASONS, TOO_MANY_VALUES
 from windfall.frontend.evaluate import first_failure
 from windfall.frontend.generalise import generalised
 from windfall.frontend.lazy import initialise
 from windfall.frontend.marks import refuse_required
 from windfall.frontend.misses import why_missed
 from windfall.frontend.native import NativeWay
+from windfall.frontend.rounds import idle_loop_of, stands_in_loop
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
 from windfall.frontend.strikes import Strikes, Uses
 from windfall.frontend.tracebacks import through
@@ -55,12 +56,13 @@ class Entries:
     """The entries of one point, the latest first; past a limit the one that was used longest ago
     goes."""
 
-    __slots__ = ("calls", "entries", "lock", "native", "point", "seen", "uses")
+    __slots__ = ("calls", "entries", "is_idle", "lock", "native", "point", "seen", "uses")
 
     def __init__(self, point: Point) -> None:
         self.point = point
         self.entries: tuple[Entry, ...] = ()
         self.calls: tuple[Callable[..., Any], ...] = ()
+        self.is_idle = True  # no entry has an operation on tensors
         self.lock = locks.lock()
         self.native = False  # compiling was given up
         self.seen = False  # a call ran eagerly because the stance wants the first one so
@@ -78,6 +80,7 @@ class Entries:
         """Replace all."""
         self.entries = entries
         self.calls = tuple(entry.call for entry in entries)
+        self.is_idle = not any(_has_operations(entry) for entry in entries)
 
 
 class Compiled(StandIn):
@@ -145,12 +148,20 @@ class Compiled(StandIn):
 
     def _go_on(self, result: Any) -> Any:
         """Run segment after segment until one returns."""
+        idle = 0  # segments since the last one with an operation on tensors
         while type(result) is Continue:
             position, slots = result.position, result.slots
             result.slots = ()  # whoever called this still holds the first one
             found = self._points.get(position.key)
             if found is None:
                 found = self._point(position)
+            idle = idle + 1 if found.is_idle else 0
+            if idle > self.facts.idle:
+                left, idle = self._left_idle(position, slots, idle)
+                if left is not None:
+                    result = left[0]
+                    del slots, left
+                    continue
             del result  # so that values which the program dropped are not kept alive
             failed = None
             try:
@@ -160,6 +171,8 @@ class Compiled(StandIn):
                     if result is not MISS:
                         break
                 else:
+                    # One that is compiled again and again for other values thrashes.
+                    idle += _THRASH if len(tried) > _FEW_ENTRIES else 0
                     result = self._missed(found, tried, slots)
             except GraphFailed as error:
                 failed = error
@@ -167,6 +180,20 @@ class Compiled(StandIn):
                 result = self._again(found, slots, failed)
             del slots
         return result
+
+    def _left_idle(
+        self, position: Position, slots: tuple[Any, ...], idle: int
+    ) -> tuple[tuple[Any] | None, int]:
+        """Every round of a loop has a break, and none does anything with tensors: CPython itself
+        runs it to its end. None: there is no loop to leave. And how many segments count as idle."""
+        loop = idle_loop_of(position, slots)
+        if loop is None and not stands_in_loop(position):
+            return None, 0
+        self.log.count("fallback", str(position), reason=_IDLE)
+        if loop is not None:
+            # What is around it may be such a loop too, and is found sooner.
+            return (self._leave.loop(position, slots, loop.head),), idle // 2
+        return (self._leave(position, slots),), idle  # a callee's rest: its caller may be in a loop
 
     def _again(self, found: Entries, slots: tuple[Any, ...], failed: GraphFailed) -> Any:
         """The graph of a segment came to no end, and nothing of the segment was seen: eager runs
@@ -446,11 +473,17 @@ class Compiled(StandIn):
         return self if instance is None else types.MethodType(self, instance)
 
 
+_FEW_ENTRIES, _THRASH = 2, 100  # segments for which one more compilation counts
+_IDLE = f"W{IDLE_LOOP.number:04d}: a loop whose rounds all break does nothing with tensors"
 _FAILED = "a graph came to no end, and eager runs this call"
 _CALLED_BACK = "called while it is being compiled"
 _STORM = "it was compiled again and again for calls that did not come back"
 _EVICTED = "the entry that was used longest ago went"
 _FORBIDDEN = "stance 'fail_on_recompile': this call would be compiled"
+
+
+def _has_operations(entry: Entry) -> bool:
+    return any(node.op.startswith("call") for node in entry.segment.capture.graph.nodes)
 
 
 def _parameter_names(target: Any) -> tuple[str, ...]:

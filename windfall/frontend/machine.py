@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from windfall.errors import Narrow, SourceLine, Specialise, Unsupported
@@ -19,6 +20,7 @@ from windfall.frontend import opcodes  # noqa: F401  (fills the table)
 from windfall.frontend.breaks import (
     BUDGET,
     GENERATOR,
+    HOT_RECURSION,
     NOT_A_GRAPH_ARGUMENT,
     REASONS,
     RECURSION,
@@ -101,6 +103,7 @@ class Machine(ValueFactory):
         self.answers: dict[type, dict[str, Any]] = {}  # what torch's classes were asked for
         self.result: Value | None = None
         self.operations = 0
+        self.modelled = 0  # elements of large containers
         self.idle = 0  # jumps backward since the last node of the graph
         self.stopped: Unsupported | None = None
         self._journal: list[Callable[[], None]] = []
@@ -109,6 +112,9 @@ class Machine(ValueFactory):
         self._memo: dict[int, Value] = {}
         self._alive: list[Any] = []  # so that no address is reused during the capture
         self._calls: dict[str, int] = {}
+        # Calls of a function, and the size of the graph since then.
+        self._called: dict[CodeType, tuple[int, int]] = {}
+        self.kept_frames = 0  # where a recursion is left: how many frames are not
         self._globals_dicts = {}
         self.slots = [
             self.wrap(value, Slot(index, name))
@@ -352,9 +358,30 @@ class Machine(ValueFactory):
     def push(self, frame: Frame) -> Value:
         """Inline a call: the callee runs next, its result lands on the present frame's stack."""
         if len(self.frames) >= self.facts.depth or self._recurs_after_break(frame):
+            if not self.graph.mark() - self.graph.scalars:
+                self.leave_recursion(frame.code)
             stop(RECURSION, frame.code.co_qualname)
+        self._count_call(frame)
         self.frames.append(frame)
         return PENDING
+
+    def _count_call(self, frame: Frame) -> None:
+        """A recursion that does nothing with tensors is better run by CPython, from its outermost
+        call on; the frame in which the capture began goes on being captured."""
+        count, size = self._called.get(frame.code, (0, -1))
+        now = self.graph.mark() - self.graph.scalars
+        count = count + 1 if size == now else 1
+        self._called[frame.code] = count, now
+        if count > self.facts.calls:
+            self.leave_recursion(frame.code)
+
+    def leave_recursion(self, code: CodeType) -> None:
+        """If this function is on the stack already, run its outermost call natively."""
+        depths = (depth for depth, one in enumerate(self.frames) if one.code is code)
+        first = next(depths, None)
+        if first is not None:
+            self.kept_frames = max(first, 1)
+            stop(HOT_RECURSION, f"calls of {code.co_qualname} without a tensor")
 
     def _recurs_after_break(self, frame: Frame) -> bool:
         """Whether a recursion in which breaks come goes so deep that each way through it would be

@@ -33,6 +33,15 @@ class NativeWay:
         """Run the innermost frame to its end; go on in its caller."""
         return self._run(position, slots, frozenset())
 
+    def frames(self, position: Position, slots: tuple[Any, ...], keep: int) -> Any:
+        """Run the frames above the first `keep` to their ends; go on in the one below them."""
+        result = self._run(position, slots, frozenset())
+        while type(result) is Continue and len(result.position.frames) > keep:
+            position, slots = result.position, result.slots
+            result.slots = ()
+            result = self._run(position, slots, frozenset())
+        return result
+
     def loop(self, position: Position, slots: tuple[Any, ...], head: int) -> Any:
         """Run the loop with this head, in which the innermost frame stands; go on behind it."""
         found = loop_at(position.frames[-1].code, head)

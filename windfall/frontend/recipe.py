@@ -49,6 +49,7 @@ class Recipe:
         self.namespace: dict[str, Any] = {}
         self.outputs: list[torch.fx.Node] = []
         self._used = {*taken, *RESERVED}
+        self._numbers: dict[str, int] = {}  # of the next fresh name, by how it begins
         self._names: dict[int, str] = {}
         self._values: list[Value] = []  # keeps addresses in use
         self._sources: dict[Source, str] = {}
@@ -142,9 +143,10 @@ class Recipe:
 
     def fresh(self, start: str) -> str:
         """A name not used yet."""
-        number = 0
+        number = self._numbers.get(start, 0)  # names are never given back
         while f"{start}{number}" in self._used:
             number += 1
+        self._numbers[start] = number + 1
         name = f"{start}{number}"
         self._used.add(name)
         return name

@@ -113,4 +113,6 @@ def _continue(outcome: Outcome, namespace: dict[str, Any]) -> str:
     slots = ", ".join(outcome.slots) + ("," if len(outcome.slots) == 1 else "")
     if outcome.loop is not None:
         return f"return leave.loop({name}, ({slots}), {outcome.loop})"
+    if outcome.keep is not None:
+        return f"return leave.frames({name}, ({slots}), {outcome.keep})"
     return f"return {verb}({name}, ({slots}))"

@@ -153,6 +153,11 @@ class Facts:
     budget: int = 400_000  # bytecodes of one capture
     idle: int = 500  # jumps backward with no operation on tensors in between
     depth: int = 200  # inlined calls on top of each other
+    calls: int = 1_000  # of one function with no operation on tensors in between
+    elements: int = 4_096  # of one container, range, string or iterator that are modelled
+    extent: int = 1 << 16  # characters or bits of a constant that is computed in a capture
+    parts: int = 1_024  # tensors that one operation gives
+    nodes: int = 2_000  # operations of a graph after which no loop is unrolled further
 
 
 class Continue:
@@ -168,13 +173,15 @@ class Continue:
 def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     """Identifiers made from `names`, no two alike."""
     seen: set[str] = set()
+    numbers: dict[str, int] = {}  # of the next one of a name: those before it are taken
     result = []
     for name in names:
         name = name if name.isidentifier() else "".join(c if c.isalnum() else "_" for c in name)
         name = name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
-        unique, number = name, 1
+        unique, number = name, numbers.get(name, 1)
         while unique in seen or unique in _RESERVED:
             unique, number = f"{name}_{number}", number + 1
+        numbers[name] = number
         seen.add(unique)
         result.append(unique)
     return tuple(result)

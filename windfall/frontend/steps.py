@@ -93,11 +93,18 @@ def native(*names: str) -> Callable[[Step], Step]:
 
 
 def write_step(
-    writer: Writer, instruction: Instruction, following: Sequence[Instruction] = ()
+    writer: Writer,
+    instruction: Instruction,
+    following: Sequence[Instruction] = (),
+    begun: bool = False,
 ) -> None:
     """The lines and outcomes of one native instruction; of two where the first asks for a truth
-    and the second jumps by it: both ways are told apart at once."""
+    and the second jumps by it: both ways are told apart at once. `begun`: interpreted code has
+    answered the first half of it, which lies on the stack; most are simply done again on that."""
     writer.lowest = len(writer.stack)
+    if begun and instruction.name in _FINISH:
+        _FINISH[instruction.name](writer, instruction)
+        return
     if instruction.name == "TO_BOOL" and following[0].name in _TRUTH_JUMPS:
         instruction = following[0]
     step = NATIVE.get(instruction.name)
@@ -337,6 +344,40 @@ def _for_iter(writer: Writer, instruction: Instruction) -> None:
     writer.push(iterator)
     writer.push(name)
     writer.goto(None, instruction.index + 1)
+
+
+def _finish_for_iter(writer: Writer, instruction: Instruction) -> None:
+    """The item is on the stack, or END."""
+    from windfall.frontend.values.iterator import END
+
+    item, iterator = writer.pop(), writer.pop()
+    writer.line("pass")
+    writer.goto(f"{item} is {writer.known(END, 'END')}", instruction.target)
+    writer.push(iterator)
+    writer.push(item)
+    writer.goto(None, instruction.index + 1)
+
+
+def _finish_contains(writer: Writer, instruction: Instruction) -> None:
+    """Only `not in` waits for an answer."""
+    writer.result(f"not {writer.pop()}")
+    writer.goto(None, instruction.index + 1)
+
+
+def _finish_jump_or_pop(writer: Writer, instruction: Instruction) -> None:
+    """The truth of what is below it."""
+    name = _truth(writer, writer.pop())
+    writer.goto(name if "TRUE" in instruction.name else f"not {name}", instruction.target)
+    writer.pop()
+    writer.goto(None, instruction.index + 1)
+
+
+_FINISH: dict[str, Step] = {
+    "FOR_ITER": _finish_for_iter,
+    "CONTAINS_OP": _finish_contains,
+    "JUMP_IF_TRUE_OR_POP": _finish_jump_or_pop,
+    "JUMP_IF_FALSE_OR_POP": _finish_jump_or_pop,
+}
 
 
 # ---------------------------------------------------------------------------------------- build

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windfall.errors import InternalError
-from windfall.frontend.breaks import BUDGET, GENERATOR, IDLE_LOOP, LEFT_GENERATOR, stop
+from windfall.frontend.breaks import BUDGET, GENERATOR, IDLE_LOOP, LARGE_GRAPH, LEFT_GENERATOR, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.idle import idle_loop
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.polyfills.iterators import MAKES
+from windfall.frontend.state import Start
 from windfall.frontend.values.base import Raised, Value
 from windfall.frontend.values.checks import asserted
 from windfall.frontend.values.generator import Generator
-from windfall.frontend.values.iterator import END, ForeignIterator, Iterator
+from windfall.frontend.values.iterator import END, ForeignIterator, Iterator, is_end
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
@@ -41,9 +42,30 @@ def _count_round(machine: Machine, frame: Frame, instruction: Instruction) -> No
     count = count + 1 if size == now else 1
     frame.rounds = count, now
     machine.idle += 1
+    if now > machine.facts.nodes or (now and _began_here(machine, frame)):
+        _end_graph(machine, frame, now)
     if count > machine.facts.idle or machine.idle > _MANY * machine.facts.idle:
+        for one in machine.frames[:-1]:
+            if one.code is frame.code:
+                machine.leave_recursion(frame.code)
         row = IDLE_LOOP if idle_loop(machine, frame, instruction.index) is not None else BUDGET
         stop(row, f"{machine.idle} rounds without a tensor")
+
+
+def _end_graph(machine: Machine, frame: Frame, size: int) -> None:
+    """A loop is unrolled no further, unless what it stands in cannot be cut in two."""
+    if not machine.holds_together and frame.generator is None:
+        stop(LARGE_GRAPH, f"a loop after {size} operations")
+
+
+def _began_here(machine: Machine, frame: Frame) -> bool:
+    """Whether the capture began at this very jump, and so has gone round once: where one loop was
+    too long for a graph, the rounds that follow share what is compiled for one."""
+    point = machine.state.point
+    if isinstance(point, Start) or len(machine.frames) != len(point.frames):
+        return False
+    shape = point.frames[-1]
+    return shape.code is frame.code and shape.ip == frame.last
 
 
 _MANY = 20  # how much longer loops may be in sum than one alone
@@ -136,7 +158,7 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """An iterator written in Python is asked by a polyfill, which gives END where it stops."""
     if frame.phase:
         item: Value | None = frame.stack.pop()
-        if item is not None and item.is_constant() and item.as_constant(machine) is END:
+        if is_end(item):
             item = None
     elif isinstance(frame.stack[-1], Generator):
         frame.retry()
@@ -211,7 +233,7 @@ def _sent(machine: Machine, frame: Frame, instruction: Instruction) -> bool:
     """Whether the receiver came to its end: its value is on the stack, and we have jumped."""
     stack = frame.stack
     if frame.phase:
-        if stack[-1].is_constant() and stack[-1].as_constant(machine) is END:
+        if is_end(stack[-1]):
             stack.pop()
             frame.ip = instruction.target
             return True

@@ -63,7 +63,14 @@ def swap(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_CONST")
 def load_const(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(machine.literal(instruction.value))
+    value = instruction.value
+    if type(value) in _DISPLAYS and len(value) > machine.facts.elements:
+        frame.stack.append(machine.known(value, "constant"))  # not taken apart
+    else:
+        frame.stack.append(machine.literal(value))
+
+
+_DISPLAYS = (tuple, frozenset)
 
 
 # ------------------------------------------------------------------------------------- variables

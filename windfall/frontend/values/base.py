@@ -179,6 +179,11 @@ class Value:
         """`next(self)` of an iterator; None: exhausted."""
         stop(UNKNOWN_OPERATION, f"next of {self.describe()}")
 
+    def known_length(self) -> int | None:
+        """How many items iterating gives, where that is known without looking into it; nothing is
+        relied upon: only `bounds` asks, to leave a large container alone."""
+        return None
+
     def unpack(self, machine: Machine) -> list[Value]:
         """All items, for star arguments and unpacking, where iterating runs no user code."""
         stop(UNKNOWN_OPERATION, f"unpacking of {self.describe()}")

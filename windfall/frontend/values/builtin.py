@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from windfall.frontend.bounds import admit_values
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.base import Arguments, Keywords, Value
@@ -467,6 +468,7 @@ def _zip(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if strict is None or len(keywords) > 1:
             stop(ARGUMENTS, "zip")
         if strict.as_constant(machine):
+            admit_values(machine, arguments)
             return machine.polyfill("zip_strict", [machine.tuple(arguments)])
     if not all(_is_plain(machine, one) for one in arguments):
         return machine.polyfill("zip", arguments)

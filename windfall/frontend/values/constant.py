@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from windfall.frontend.bounds import admit, admit_constant, admit_fold, admit_result
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.unseen import look
@@ -97,7 +98,12 @@ class Constant(Value):
         return type(self.value)
 
     def describe(self) -> str:
-        """The constant itself."""
+        """The constant itself, if it is short."""
+        kind = type(self.value)
+        if kind in (str, bytes):
+            return repr(self.value[:60])[:60]
+        if kind is int and self.value.bit_length() > _PRINTED_BITS:
+            return f"an integer of {self.value.bit_length()} bits"
         return repr(self.value)[:60]
 
     def is_constant(self) -> bool:
@@ -107,6 +113,7 @@ class Constant(Value):
     def as_constant(self, machine: Machine) -> Any:
         """The object, relied upon."""
         if self.source is not None:
+            admit_constant(machine, self.value)
             self.guard(machine, "value", Equals(self.value))
         return self.value
 
@@ -168,8 +175,13 @@ class Constant(Value):
         """Of a string."""
         return fold(machine, len, [self], {})
 
+    def known_length(self) -> int | None:
+        """Of a string."""
+        return len(self.value) if isinstance(self.value, str | bytes) else None
+
     def unpack(self, machine: Machine) -> list[Value]:
         """The characters of a string."""
+        admit(machine, self.known_length() or 0, self)
         try:
             return [machine.literal(one) for one in self.as_constant(machine)]
         except TypeError as error:
@@ -190,7 +202,12 @@ def _is_number(value: Value) -> bool:
     return not isinstance(value, Constant) and value.python_type() in (int, float, bool)
 
 
+_PRINTED_BITS = 1 << 13  # CPython refuses to print numbers of more than 4,300 digits
+
+
 def _prints_exactly(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() <= _PRINTED_BITS
     if isinstance(value, float):
         return value - value == 0.0
     return not isinstance(value, complex)
@@ -247,10 +264,12 @@ def fold(
             stop(UNKNOWN_CALL, f"{name} of {one.describe()}")
     plain = [one.as_constant(machine) for one in arguments]
     named = {name: one.as_constant(machine) for name, one in keywords.items()}
+    admit_fold(machine, function, plain, named)
     try:
         result = function(*plain, **named)
     except Exception as error:  # whatever a pure function raises is the program's exception
         raise machine.raised(error) from None
+    admit_result(machine, function, result)
     return machine.literal(result)
 
 

@@ -11,6 +11,7 @@ import collections
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import ARGUMENTS, NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
@@ -57,6 +58,7 @@ class Deque(SequenceValue):
         """The present contents, relied upon in number."""
         if self._items is None:
             assert self.real is not None and self.source is not None
+            admit(machine, len(self.real), self)
             self.guard_type(machine)
             kind, source, count = collections.deque, self.source, len(self.real)
             machine.add_guard(ByMethod(source, kind, "__len__"), Equals(count), "length")
@@ -65,6 +67,10 @@ class Deque(SequenceValue):
                 for index, value in enumerate(self.real)
             ]
         return self._items
+
+    def is_long(self, machine: Machine) -> bool:
+        """Nothing is known of one that is not looked into."""
+        return False
 
     def is_constant(self) -> bool:
         """It is not folded: what is constant is copied as a list."""
@@ -126,6 +132,7 @@ class Deque(SequenceValue):
     def changed(self, machine: Machine) -> list[Value]:
         """The contents, about to be changed; can be taken back."""
         items = self.items(machine)
+        admit_growth(machine, len(items) + 1, self)
         before, version = list(items), self.version
 
         def restore() -> None:
@@ -163,12 +170,14 @@ class Deque(SequenceValue):
         """By items that are known, or by those that interpreted code gives."""
         if machine.runs_frames(other):
             return machine.polyfill("extend", [self, other])
+        admit_writes(machine, self, other)
         for item in other.unpack(machine):
             self.append(machine, item)
         return machine.literal(None)
 
     def extend_left(self, machine: Machine, other: Value) -> Value:
         """The same, at the left end."""
+        admit_writes(machine, self, other)
         for item in other.unpack(machine):
             self.append_left(machine, item)
         return machine.literal(None)
@@ -344,6 +353,7 @@ def _deque(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @wraps(collections.deque)
 def _wrap_deque(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is None:
+        admit(machine, len(value), "deque")
         items = [machine.wrap(one, None) for one in value]
         return Deque(items, limit=value.maxlen)
     return machine.remember(value, Deque(None, source, value, value.maxlen))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend import polyfills
+from windfall.frontend.bounds import admit_values
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.frame import Frame
 from windfall.frontend.policy import Treatment
@@ -247,9 +248,7 @@ class ValueFactory:
         self, name: str, arguments: Sequence[Value], keywords: Keywords | None = None
     ) -> Value:
         """Interpret a Python function of ours instead of a builtin."""
-        for one in arguments:
-            if isinstance(one, SequenceValue) and one.is_long:
-                stop(UNKNOWN_CALL, f"{name} of a long {one.describe()}")
+        admit_values(self._machine, arguments)
         function = self.known(polyfills.TABLE[name], name)
         assert isinstance(function, Function)
         return function.inline(self._machine, list(arguments), keywords or {})

@@ -7,9 +7,11 @@ place; one that comes from outside is advanced natively.
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import TYPE_CHECKING, Any
 
+from windfall.frontend.bounds import admit, admit_values, range_length
 from windfall.frontend.breaks import FOREIGN_ITERATOR, stop
 from windfall.frontend.bytecode import decode
 from windfall.frontend.state import Start
@@ -35,6 +37,11 @@ class _End:
 END = _End()
 
 
+def is_end(value: Value | None) -> bool:
+    """Whether this is END, which asks nothing of any other value: a number may vary."""
+    return isinstance(value, Constant) and value.value is END
+
+
 @wraps(_End)
 def _wrap_end(machine: Machine, value: Any, source: Source | None) -> Value:
     return Constant(value, source)
@@ -51,9 +58,11 @@ class Iterator(Value):
 
     def unpack(self, machine: Machine) -> list[Value]:
         """What is left, consumed."""
-        items = []
+        admit_values(machine, (self,))
+        items: list[Value] = []
         while (item := self.advance(machine)) is not None:
             items.append(item)
+            admit(machine, len(items), self)
         return items
 
     def truth(self, machine: Machine) -> bool | Value:
@@ -89,7 +98,9 @@ class ItemsIterator(Iterator):
 
     def python_type(self) -> type:
         """The iterator's class, by that of what it goes over."""
-        return type(iter(self.owner.python_type()(*([1] if type(self.owner) is Range else []))))
+        if isinstance(self.owner, Range):
+            return type(iter(self.owner.value))
+        return type(iter(self.owner.python_type()()))
 
     def advance(self, machine: Machine) -> Value | None:
         """The next item."""
@@ -108,12 +119,18 @@ class ItemsIterator(Iterator):
             self.index += 1
         return found
 
+    def known_length(self) -> int | None:
+        """How many items are left."""
+        total = self.owner.known_length() if self.owner is not None and not self.done else 0
+        return None if total is None else max(0, total - self.index)
+
     def _peek(self, machine: Machine) -> Value | None:
         if self.done:
             return None
         if isinstance(self.owner, Range):
             plain: range = self.owner.as_constant(machine)
-            return machine.literal(plain[self.index]) if self.index < len(plain) else None
+            there = self.index < range_length(plain)
+            return machine.literal(plain[self.index]) if there else None
         items = self.owner.items(machine)
         return items[self.index] if self.index < len(items) else None
 
@@ -143,10 +160,15 @@ class GivenIterator(ItemsIterator):
         """The iterator's class."""
         return type(self.real)
 
+    def known_length(self) -> int | None:
+        """How many items are left."""
+        return operator.length_hint(self.real) if self.owner is None else super().known_length()
+
     def advance(self, machine: Machine) -> Value | None:
         """The next item."""
         assert self.source is not None
         if self.owner is None:
+            admit_values(machine, (self,))
             self.guard_type(machine)
             state = self.real.__reduce__()
             parts = ByMethod(self.source, type(self.real), "__reduce__")
@@ -191,6 +213,10 @@ class Enumerate(Iterator):
         self.count += 1
         return machine.tuple([number, item])
 
+    def known_length(self) -> int | None:
+        """As many as it counts."""
+        return self.inner.known_length()
+
     def rebuild(self, recipe: Recipe) -> str:
         """From the present count."""
         return f"enumerate({recipe.name(self.inner)}, {self.count})"
@@ -218,6 +244,10 @@ class Zip(Iterator):
                 return None
             items.append(item)
         return machine.tuple(items) if items else None
+
+    def known_length(self) -> int | None:
+        """As many as the shortest has."""
+        return min((n for one in self.inner if (n := one.known_length()) is not None), default=None)
 
     def rebuild(self, recipe: Recipe) -> str:
         """Of the inner iterators."""

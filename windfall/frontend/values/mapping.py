@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import Constant
@@ -109,6 +110,7 @@ class Dict(Value):
             self._refuse_unseen()
         if not self.whole:
             assert self.real is not None and self.source is not None
+            admit(machine, len(self.real) + len(self.writes), self)
             if not all(is_plain_key(key) or is_identity_key(key) for key in self.real):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
@@ -181,6 +183,7 @@ class Dict(Value):
         if self.unseen:
             self._refuse_unseen()
         entries, writes = self.entries, len(self.writes)
+        admit_growth(machine, len(entries) + 1 if self.whole else 0, self)
         existed, before = key in entries, entries.get(key)
         order = list(entries) if self.whole and value is None else None
 
@@ -288,7 +291,16 @@ class Dict(Value):
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
+        untouched = not (self.whole or self.writes or self.unseen)
+        if untouched and (self.known_length() or 0) > machine.facts.elements:
+            return machine.literal(machine.length_of(self))
         return machine.literal(len(self.load(machine)))
+
+    def known_length(self) -> int | None:
+        """How many items, as far as is known."""
+        if self.whole:
+            return len(self.entries)
+        return len(self.real) if self.real is not None else None
 
     def unpack(self, machine: Machine) -> list[Value]:
         """Its keys."""
@@ -371,6 +383,8 @@ class Dict(Value):
 
     def update(self, machine: Machine, other: Value | None = None, **keywords: Value) -> Value:
         """`update`."""
+        if other is not None:
+            admit_writes(machine, self, other)
         if isinstance(other, Dict):
             for key, value in list(other.load(machine).items()):
                 self.set_item(machine, other.key_value(machine, key), _there(value))
@@ -575,6 +589,10 @@ class DictView(Value):
         pairs = zip(self.owner.key_values(machine), self.owner.item_values(machine), strict=True)
         return [machine.tuple(list(pair)) for pair in pairs]
 
+    def known_length(self) -> int | None:
+        """As of the dict."""
+        return self.owner.known_length()
+
     def iterate(self, machine: Machine) -> Value:
         """Over what it shows, for as long as the dict keeps its size."""
         return machine.iterate_dict(self.owner, self.kind)
@@ -628,5 +646,6 @@ def _wrapped(
     machine: Machine, kind: type[Dict], value: dict[Any, Any], source: Source | None
 ) -> Value:
     if source is None:
+        admit(machine, len(value), kind.made_of.__name__)
         return kind({key: machine.wrap(one, None) for key, one in value.items()})
     return machine.remember(value, kind(None, source, value))

@@ -128,7 +128,8 @@ def _power(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _product(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     """Of a sequence of sizes."""
     (first, *rest) = arguments or (None,)
-    items = first.items(machine) if isinstance(first, SequenceValue) and not first.is_long else []
+    short = isinstance(first, SequenceValue) and not first.is_long(machine)
+    items = first.items(machine) if short and isinstance(first, SequenceValue) else []
     total: Value | None = keywords.get("start", machine.literal(1))
     if rest or set(keywords) - {"start"} or not _varies([*items, *keywords.values()], {}):
         return fold(machine, math.prod, arguments, keywords)

@@ -157,7 +157,7 @@ class Class(Given):
             return found.value
         if isinstance(found, tuple):  # of classes; some may be stand-ins for what is to be made
             return machine.tuple([machine.known(one, one.__qualname__) for one in found])
-        if self.source is None or self.real.__flags__ & _IMMUTABLE or not isinstance(found, str):
+        if self.source is None or self.real.__flags__ & IMMUTABLE or not isinstance(found, str):
             return machine.literal_or_known(found, f"{self.describe()}.{name}")
         return machine.wrap(found, Attribute(self.source, name))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from windfall.frontend.bounds import admit, admit_growth, admit_values, admit_writes, range_length
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import COMPARE, Constant, fold
@@ -54,6 +55,7 @@ class SequenceValue(Value):
         """The present contents, relied upon in number."""
         if self._items is None:
             assert self.real is not None and self.source is not None
+            admit(machine, len(self.real), self)
             self.guard_type(machine)
             self.guard(machine, "length", LengthIs(len(self.real)))
             source = self.source
@@ -80,11 +82,13 @@ class SequenceValue(Value):
 
     def truth(self, machine: Machine) -> bool | Value:
         """Whether there are items."""
+        if self.is_long(machine):
+            return bool(machine.length_of(self))
         return bool(self.items(machine))
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
-        if self.is_long and not getattr(self, "appended", ()):
+        if self.is_long(machine):
             return machine.literal(machine.length_of(self))
         return machine.literal(len(self.items(machine)))
 
@@ -92,15 +96,20 @@ class SequenceValue(Value):
         """A copy of the items."""
         return list(self.items(machine))
 
-    @property
-    def is_long(self) -> bool:
-        """Whether looking at all of it, which was not done yet, costs more than it may gain."""
-        return self._items is None and self.real is not None and len(self.real) > _LONG
+    def known_length(self) -> int | None:
+        """How many items, as far as is known."""
+        if self._items is not None:
+            return len(self._items)
+        return len(self.real) if self.real is not None else None
+
+    def is_long(self, machine: Machine) -> bool:
+        """Whether it came from outside as it is now, and is too large to be looked into."""
+        untouched = self._items is None and not getattr(self, "appended", ())
+        return untouched and self.real is not None and len(self.real) > machine.facts.elements
 
     def iterate(self, machine: Machine) -> Value:
         """An iterator that sees later changes, as Python's do."""
-        if self.is_long:
-            stop(UNKNOWN_OPERATION, f"iterating over a long {self.describe()}")
+        admit_values(machine, (self,))
         return machine.iterate_sequence(self)
 
     def same_kind(self, items: list[Value]) -> Value:
@@ -110,15 +119,27 @@ class SequenceValue(Value):
     def get_item(self, machine: Machine, key: Value) -> Value:
         """By index or slice."""
         index = key_of(machine, key)
+        if self.is_long(machine) and type(index) is int:
+            return self._one_item(machine, index)
         items = self.items(machine)
         try:
             found = items[index]
         except (IndexError, TypeError) as error:
             raise machine.raised(_renamed(error, self.made_of)) from None
-        if isinstance(found, Value):
+        if not isinstance(found, list):
             return found
         whole = self.made_of is tuple and len(found) == len(items) and index.step in (None, 1)
         return self if whole else self.same_kind(found)
+
+    def _one_item(self, machine: Machine, index: int) -> Value:
+        """Of a long one from outside: its length is relied upon, the others are not looked at."""
+        count = machine.length_of(self)
+        if not -count <= index < count:
+            text = f"{self.made_of.__name__} index out of range"
+            raise machine.raised(IndexError(text))
+        assert self.real is not None and self.source is not None
+        place = index % count
+        return machine.wrap(self.real[place], Item(self.source, place))
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By identity or equality of constants."""
@@ -138,17 +159,20 @@ class SequenceValue(Value):
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Concatenation and repetition."""
         if operation == "+" and isinstance(other, SequenceValue) and self._joins(other):
+            mine, others = self.items(machine), other.items(machine)
             if self.made_of is tuple is other.made_of:  # one with nothing added is the very same
-                if not other.items(machine):
+                if not others:
                     return self
-                if not self.items(machine):
+                if not mine:
                     return other
-            return self.same_kind(self.items(machine) + other.items(machine))
+            admit(machine, len(mine) + len(others), self)
+            return self.same_kind(mine + others)
         if operation == "*" and isinstance(other, Constant):
             count = other.as_constant(machine)
             if isinstance(count, int):
                 if count == 1 and self.made_of is tuple:
                     return self
+                admit(machine, len(self.items(machine)) * count, self)
                 return self.same_kind(self.items(machine) * count)
         return None
 
@@ -183,9 +207,6 @@ class SequenceValue(Value):
 def _vary(items: Iterable[Value]) -> bool:
     """Whether there is a number among them whose value is not known."""
     return any(not isinstance(one, Constant) and one.python_type() in (int, float) for one in items)
-
-
-_LONG = 5000
 
 
 def raise_if_unknown(one: Value, other: Value) -> None:
@@ -372,6 +393,7 @@ class List(SequenceValue):
     def append(self, machine: Machine, item: Value) -> Value:
         """At the end: does not look into the list."""
         target = self.appended if self._items is None else self._items
+        admit_growth(machine, len(target) + 1, self)
         if self.source is not None and self.guarded is not None and "counted" in self.guarded:
             machine.effects.lengths.add(str(self._length_source()))
         target.append(item)
@@ -383,6 +405,7 @@ class List(SequenceValue):
         """By items that are known, or by those that interpreted code gives."""
         if machine.runs_frames(other):
             return machine.polyfill("extend", [self, other])
+        admit_writes(machine, self, other)
         for item in other.unpack(machine):
             self.append(machine, item)
         return machine.literal(None)
@@ -437,6 +460,8 @@ class List(SequenceValue):
         """At an index, or for a slice."""
         index = key_of(machine, key)
         new: Any = value.unpack(machine) if isinstance(index, slice) else value
+        if isinstance(index, slice):
+            admit(machine, len(self.items(machine)) + len(new), self)
         items = self.changed(machine)
         try:
             items[index] = new
@@ -464,6 +489,7 @@ class List(SequenceValue):
         if operation == "*" and isinstance(other, Constant):
             count = other.as_constant(machine)
             if isinstance(count, int):
+                admit(machine, len(self.items(machine)) * count, self)
                 self.changed(machine)[:] = self.items(machine) * count
                 self.write(machine, "{}.__imul__({})", machine.literal(count))
                 return self
@@ -556,6 +582,10 @@ class Range(Constant):
         """Lazily, so that a long range costs nothing."""
         return machine.iterate_sequence(self)
 
+    def known_length(self) -> int | None:
+        """As `len` says, of any size."""
+        return range_length(self.value)
+
     def get_item(self, machine: Machine, key: Value) -> Value:
         """An integer or a shorter range."""
         return fold(machine, operator.getitem, [self, key], {})
@@ -600,5 +630,6 @@ def _wrapped(
     machine: Machine, kind: type[SequenceValue], value: Sequence[Any], source: Source | None
 ) -> Value:
     if source is None:
+        admit(machine, len(value), kind.made_of.__name__)
         return kind([machine.wrap(one, None) for one in value])
     return machine.remember(value, kind(None, source, value))

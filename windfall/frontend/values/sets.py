@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
@@ -75,6 +76,7 @@ class Set(Value):
         """The items, relied upon."""
         if self.mirror is None:
             assert self.real is not None and self.source is not None
+            admit(machine, len(self.real), self)
             if not all(is_plain_key(one) for one in self.real):
                 stop(UNKNOWN_OPERATION, f"items of {self.describe()}")
             self.guard_type(machine)
@@ -108,6 +110,11 @@ class Set(Value):
         ordered = held if self.real is None or self.changed else self.real
         return [self.item(machine, one) for one in ordered]
 
+    def known_length(self) -> int | None:
+        """How many items."""
+        held = self.real if self.mirror is None else self.mirror
+        return None if held is None else len(held)
+
     def item(self, machine: Machine, key: Any) -> Value:
         """A key as a value."""
         return self.values.get(key) or machine.literal(key)
@@ -126,6 +133,8 @@ class Set(Value):
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
+        if self.mirror is None and (self.known_length() or 0) > machine.facts.elements:
+            return machine.literal(machine.length_of(self))
         return machine.literal(len(self.load(machine)))
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -141,6 +150,7 @@ class Set(Value):
         if rule is None or not isinstance(other, Set):
             return None
         result = rule(self.load(machine), other.load(machine))
+        admit(machine, len(result), self)
         return Set(result, _kept(result, self, other))
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -149,7 +159,9 @@ class Set(Value):
         if self.made_of is frozenset or rule is None or not isinstance(other, Set):
             return None
         before = self.load(machine)
+        admit_writes(machine, self, other)
         result, values = rule(before, other.load(machine)), {**self.values, **other.values}
+        admit(machine, len(result), self)
         for key in before - result:
             self.write(machine, "{}.discard({})", values.get(key) or machine.literal(key))
         for key in result - before:
@@ -184,6 +196,7 @@ class Set(Value):
         result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
         if not isinstance(result, set | frozenset):
             return machine.literal(result)
+        admit(machine, len(result), self)
         known = dict(self.values)
         for _, values in others:
             known.update(values)
@@ -210,6 +223,7 @@ class Set(Value):
         mirror = self.load(machine)
         if key in mirror:
             return
+        admit_growth(machine, len(mirror) + 1, self)
         values = self.values if is_plain_key(key) else {**self.values, key: item}
         before = (self.values, self.changed)
 
@@ -250,6 +264,7 @@ class Set(Value):
     def update(self, machine: Machine, *others: Value) -> None:
         """`update`."""
         for other in others:
+            admit_writes(machine, self, other)
             for item in other.unpack(machine):
                 self.add(machine, item)
 
@@ -341,6 +356,7 @@ calls(frozenset)(_made(frozenset, "frozenset"))
 @wraps(set, frozenset)
 def _wrap_set(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is None:
+        admit(machine, len(value), type(value).__name__)
         made = {one: machine.wrap(one, None) for one in value if not is_plain_key(one)}
         if not made:
             return Set(value if type(value) is frozenset else set(value))

@@ -13,12 +13,13 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windfall.frontend.bounds import admit, admit_values, chosen_count, product_count
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import iterators, ordering
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls, calls_of
-from windfall.frontend.values.constant import fold
+from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.iterator import Iterator
 from windfall.frontend.values.objects import Class
@@ -60,9 +61,32 @@ _POLYFILLED: dict[Any, str] = {
 
 def _polyfilled(name: str) -> Callable[[Machine, Arguments, Keywords], Value]:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        _admit_items(machine, name, arguments, keywords)
         return machine.polyfill(name, arguments, keywords)
 
     return rule
+
+
+def _admit_items(machine: Machine, name: str, arguments: Arguments, keywords: Keywords) -> None:
+    """Refuse iterators that are known to give too many items, though their arguments are few."""
+    if name == "islice":
+        ends = [one.value for one in arguments[1:] if isinstance(one, Constant)]
+        admit(machine, max((end for end in ends if type(end) is int), default=0), name)
+        return
+    counts = [one.known_length() for one in arguments]
+    if name == "product":
+        repeat = keywords.get("repeat")
+        times = repeat.value if isinstance(repeat, Constant) else 1
+        if isinstance(times, int) and None not in counts:
+            admit(machine, product_count([count or 0 for count in counts], times), name)
+    elif name in _CHOICES and counts and counts[0] is not None:
+        length = arguments[1] if len(arguments) > 1 else keywords.get("r")
+        chosen = length.value if isinstance(length, Constant) else None
+        if chosen is None or isinstance(chosen, int):
+            admit(machine, chosen_count(name, counts[0], chosen), name)
+
+
+_CHOICES = ("permutations", "combinations", "combinations_with_replacement")
 
 
 for _function, _name in _POLYFILLED.items():
@@ -81,6 +105,7 @@ def _places_of(machine: Machine, arguments: Arguments, keywords: Keywords) -> Va
 def _sorted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if len(arguments) != 1 or set(keywords) - {"key", "reverse"}:
         stop(ARGUMENTS, "sorted")
+    admit_values(machine, arguments)
     if not keywords and arguments[0].is_constant():
         return fold(machine, sorted, arguments, {})
     return machine.polyfill("sorted", arguments, keywords)
@@ -107,6 +132,7 @@ def _extreme(function: Any) -> None:
 
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         everything = [*arguments, *keywords.values()]
+        admit_values(machine, arguments if len(arguments) == 1 else ())
         varies = None if keywords else symbolic.builtin(machine, function, arguments)
         if varies is not None:
             return varies
@@ -165,6 +191,10 @@ class Repeat(Iterator):
         machine.undo(restore)
         self.left = before - 1
         return self.item
+
+    def known_length(self) -> int | None:
+        """What is left."""
+        return self.left
 
     def unpack(self, machine: Machine) -> list[Value]:
         """What is left, if that ends."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windfall.errors import Specialise
+from windfall.frontend.bounds import foreseen
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, LATE, Constant, fold
 from windfall.frontend.values.sequence import List, Size, Tuple
@@ -152,7 +153,10 @@ def late(
         return None
     try:
         for turn in range(len(_INTEGERS)):
-            if type(function(*(_example(machine, one, turn) for one in arguments))) is not str:
+            examples = [_example(machine, one, turn) for one in arguments]
+            if foreseen(function, examples, {}) > machine.facts.extent:
+                return None  # a number is a width
+            if type(function(*examples)) is not str:
                 return None
     except (ValueError, TypeError, OverflowError, LookupError, AttributeError):
         return None

@@ -17,6 +17,7 @@ import torch.fx
 from windfall import torch_abi
 from windfall.directives import directive_of, is_exporting, is_skipped
 from windfall.errors import Unsupported
+from windfall.frontend.bounds import TAKEN_APART, admit_parts
 from windfall.frontend.breaks import (
     NATIVE_FUNCTION,
     NOT_A_GRAPH_ARGUMENT,
@@ -79,6 +80,9 @@ def torch_call(
         arguments, keywords = symbolic.prepared(machine, target, arguments, keywords)
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
     function = target if callable(target) else getattr(torch.Tensor, target)
+    name = function.__name__ if hasattr(function, "__name__") else ""
+    if name in TAKEN_APART and plain and isinstance(plain[0], torch.Tensor):
+        admit_parts(machine, name, plain[0], plain[1:], named_plain)
     result = machine.graph.on_fakes(function, plain, named_plain)
     if not _has_tensor(result) and not isinstance(result, tuple | list):
         return _plain_result(machine, kind, target, nodes, named_nodes, result)

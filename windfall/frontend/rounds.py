@@ -1,0 +1,47 @@
+"""Which loop to leave to CPython when segment after segment runs without an operation on tensors.
+
+Enters: the position at which a segment ended, and its slots, after many segments in a row whose
+graphs are empty: every round of a loop has a break. Leaves: the loop, or None where the innermost
+frame stands in none. (`idle.py` answers the same of a capture.) Invariant: values are looked at by
+class only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from windfall.frontend.loops import Loop, loops
+from windfall.frontend.state import Position
+
+
+def idle_loop_of(position: Position, slots: tuple[Any, ...]) -> Loop | None:
+    """The loop to run natively: the outermost one around the innermost frame's instruction that
+    holds no tensor; else the innermost."""
+    shape = position.frames[-1]
+    if shape.generator:
+        return None
+    around = [one for one in loops(shape.code) if shape.ip in one.body and not one.yields]
+    start = sum(len(one.variables) + sum(one.stack) for one in position.frames[:-1])
+    held = dict(zip(shape.variables, slots[start:], strict=False))
+    for loop in around:  # the outermost first
+        if not any(_holds_tensor(held.get(index)) for index in loop.reads.variables):
+            return loop
+    return around[-1] if around else None
+
+
+def stands_in_loop(position: Position) -> bool:
+    """Whether a caller of the innermost frame waits in a loop."""
+    callers = position.frames[:-1]
+    return any(one.last in loop.body for one in callers for loop in loops(one.code))
+
+
+def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, torch.Tensor | torch.nn.Module):
+        return True
+    few = value[:_FEW] if type(value) in (list, tuple) else ()
+    return any(isinstance(one, torch.Tensor) for one in few)
+
+
+_FEW = 8
