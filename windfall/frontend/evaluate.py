@@ -176,7 +176,9 @@ _RULES: dict[type, Callable[[Any, Any, Slots], bool]] = {
     checks.IdentityIs: _by_identity,
     checks.Equals: _equals,
     checks.Compares: lambda check, value, slots: type(value) is float and check.holds(value),
-    checks.LengthIs: lambda check, value, slots: len(value) == check.length,
+    checks.LengthIs: lambda check, value, slots: (
+        check.exact_class in (None, type(value)) and len(value) == check.length
+    ),
     checks.KeysAre: _keys_are,
     checks.HasKey: lambda check, value, slots: (check.key in value) == check.present,
     checks.SameObjects: _same_objects,

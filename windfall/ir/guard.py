@@ -10,13 +10,15 @@ A new kind of check is one class here and one row in `runtime/guards.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.relation import COMPARISONS, Relation
-from windfall.ir.source import Source
+from windfall.ir.source import Source, SourceNumbers
 from windfall.ir.symint import Expression
 
 Class = type  # `TensorIs` has a field of that name
@@ -25,6 +27,26 @@ Class = type  # `TensorIs` has a field of that name
 @dataclass(frozen=True, slots=True)
 class Check:
     """One kind of fact about the value at a source."""
+
+    def implied_class(self) -> Class | None:
+        """The exact class of every value of which this holds; None: it may be several."""
+        return None
+
+    def of_class(self, exact_class: Class) -> Check:
+        """A check that holds where this one does and the value is of this exact class: one that
+        implies the class where that costs nothing, else this one."""
+        return self
+
+
+_IMMUTABLE = 1 << 8  # the bit of a class's flags that says that it is
+_flags: Callable[[Class], int] = type.__dict__["__flags__"].__get__  # past any metaclass
+
+
+def _lasting_class(value: Any) -> Class | None:
+    """The class of an object that has it for life; None: `value.__class__ = Other` is allowed."""
+    kind = type(value)
+    lasting = _flags(kind) & _IMMUTABLE and not issubclass(kind, ModuleType)
+    return kind if lasting else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +59,10 @@ class TensorIs(Check):
     exact_class: Class
     dispatch_keys: int  # raw bits of the tensor's own key set
 
+    def implied_class(self) -> Class | None:
+        """It is looked at."""
+        return self.exact_class
+
     def __str__(self) -> str:
         return f"is {self.exact_class.__name__} {self.type} keys={self.dispatch_keys:#x}"
 
@@ -46,6 +72,10 @@ class Binds(Check):
     """An exact int of 64 bits within the range of `symbol`, which has this value from here on."""
 
     symbol: Expression
+
+    def implied_class(self) -> Class | None:
+        """Not a bool."""
+        return int
 
     def __str__(self) -> str:
         low, high = self.symbol.bounds
@@ -68,6 +98,10 @@ class TypeIs(Check):
 
     exact_class: Class
 
+    def implied_class(self) -> Class | None:
+        """What it says."""
+        return self.exact_class
+
     def __str__(self) -> str:
         return f"has type {self.exact_class.__qualname__}"
 
@@ -78,6 +112,10 @@ class IdentityIs(Check):
 
     value: Any
 
+    def implied_class(self) -> Class | None:
+        """That of the object, unless it can be given another."""
+        return _lasting_class(self.value)
+
     def __str__(self) -> str:
         return f"is <{type(self.value).__name__} at {id(self.value):#x}>"
 
@@ -87,6 +125,10 @@ class Equals(Check):
     """A constant of the same exact type and value (NaN equals NaN, 0.0 is not -0.0)."""
 
     value: Any
+
+    def implied_class(self) -> Class | None:
+        """That of the constant, unless it can be given another."""
+        return _lasting_class(self.value)
 
     def __str__(self) -> str:
         return f"== {self.value!r}"
@@ -106,6 +148,10 @@ class Compares(Check):
         other = value if self.other is None else self.other
         return COMPARISONS[self.operation](value, other) is self.outcome
 
+    def implied_class(self) -> Class | None:
+        """Not an int."""
+        return float
+
     def __str__(self) -> str:
         other = "itself" if self.other is None else repr(self.other)
         return f"{'' if self.outcome else 'not '}{self.operation} {other}"
@@ -113,12 +159,23 @@ class Compares(Check):
 
 @dataclass(frozen=True, slots=True)
 class LengthIs(Check):
-    """The length of an exact list, tuple, dict, OrderedDict, set, deque or range."""
+    """The length of a list, tuple, dict, set, frozenset, deque, range, str or bytes, past any
+    `__len__` of a subclass; of `exact_class` alone, where that is known."""
 
     length: int
+    exact_class: Class | None = None
+
+    def implied_class(self) -> Class | None:
+        """If it says one."""
+        return self.exact_class
+
+    def of_class(self, exact_class: Class) -> Check:
+        """One look at the class and the length."""
+        return replace(self, exact_class=exact_class) if self.exact_class is None else self
 
     def __str__(self) -> str:
-        return f"has length {self.length}"
+        kind = "" if self.exact_class is None else f"{self.exact_class.__qualname__} of "
+        return f"{'is' if kind else 'has'} {kind}length {self.length}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +183,10 @@ class KeysAre(Check):
     """The keys of an exact dict, in order (constant keys only)."""
 
     keys: tuple[Any, ...]
+
+    def implied_class(self) -> Class | None:
+        """Keys of other mappings have other checks."""
+        return dict
 
     def __str__(self) -> str:
         return f"has keys {list(self.keys)!r}"
@@ -236,3 +297,34 @@ class Guard:
 
     def __str__(self) -> str:
         return f"{self.source} {self.check}"
+
+
+def simplified(guards: Iterable[Guard]) -> list[Guard]:
+    """The same facts in fewer guards: a class that another check on the same source looks at, or
+    can look at on its way, needs no guard of its own; nor is one said twice."""
+    given = list(guards)
+    numbers = SourceNumbers()
+    classes: dict[int, Class] = {}
+    for guard in given:
+        if isinstance(guard.check, TypeIs):
+            classes.setdefault(numbers[guard.source], guard.check.exact_class)
+    kept = [_narrowed(guard, classes.get(numbers[guard.source])) for guard in given]
+    said = {
+        (numbers[guard.source], guard.check.implied_class())
+        for guard in kept
+        if not isinstance(guard.check, TypeIs)
+    }
+    found: list[Guard] = []
+    for guard in kept:
+        if isinstance(guard.check, TypeIs):
+            fact = numbers[guard.source], guard.check.implied_class()
+            if fact in said:
+                continue
+            said.add(fact)
+        found.append(guard)
+    return found
+
+
+def _narrowed(guard: Guard, exact_class: Class | None) -> Guard:
+    check = guard.check if exact_class is None else guard.check.of_class(exact_class)
+    return guard if check is guard.check else replace(guard, check=check)

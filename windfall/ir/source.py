@@ -32,6 +32,11 @@ class Source:
         """The source that this one reads from; None for a root."""
         return None
 
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """What its step takes beside the value of the base."""
+        return ()
+
     def read(self, slots: Sequence[Any]) -> Any:
         """Walk the path now, from these slots. Raises whatever a missing step raises."""
         raise NotImplementedError(type(self).__name__)
@@ -126,6 +131,11 @@ class Item(_Derived):
 
     key: Any
 
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The key."""
+        return (self.key,)
+
     def read(self, slots: Sequence[Any]) -> Any:
         """The item."""
         return self.of.read(slots)[self.key]
@@ -143,6 +153,11 @@ class Attribute(_Derived):
     """`base.name` where the read is plain: a slot, a C getter, a function's field, a tensor's."""
 
     name: str
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The name."""
+        return (self.name,)
 
     def read(self, slots: Sequence[Any]) -> Any:
         """The attribute."""
@@ -229,6 +244,11 @@ class ByMethod(_Derived):
     name: str
     arguments: tuple[Any, ...] = ()
 
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The method and what it takes."""
+        return (self.kind, self.name, *self.arguments)
+
     def read(self, slots: Sequence[Any]) -> Any:
         """The answer."""
         return getattr(self.kind, self.name)(self.of.read(slots), *self.arguments)
@@ -249,6 +269,11 @@ class SizeOf(_Derived):
 
     dimension: int
 
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The dimension."""
+        return (self.dimension,)
+
     def read(self, slots: Sequence[Any]) -> int:
         """The size."""
         return int(self.of.read(slots).size(self.dimension))
@@ -266,6 +291,11 @@ class StrideOf(_Derived):
     """The stride of one dimension of a tensor."""
 
     dimension: int
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The dimension."""
+        return (self.dimension,)
 
     def read(self, slots: Sequence[Any]) -> int:
         """The stride."""
@@ -328,3 +358,24 @@ def _bytes(tensor: Any) -> tuple[int, int]:
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((size - 1) * stride for size, stride in steps)
     return (start, start + (last + 1) * tensor.element_size())
+
+
+class SourceNumbers:
+    """A number for each different source. Sources are nested records: hashing one walks all of it,
+    so tables over many sources are kept by these numbers."""
+
+    def __init__(self) -> None:
+        self._by_identity: dict[int, int] = {}
+        self._by_key: dict[Any, int] = {}
+        self._held: list[Source] = []  # an identity stands for a source only while that lives
+
+    def __getitem__(self, source: Source) -> int:
+        found = self._by_identity.get(id(source))
+        if found is None:
+            base = source.base
+            # Numbers and text alone: of such tuples the collector does not keep track.
+            key = source if base is None else (id(type(source)), self[base], *source.operands)
+            found = self._by_key.setdefault(key, len(self._by_key))
+            self._by_identity[id(source)] = found
+            self._held.append(source)
+        return found

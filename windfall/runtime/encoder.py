@@ -20,7 +20,7 @@ from typing import Any
 
 from windfall import torch_abi
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Guard, HasKey, SameObjects, TensorIs, TypeIs
+from windfall.ir.guard import Guard, HasKey, SameObjects, TensorIs
 from windfall.ir.relation import Relation
 from windfall.ir.source import (
     Attribute,
@@ -32,13 +32,14 @@ from windfall.ir.source import (
     Overlap,
     Slot,
     Source,
+    SourceNumbers,
     TypeOf,
 )
 from windfall.ir.symint import Expression
 from windfall.runtime import support
 from windfall.runtime.arithmetic import GREATEST, LEAST, Arithmetic, word_range
 from windfall.runtime.machine import layout
-from windfall.runtime.reading import SourceNumbers, symbol_of
+from windfall.runtime.reading import symbol_of
 from windfall.runtime.words import Place, Word, Words, after
 
 DEAD = 1  # an address that no object has: what stands where an identity was that died
@@ -64,9 +65,9 @@ class Encoder:
         self._shared: dict[tuple[int, ...], Place] = {}
         self._weak: list[tuple[int, int, Any]] = []  # record, operand, object
         self._types = {
-            self.numbers[g.source]: g.check.exact_class
+            self.numbers[g.source]: kind
             for g in guards
-            if isinstance(g.check, TypeIs)
+            if (kind := g.check.implied_class()) is not None
         }
         self._tensors = {
             self.numbers[g.source]: g.check.type for g in guards if isinstance(g.check, TensorIs)

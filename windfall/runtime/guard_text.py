@@ -16,7 +16,7 @@ from typing import Any
 
 from windfall.errors import InternalError
 from windfall.ir.guard import AmbientIs, Binds, Guard, Holds, SameObjects, TensorIs
-from windfall.ir.source import Known, Slot, Source
+from windfall.ir.source import Known, Slot, Source, SourceNumbers
 from windfall.ir.symint import Atom, Expression, Size, bounds, substitute, symbol, symbols_of
 from windfall.runtime import reading
 
@@ -34,7 +34,7 @@ class _Text:
         self.slots = _parameter_names(slot_names, {*self._symbols.values(), *_FUNCTIONS})
         self.namespace: dict[str, Any] = {}
         self.lines: list[str] = []
-        self._numbers = reading.SourceNumbers()
+        self._numbers = SourceNumbers()
         self._read: dict[int, str] = {}  # by the number of the source
         self._counts: Counter[str] = Counter()
         self._names: dict[int, str] = {}  # by the identity of what the namespace holds
@@ -71,10 +71,9 @@ class _Text:
         if reader is None or source.base is None:
             everything = f"({', '.join(self.slots)},)" if self.slots else "()"
             return self._call(reading.read, self.name_of(source, "source"), everything)
-        arguments = reading.READER_ARGUMENTS.get(type(source), lambda _: ())(source)
         written = (
             repr(one) if type(one) in (int, str, bool, type(None)) else self.name_of(one, "key")
-            for one in arguments
+            for one in source.operands
         )
         return self._call(reader, self.read(source.base), *written)
 

@@ -93,21 +93,6 @@ def _encode_guard(encoder: Encoder, guard: Guard) -> bool:
     return cell is not None and native is not None and native(encoder, cell, check)
 
 
-def _repeated_classes(encoder: Encoder, guards: Sequence[Guard]) -> set[int]:
-    """Sources whose class need not be checked by itself: a native check looks at it anyway."""
-    found: set[int] = set()
-    for guard in guards:
-        if isinstance(guard.check, TensorIs | LengthIs):
-            kind = encoder.type_of(guard.source)
-            sized = (
-                isinstance(guard.check, LengthIs) and object_guards.length_field(kind) is not None
-            )
-            tensor = isinstance(guard.check, TensorIs) and guard.check.exact_class is kind
-            if (sized or tensor) and encoder.cell(guard.source) is not None:
-                found.add(encoder.numbers[guard.source])
-    return found
-
-
 def _input_cell(encoder: Encoder, source: Source) -> Place | None:
     if not isinstance(source, ScalarOf):
         return encoder.cell(source)
@@ -148,16 +133,10 @@ def encode(
     function that the native code calls. None: an input has no native walk."""
     encoder = Encoder(guards, inputs, len(names))
     encoder.reserve_keys()
-    repeated = _repeated_classes(encoder, guards)
-    needed = [
-        guard
-        for guard in guards
-        if not (isinstance(guard.check, TypeIs) and encoder.numbers[guard.source] in repeated)
-    ]
-    last = [guard for guard in needed if isinstance(guard.source, Overlap)]
+    last = [guard for guard in guards if isinstance(guard.source, Overlap)]
     left = [
         guard
-        for guard in needed
+        for guard in guards
         if not isinstance(guard.source, Overlap) and not _encode_guard(encoder, guard)
     ]
     settled = encoder.settle()

@@ -142,40 +142,6 @@ READERS: dict[type[Source], Callable[..., Any]] = {
     SizeOf: size,
     StrideOf: stride,
 }
-# Further arguments of a reader.
-READER_ARGUMENTS: dict[type[Source], Callable[[Any], tuple[Any, ...]]] = {
-    Item: lambda source: (source.key,),
-    Attribute: lambda source: (source.name,),
-    ByMethod: lambda source: (source.kind, source.name, *source.arguments),
-    SizeOf: lambda source: (source.dimension,),
-    StrideOf: lambda source: (source.dimension,),
-}
-
-
-class SourceNumbers:
-    """A number for each different source. Sources are nested records: hashing one walks all of it,
-    so tables over many sources are kept by these numbers."""
-
-    def __init__(self) -> None:
-        self._by_identity: dict[int, int] = {}
-        self._by_key: dict[Any, int] = {}
-        self._held: list[Source] = []  # an identity stands for a source only while that lives
-
-    def __getitem__(self, source: Source) -> int:
-        found = self._by_identity.get(id(source))
-        if found is None:
-            found = self._by_key.setdefault(self._key(source), len(self._by_key))
-            self._by_identity[id(source)] = found
-            self._held.append(source)
-        return found
-
-    def _key(self, source: Source) -> Any:
-        base = source.base
-        if base is None or type(source) not in READERS:
-            return source
-        more = READER_ARGUMENTS.get(type(source))
-        # Numbers and text alone: of such tuples the collector does not keep track.
-        return (id(type(source)), self[base], *(more(source) if more is not None else ()))
 
 
 def read(source: Source, slots: Sequence[Any]) -> Any:
@@ -187,8 +153,7 @@ def read(source: Source, slots: Sequence[Any]) -> Any:
     reader = READERS.get(type(source))
     if reader is None or source.base is None:
         return source.read(slots)
-    arguments = READER_ARGUMENTS.get(type(source), lambda _: ())(source)
-    return reader(read(source.base, slots), *arguments)
+    return reader(read(source.base, slots), *source.operands)
 
 
 # ------------------------------------------------------------------------------------ predicates
@@ -325,6 +290,8 @@ _SIZED: tuple[Any, ...] = (
 def length_is(value: Any, check: LengthIs) -> bool:
     """How many items, past any `__len__` of a subclass."""
     kind = type(value)
+    if check.exact_class is not None and kind is not check.exact_class:
+        return False
     for base in _SIZED:
         if issubclass(kind, base):
             return bool(base.__len__(value) == check.length)
@@ -333,12 +300,7 @@ def length_is(value: Any, check: LengthIs) -> bool:
 
 def keys_are(value: Any, check: KeysAre) -> bool:
     """Exactly these keys, in this order."""
-    if not issubclass(type(value), dict):
-        return False
-    # An OrderedDict keeps an order of its own; past its class, that is asked in C.
-    ordered = issubclass(type(value), collections.OrderedDict)
-    names = list(collections.OrderedDict.keys(value) if ordered else dict.keys(value))
-    return _same_items(names, check.keys)
+    return type(value) is dict and _same_items(list(value), check.keys)
 
 
 def has_key(value: Any, check: HasKey) -> bool:
