@@ -176,7 +176,13 @@ class ObjectRecords(Encoder):
         rows: list[Word] = []
         for name, value in zip(names, values, strict=True):
             rows += [self.words.object(sys.intern(name)), 0 if value is ABSENT else id(value)]
-        record = self.record("answers", cell, len(names), *rows)
+        # The step for one name has no count and no loop.
+        record = (
+            self.record("resolves", cell, *rows)
+            if len(names) == 1
+            else self.record("answers", cell, len(names), *rows)
+        )
+        first = 2 if len(names) == 1 else 3
         for index, value in enumerate(values):
             if value is not ABSENT:
-                self.identity(record, 3 + 2 * index, value)
+                self.identity(record, first + 2 * index, value)

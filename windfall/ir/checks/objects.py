@@ -383,11 +383,17 @@ class Resolves(Check):
 
     def holds(self, value: Any, *others: Any) -> bool:
         """False of what is no class."""
-        return Answers((self.name,), (self.value,)).holds(value)
+        try:
+            return resolve(value, self.name) is self.value
+        except UNREADABLE:
+            return False
 
     def encode(self, writer: Writer, source: Source) -> bool:
         """As of several names."""
-        return Answers((self.name,), (self.value,)).encode(writer, source)
+        cell = writer.cell(source)
+        if cell is not None:
+            writer.class_finds(cell, (self.name,), (self.value,))
+        return cell is not None
 
     def explain(self, value: Any) -> str:
         """What the class finds now."""
