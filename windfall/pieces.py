@@ -21,13 +21,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from windfall import locks, torch_abi
+from windfall import locks, runtime, torch_abi
 from windfall.errors import GraphFailed, Specialise, Unsupported
 from windfall.events import EventLog
-from windfall.frontend.symbols import python_text
 from windfall.ir.dtype import TensorType
+from windfall.ir.guard import SYMBOLS, Binds, Check, Equals, Guard, Holds, TensorIs
 from windfall.ir.node import NodeInfo, copy_into, info, set_info
 from windfall.ir.relation import Relation
+from windfall.ir.source import Slot
 from windfall.ir.symint import (
     Atom,
     Expression,
@@ -168,60 +169,43 @@ _MISS: Any = object()  # what a variant answers that does not fit
 @dataclass(frozen=True, slots=True)
 class Variant:
     """A piece for some values of its numbers. `numbers` are those that vary in it: of the piece, or
-    sizes of its tensors (`places`: tensor, dimension); the others are `fixed`."""
+    sizes of its tensors (`places`: tensor, dimension); the others are fixed. `guards` say for which
+    numbers and tensors, the slots of a call, it was compiled."""
 
     numbers: tuple[Expression, ...]
     places: tuple[int | tuple[int, int], ...]  # where each is: a number of the piece, a size
-    fixed: tuple[tuple[int, int], ...]  # number of the piece, its value
-    types: tuple[TensorType, ...]
+    guards: tuple[Guard, ...]
     compiled: Compiled
 
-    def check(self) -> list[str]:
-        """What must hold of `n0…` and `t0…`, as text."""
-        names = self.names()
-        tests = [f"n{index} == {value}" for index, value in self.fixed]
-        for one in self.numbers:
-            atom = symbol_atom(one)
-            tests.append(f"{atom.low} <= {names[atom.key]} <= {atom.high}")
-        for index, type in enumerate(self.types):
-            tests += [
-                f"t{index}.dtype is k{index}",
-                f"t{index}.requires_grad is {type.requires_grad}",
-                f"t{index}.shape == {_tuple(python_text(one, names) for one in type.sizes)}",
-                f"t{index}.stride() == {_tuple(python_text(one, names) for one in type.strides)}",
-            ]
-        for relation in self.compiled.relations:
-            sides = [python_text(one, names) for one in (relation.left, relation.right)]
-            tests.append(f"{sides[0]} {relation.operation} {sides[1]}")
-        return tests
+    def _values(self) -> list[str]:
+        """How each number that varies is read."""
+        return [
+            f"n{place}" if isinstance(place, int) else f"t{place[0]}.shape[{place[1]}]"
+            for place in self.places
+        ]
 
-    def names(self) -> dict[str, str]:
-        """What stands for each number that varies."""
-        return {
-            str(one): f"n{place}" if isinstance(place, int) else f"t{place[0]}.shape[{place[1]}]"
-            for one, place in zip(self.numbers, self.places, strict=True)
-        }
-
-    def function(self, piece: Piece, shares: Callable[..., bool], lazy: bool) -> Call:
+    def function(self, piece: Piece, shares: Callable[..., bool], native: bool) -> Call:
         """`(numbers, tensors)` → the results, or `_MISS`."""
-        tests = self.check()
-        if lazy:  # views whose values are not computed
-            for index in range(len(self.types)):
-                tests.append(f"not (t{index}.is_conj() or t{index}.is_neg())")
-        tensors = [f"t{index}" for index in range(len(self.types))]
-        values = [*self.names().values(), *tensors]
+        numbers = [f"n{index}" for index in range(len(piece.numbers))]
+        tensors = [f"t{index}" for index in range(len(piece.tensors))]
+        slots = [*numbers, *tensors]
+        check = runtime.compile_check(self.guards, len(slots), native=native)
         lines = [
             "def variant(numbers, tensors):",
-            *_unpacked("numbers", [f"n{index}" for index in range(len(piece.numbers))]),
+            *_unpacked("numbers", numbers),
             *_unpacked("tensors", tensors),
-            f"    if not ({' and '.join(tests) or 'True'}):",
+            f"    if not check({', '.join(slots)}):",
             "        return MISS",
         ]
         if self.compiled.writes:
             lines += ["    if shares(tensors):", "        return MISS"]
-        lines.append(f"    return call({', '.join(values)})")
-        kinds = {f"k{index}": type.dtype for index, type in enumerate(self.types)}
-        namespace = {"MISS": _MISS, "call": self.compiled.call, "shares": shares, **kinds}
+        lines.append(f"    return call({', '.join([*self._values(), *tensors])})")
+        namespace = {
+            "MISS": _MISS,
+            "call": self.compiled.call,
+            "shares": shares,
+            "check": check.call,
+        }
         return _defined("variant", lines, namespace)
 
 
@@ -323,7 +307,7 @@ class Runner:
             self._compiled += 1
             variant = self._made(numbers, tensors)
             self.writes = self.writes or variant.compiled.writes
-            made = variant.function(self.piece, _share_memory, shared.lazy)
+            made = variant.function(self.piece, _share_memory, shared.native)
             self._variants = (made, *self._variants[: shared.limit - 1])
             return (made,), True
 
@@ -349,9 +333,8 @@ class Runner:
                     raise Unsupported(103, str(reason)) from reason
                 fixed |= new
                 continue
-            return Variant(
-                tuple(plan.numbers), tuple(plan.places), plan.fixed, tuple(plan.types), compiled
-            )
+            guards = plan.guards(tensors, compiled.relations)
+            return Variant(tuple(plan.numbers), tuple(plan.places), guards, compiled)
 
     @property
     def _op_by_op(self) -> Call:
@@ -442,6 +425,22 @@ class _Plan:
         found = substitute(size, self._places)
         return found if evaluate(found, self._now) == have else have
 
+    def guards(
+        self, tensors: Sequence[torch.Tensor], relations: Sequence[Relation]
+    ) -> tuple[Guard, ...]:
+        """For which numbers and tensors it is compiled."""
+        checks: dict[int, Check] = {index: Equals(value) for index, value in self.fixed}
+        for number, place in zip(self.numbers, self.places, strict=True):
+            if isinstance(place, int):
+                checks[place] = Binds(number)
+        first = len(checks)
+        for index, (seen, one) in enumerate(zip(self.types, tensors, strict=True)):
+            checks[first + index] = TensorIs(seen, type(one), torch_abi.dispatch_keys(one))
+        return (
+            *(Guard(Slot(index, f"v{index}"), checks[index], "") for index in sorted(checks)),
+            *(Guard(SYMBOLS, Holds(one), "") for one in relations),
+        )
+
     def graph(self) -> torch.fx.Graph:
         """The piece as a graph of its own."""
         piece = self._piece
@@ -506,12 +505,6 @@ def _filled(graph: torch.fx.Graph, piece: Piece, known: dict[torch.fx.Node, Any]
     return graph
 
 
-def _is_complex(node: torch.fx.Node) -> bool:
-    found = info(node).type
-    kinds = found if isinstance(found, tuple) else (found,)
-    return any(isinstance(one, TensorType) and one.dtype.is_complex for one in kinds)
-
-
 # ------------------------------------------------------------------------------------ all of them
 
 
@@ -527,12 +520,14 @@ class Pieces:
         log: EventLog,
         limit: int,
         strict: bool,
+        native: bool = True,
     ) -> None:
         self.compile = compile
         self.given = given
         self.log = log
         self.limit = limit
         self.strict = strict
+        self.native = native
         self.graph = graph  # whose constants the steps use
         self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
         (output,) = (node for node in graph.nodes if node.op == "output")
@@ -542,7 +537,6 @@ class Pieces:
             Runner(one, f"{name} piece {index}", self) if isinstance(one, Piece) else None
             for index, one in enumerate(self.steps)
         ]
-        self.lazy = any(_is_complex(node) for node in graph.nodes)
         self._switches = any(isinstance(one, Piece) and one.switches for one in self.steps)
         self._dropped = self._last_uses()
 

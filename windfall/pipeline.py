@@ -217,6 +217,7 @@ class Compiler:
             self.log,
             self.options.recompile_limit,
             self.options.strict,
+            self.options.native,
         )
         return Bound(drawing_nothing(failing_unseen(made.call(), _written(captured))))
 

@@ -9,7 +9,7 @@ import torch.fx
 
 from windfall.events import EventLog
 from windfall.frontend import Compiled, Facts, State, capture, rewrite
-from windfall.frontend.evaluate import first_failure
+from windfall.ir.guard import first_failure
 from windfall.ir.stages import MISS, Capture, Entry, Segment
 from windfall.options import Options
 

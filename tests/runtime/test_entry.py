@@ -333,7 +333,7 @@ def test_the_text_is_written_when_asked_for_and_holds_nothing() -> None:
     made = segment([Guard(X, IdentityIs(held), "")], [], source="def f(x):\n    return 1\n")
     entry = runtime.enter(made, None, None)
     assert entry.call(held) == 1
-    assert "identity_is(x, check_1)" in entry.check_text
+    assert "check_1.holds(x)" in entry.check_text
     gone = weakref.ref(held)
     del held, made
     gc.collect()

@@ -18,7 +18,6 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Check, Equals, Guard, TypeIs
 from windfall.ir.source import ByMethod, Item, Overlap, SizeOf, Slot, Source, StrideOf
 from windfall.ir.symint import Size, maximum, size_symbol
-from windfall.runtime import reading
 
 MODES = pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
 X, Y, Z = Slot(0, "x"), Slot(1, "y"), Slot(2, "z")
@@ -316,7 +315,7 @@ def test_names_that_mean_something_else(native: bool) -> None:
     guards = [
         seen(Slot(0, "s0"), S),
         seen(Slot(1, "size"), S),
-        seen(Slot(2, "tensor_is"), odd),
+        seen(Slot(2, "check_1"), odd),
         seen(Slot(3, "min"), keyed),
         relation_guard("==", odd, keyed * 2),
     ]
@@ -336,7 +335,7 @@ def test_the_first_failure_is_named() -> None:
     ):
         failed = made.first_failure(*values)
         assert failed is not None and named in str(failed)
-        assert reading.describe(failed, values)
+        assert failed.explain(values, {"s0": 3})
 
 
 @pytest.mark.parametrize("seed", range(40))

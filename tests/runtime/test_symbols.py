@@ -28,7 +28,8 @@ from windfall import runtime
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Guard, TypeIs
-from windfall.ir.source import ByMethod, ScalarOf, SizeOf, Slot, scalar_of
+from windfall.ir.reading import scalar_of
+from windfall.ir.source import ByMethod, ScalarOf, SizeOf, Slot
 from windfall.ir.stages import (
     MISS,
     BufferNote,

@@ -65,6 +65,7 @@ from windfall.ir.guard import (
     HasKey,
     SameObjects,
     TypeIs,
+    simplified,
 )
 from windfall.ir.node import NodeInfo, info, set_info
 from windfall.ir.source import DictOf, Item, Known, Overlap, Source
@@ -255,7 +256,7 @@ def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) ->
         (
             Guard(AMBIENT, ambient, "torch functions depend on it"),
             *_answers(machine),
-            *machine.guards,
+            *simplified(machine.guards),
             *_presence(machine),
         ),
         tuple(effects),

@@ -36,7 +36,6 @@ from windfall.errors import (
 )
 from windfall.events import EventLog
 from windfall.frontend.breaks import IDLE_LOOP, REASONS, TOO_MANY_VALUES
-from windfall.frontend.evaluate import first_failure
 from windfall.frontend.generalise import generalised
 from windfall.frontend.lazy import initialise
 from windfall.frontend.marks import refuse_required
@@ -46,6 +45,7 @@ from windfall.frontend.rounds import idle_loop_of, stands_in_loop
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
 from windfall.frontend.strikes import Strikes, Uses
 from windfall.frontend.tracebacks import through
+from windfall.ir.guard import first_failure
 from windfall.ir.stages import MISS, Entry
 from windfall.options import Options
 

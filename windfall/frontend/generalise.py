@@ -12,10 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from windfall.frontend.evaluate import failures
 from windfall.frontend.state import Facts
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Binds, Check, Compares, Equals, Guard, Holds, TensorIs
+from windfall.ir.guard import (
+    Binds,
+    Check,
+    Compares,
+    Equals,
+    Guard,
+    Holds,
+    TensorIs,
+    failures,
+)
+from windfall.ir.reading import UNREADABLE
+from windfall.ir.reading import facts as facts_of
 from windfall.ir.source import SizeOf, Source, StrideOf
 from windfall.ir.stages import Entry
 from windfall.ir.symint import Expression, Size
@@ -54,7 +64,7 @@ def lesson_of(guards: Sequence[Guard], slots: Slots) -> Lesson | None:
             return None
         try:
             found = guard.source.read(slots)
-        except Exception:  # a path that is no longer there
+        except UNREADABLE:  # a path that is no longer there
             return None
         if not rule(lesson, guard.source, guard.check, found):
             return None
@@ -70,11 +80,14 @@ def _number(lesson: Lesson, source: Source, check: Any, found: Any) -> bool:
 
 def _tensor(lesson: Lesson, source: Source, check: Any, found: Any) -> bool:
     wanted: TensorType = check.type
-    alike = type(found) is check.exact_class and found.dtype is wanted.dtype
-    if not alike or found.dim() != wanted.rank or found.requires_grad != wanted.requires_grad:
+    if type(found) is not check.exact_class:
+        return False
+    real = facts_of(found)
+    alike = real.dtype is wanted.dtype and real.requires_grad == wanted.requires_grad
+    if not alike or not len(real.sizes) == len(real.strides) == wanted.rank:
         return False
     changed = False
-    for dimension, (size, now) in enumerate(zip(wanted.sizes, found.shape, strict=True)):
+    for dimension, (size, now) in enumerate(zip(wanted.sizes, real.sizes, strict=True)):
         if _is(size, now):
             continue
         changed = True
@@ -83,7 +96,7 @@ def _tensor(lesson: Lesson, source: Source, check: Any, found: Any) -> bool:
             lesson.apart.add(place)
         elif size > 1 and now > 1:
             lesson.varying.add(place)
-    for dimension, (stride, now) in enumerate(zip(wanted.strides, found.stride(), strict=True)):
+    for dimension, (stride, now) in enumerate(zip(wanted.strides, real.strides, strict=True)):
         if not changed and isinstance(stride, int) and stride != now:
             lesson.varying.add(str(StrideOf(source, dimension)))
     return True

@@ -1,228 +1,70 @@
 """What must still be true for a compiled entry to be used again.
 
-Enters: facts on which the front end relied. Leaves: `Guard(source, check, reason)` records; the
-runtime makes the generated check of them (native first tier, Python after that), reports print
-them. Invariant: checking runs no user code and keeps no input alive; a check that meets an
-unexpected object answers False, it does not raise.
+Enters: facts on which the front end relied. Leaves: `Guard(source, check, reason)` records, and the
+one evaluation of them in Python (`failures`). The runtime makes a native check of them, with what
+has no native form left to the checks' own `holds`; reports print them. Kinds of check are classes
+of `checks/`; the names of all of them are here too.
 
-A new kind of check is one class here and one row in `runtime/guards.py`.
+Invariant: checking runs no user code and keeps no input alive; a source that cannot be read any
+more is a guard that does not hold.
+
+    >>> Equals((1,)).holds((True,)), LengthIs(2).holds([0, 0])
+    (False, True)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windfall.errors import SourceLine
-from windfall.ir.dtype import TensorType
-from windfall.ir.relation import COMPARISONS, Relation
-from windfall.ir.source import Source
-from windfall.ir.symint import Expression
-
-Class = type  # `TensorIs` has a field of that name
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One kind of fact about the value at a source."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorIs(Check):
-    """A tensor of exactly this class, dispatch keys and type. Sizes and strides may be symbolic: a
-    symbol that stands alone as a size or stride and is bound by no earlier guard is bound here (its
-    range is checked); whatever else is symbolic is compared once all symbols are bound."""
-
-    type: TensorType
-    exact_class: Class
-    dispatch_keys: int  # raw bits of the tensor's own key set
-
-    def __str__(self) -> str:
-        return f"is {self.exact_class.__name__} {self.type} keys={self.dispatch_keys:#x}"
-
-
-@dataclass(frozen=True, slots=True)
-class Binds(Check):
-    """An exact int of 64 bits within the range of `symbol`, which has this value from here on."""
-
-    symbol: Expression
-
-    def __str__(self) -> str:
-        low, high = self.symbol.bounds
-        return f"is int {self.symbol} in [{low}, {high}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Holds(Check):
-    """A relation between sizes, over symbols that other guards bind; its source is `SYMBOLS`."""
-
-    relation: Relation
-
-    def __str__(self) -> str:
-        return str(self.relation)
-
-
-@dataclass(frozen=True, slots=True)
-class TypeIs(Check):
-    """The value's exact class."""
-
-    exact_class: Class
-
-    def __str__(self) -> str:
-        return f"has type {self.exact_class.__qualname__}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IdentityIs(Check):
-    """This very object. The entry holds it weakly where that is possible."""
-
-    value: Any
-
-    def __str__(self) -> str:
-        return f"is <{type(self.value).__name__} at {id(self.value):#x}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Equals(Check):
-    """A constant of the same exact type and value (NaN equals NaN, 0.0 is not -0.0)."""
-
-    value: Any
-
-    def __str__(self) -> str:
-        return f"== {self.value!r}"
-
-
-@dataclass(frozen=True, slots=True)
-class Compares(Check):
-    """An exact float of which `value operation other` is `outcome`; `other` None: the value itself
-    (a NaN is not equal to itself)."""
-
-    operation: str
-    other: float | int | None
-    outcome: bool
-
-    def holds(self, value: float) -> bool:
-        """Whether it does."""
-        other = value if self.other is None else self.other
-        return COMPARISONS[self.operation](value, other) is self.outcome
-
-    def __str__(self) -> str:
-        other = "itself" if self.other is None else repr(self.other)
-        return f"{'' if self.outcome else 'not '}{self.operation} {other}"
-
-
-@dataclass(frozen=True, slots=True)
-class LengthIs(Check):
-    """The length of an exact list, tuple, dict, OrderedDict, set, deque or range."""
-
-    length: int
-
-    def __str__(self) -> str:
-        return f"has length {self.length}"
-
-
-@dataclass(frozen=True, slots=True)
-class KeysAre(Check):
-    """The keys of an exact dict, in order (constant keys only)."""
-
-    keys: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return f"has keys {list(self.keys)!r}"
-
-
-@dataclass(frozen=True, slots=True)
-class HasKey(Check):
-    """Whether a dict has a key: `present` says which."""
-
-    key: Any
-    present: bool
-
-    def __str__(self) -> str:
-        return f"{'has' if self.present else 'has no'} key {self.key!r}"
-
-
-@dataclass(frozen=True, slots=True)
-class SameObjects(Check):
-    """The value at the guard's source is the one at each of `others` (`same`), or at none."""
-
-    others: tuple[Source, ...]
-    same: bool
-
-    def __str__(self) -> str:
-        names = ", ".join(map(str, self.others))
-        return f"{'is' if self.same else 'is not any of'} {names}"
-
-
-# What a class answers for a name that neither it nor a base of it defines.
-ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "ABSENT", "__slots__": ()})()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Resolves(Check):
-    """The source is a class; looking `name` up along its MRO (dicts only, no metaclass, no
-    descriptor called) still finds this very object, or ABSENT. Late patches of methods, class
-    attributes and bases are noticed by it."""
-
-    name: str
-    value: Any
-
-    def __str__(self) -> str:
-        found = "nothing" if self.value is ABSENT else f"<{type(self.value).__name__}>"
-        return f"resolves {self.name!r} to {found}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Answers(Check):
-    """`Resolves` for several names of one class: what a program asks of torch's. `names` and
-    `values` are equally long."""
-
-    names: tuple[str, ...]
-    values: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return f"still has its own {', '.join(self.names)}"
-
-
-@dataclass(frozen=True, slots=True)
-class AmbientIs(Check):
-    """The thread's state that ops depend on; its source is `AMBIENT`. Only what is not default
-    needs a mention, but all of it is checked, always, first."""
-
-    grad_enabled: bool
-    inference_mode: bool = False
-    included_keys: int = 0
-    excluded_keys: int = 0
-    dispatch_modes: int = 0
-    function_modes: int = 0
-    function_state: int = 0  # 0 enabled, 1 subclasses disabled, 2 all disabled
-    profiled: bool = False
-    default_dtype: str = "torch.float32"
-    deterministic: bool = False
-    autocast: tuple[tuple[str, str], ...] = field(default=())  # (device, dtype) that are on
-
-    def __str__(self) -> str:
-        return f"ambient grad={self.grad_enabled} inference={self.inference_mode}" + (
-            f" autocast={dict(self.autocast)}" if self.autocast else ""
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Ambient(Source):
-    def __str__(self) -> str:
-        return "thread"
-
-
-AMBIENT: Source = _Ambient()
-
-
-@dataclass(frozen=True, slots=True)
-class _Symbols(Source):
-    def __str__(self) -> str:
-        return "sizes"
-
-
-SYMBOLS: Source = _Symbols()
+from windfall.ir.checks.base import Check, Class
+from windfall.ir.checks.objects import (
+    Answers,
+    Compares,
+    Equals,
+    HasKey,
+    IdentityIs,
+    KeysAre,
+    LengthIs,
+    Resolves,
+    SameObjects,
+    TypeIs,
+    WeakIdentity,
+)
+from windfall.ir.checks.tensors import AmbientIs, Binds, Holds, TensorIs, in_range, symbol_of
+from windfall.ir.reading import ABSENT, UNREADABLE
+from windfall.ir.relation import Relation
+from windfall.ir.source import AMBIENT, SYMBOLS, Source, SourceNumbers
+
+__all__ = [
+    "ABSENT",
+    "AMBIENT",
+    "SYMBOLS",
+    "AmbientIs",
+    "Answers",
+    "Binds",
+    "Check",
+    "Compares",
+    "Equals",
+    "Guard",
+    "HasKey",
+    "Holds",
+    "IdentityIs",
+    "KeysAre",
+    "LengthIs",
+    "Resolves",
+    "SameObjects",
+    "TensorIs",
+    "TypeIs",
+    "WeakIdentity",
+    "failures",
+    "first_failure",
+    "in_range",
+    "simplified",
+    "symbol_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,5 +76,98 @@ class Guard:
     reason: str
     where: SourceLine | None = None
 
+    def weakly(self) -> Guard:
+        """The same without keeping alive what it names."""
+        check = self.check.weakly()
+        return self if check is self.check else replace(self, check=check)
+
+    def explain(self, slots: Sequence[Any], values: Mapping[str, int]) -> str:
+        """What is at its source now; `values` are those of symbols."""
+        try:
+            return self.check.explain(values if self.source is SYMBOLS else self.source.read(slots))
+        except UNREADABLE as error:  # a path that is no longer there
+            return f"nothing ({type(error).__name__})"
+
     def __str__(self) -> str:
         return f"{self.source} {self.check}"
+
+
+def first_failure(guards: Iterable[Guard], slots: Sequence[Any]) -> Guard | None:
+    """The first guard that does not hold of these slots now."""
+    return next(failures(guards, slots), None)
+
+
+def failures(
+    guards: Iterable[Guard], slots: Sequence[Any], values: dict[str, int] | None = None
+) -> Iterator[Guard]:
+    """The guards that do not hold of these slots now. `values` become those of the symbols: what is
+    said of sizes in relation to others is looked at when all symbols have one."""
+    values = {} if values is None else values
+    later: list[tuple[Guard, Check]] = []
+    for guard in guards:
+        if guard.source is SYMBOLS:
+            later.append((guard, guard.check))
+            continue
+        relations = _judged(guard, slots, values)
+        if relations is None:
+            yield guard
+        else:
+            later += ((guard, one) for one in relations)
+    blamed: set[int] = set()
+    for guard, check in later:
+        if id(guard) not in blamed and not check.holds(values):
+            blamed.add(id(guard))
+            yield guard
+
+
+def _judged(guard: Guard, slots: Sequence[Any], values: dict[str, int]) -> list[Check] | None:
+    """What must hold of the symbols so that the guard does; symbols get their values on the way.
+    None: it does not hold, whatever they are."""
+    check, relations = guard.check, list[Check]()
+    try:
+        value = guard.source.read(slots)
+        if not check.holds(value, *(one.read(slots) for one in check.reads())):
+            return None
+        for place, wanted in check.numbers(guard.source):
+            found = value if place is guard.source else place.step(value)
+            symbol = symbol_of(wanted)
+            if symbol is None or symbol.key in values:
+                relations.append(Holds(Relation("==", found, wanted)))
+            elif not in_range(found, wanted):
+                return None
+            else:
+                values[symbol.key] = found
+    except UNREADABLE:  # a path that is no longer there
+        return None
+    return relations
+
+
+def simplified(guards: Iterable[Guard]) -> list[Guard]:
+    """The same facts in fewer guards: a class that another check on the same source looks at, or
+    can look at on its way, needs no guard of its own; nor is one said twice."""
+    given = list(guards)
+    numbers = SourceNumbers()
+    classes: dict[int, Class] = {}
+    for guard in given:
+        if isinstance(guard.check, TypeIs):
+            classes.setdefault(numbers[guard.source], guard.check.exact_class)
+    kept = [_narrowed(guard, classes.get(numbers[guard.source])) for guard in given]
+    said = {
+        (numbers[guard.source], id(guard.check.implied_class()))
+        for guard in kept
+        if not isinstance(guard.check, TypeIs)
+    }
+    found: list[Guard] = []
+    for guard in kept:
+        if isinstance(guard.check, TypeIs):
+            fact = numbers[guard.source], id(guard.check.exact_class)
+            if fact in said:
+                continue
+            said.add(fact)
+        found.append(guard)
+    return found
+
+
+def _narrowed(guard: Guard, exact_class: Class | None) -> Guard:
+    check = guard.check if exact_class is None else guard.check.of_class(exact_class)
+    return guard if check is guard.check else replace(guard, check=check)

@@ -5,7 +5,10 @@ entry's argument array, or an object known at compile time) and reads upon it. T
 them, the runtime turns them into native loads or Python text, reports print them.
 
 Invariant: walking a source runs no user code (no property, no `__getattr__`): an attribute found
-through user code has the sources of what that code read instead.
+through user code has the sources of what that code read instead. How a kind of source is read is
+said once, by its `reader` (a function of `reading.py`): `read` and the generated text of guard
+checks call it. `text` is for the segment, which runs once the guards hold. Machine code walks some
+kinds by steps of its own (`runtime/encoder.py`); what it does not, it leaves to these.
 
     >>> str(Item(DictOf(Slot(0, "self")), "training"))
     "L['self'].__dict__['training']"
@@ -15,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
+from windfall import torch_abi
+from windfall.ir import reading
 
 # Gives the name under which generated text finds an object: `name_of(object, hint)`.
 NameOf = Callable[[Any, str], str]
@@ -32,8 +36,17 @@ class Source:
         """The source that this one reads from; None for a root."""
         return None
 
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """What its step takes beside the value of the base."""
+        return ()
+
     def read(self, slots: Sequence[Any]) -> Any:
-        """Walk the path now, from these slots. Raises whatever a missing step raises."""
+        """Walk the path now, from these slots; raises one of `UNREADABLE` where it is broken."""
+        raise NotImplementedError(type(self).__name__)
+
+    def step(self, value: Any) -> Any:
+        """What this one step reads from the value of the base."""
         raise NotImplementedError(type(self).__name__)
 
     def text(self, base: str, name_of: NameOf) -> str:
@@ -95,7 +108,11 @@ def _key_text(key: Any, name_of: NameOf) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Derived(Source):
+class Derived(Source):
+    """One read upon the value at another source."""
+
+    reader: ClassVar[Callable[..., Any]]  # of the value of the base and the operands
+
     of: Source
 
     @property
@@ -103,14 +120,20 @@ class _Derived(Source):
         """The source that this one reads from."""
         return self.of
 
+    def read(self, slots: Sequence[Any]) -> Any:
+        """The value at the base, and this one step."""
+        return self.step(self.of.read(slots))
+
+    def step(self, value: Any) -> Any:
+        """What is read from the value of the base."""
+        return type(self).reader(value, *self.operands)
+
 
 @dataclass(frozen=True, slots=True)
-class DictOf(_Derived):
+class DictOf(Derived):
     """The instance dictionary of an object."""
 
-    def read(self, slots: Sequence[Any]) -> Any:
-        """The dictionary."""
-        return self.of.read(slots).__dict__
+    reader = reading.dict_of
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The dictionary."""
@@ -121,14 +144,17 @@ class DictOf(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class Item(_Derived):
+class Item(Derived):
     """`base[key]` of an exact list, tuple or dict, with a key that is constant and hashable."""
+
+    reader = reading.item
 
     key: Any
 
-    def read(self, slots: Sequence[Any]) -> Any:
-        """The item."""
-        return self.of.read(slots)[self.key]
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The key."""
+        return (self.key,)
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The item."""
@@ -139,14 +165,17 @@ class Item(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute(_Derived):
+class Attribute(Derived):
     """`base.name` where the read is plain: a slot, a C getter, a function's field, a tensor's."""
+
+    reader = reading.attribute
 
     name: str
 
-    def read(self, slots: Sequence[Any]) -> Any:
-        """The attribute."""
-        return getattr(self.of.read(slots), self.name)
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The name."""
+        return (self.name,)
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The attribute."""
@@ -157,12 +186,10 @@ class Attribute(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class CellContents(_Derived):
+class CellContents(Derived):
     """What a closure cell holds."""
 
-    def read(self, slots: Sequence[Any]) -> Any:
-        """The contents."""
-        return self.of.read(slots).cell_contents
+    reader = reading.cell_contents
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The contents."""
@@ -173,12 +200,10 @@ class CellContents(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class TypeOf(_Derived):
+class TypeOf(Derived):
     """The exact class of a value."""
 
-    def read(self, slots: Sequence[Any]) -> Any:
-        """The class."""
-        return type(self.of.read(slots))
+    reader = type
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The class."""
@@ -189,12 +214,10 @@ class TypeOf(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class BoundTo(_Derived):
+class BoundTo(Derived):
     """The container that a builtin method is bound to: `items.append.__self__`."""
 
-    def read(self, slots: Sequence[Any]) -> Any:
-        """The container."""
-        return self.of.read(slots).__self__
+    reader = reading.bound_to
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The container."""
@@ -205,12 +228,10 @@ class BoundTo(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class KeysOf(_Derived):
+class KeysOf(Derived):
     """The keys of a mapping in its own order, as a tuple: for those whose order is not a dict's."""
 
-    def read(self, slots: Sequence[Any]) -> Any:
-        """The keys."""
-        return tuple(self.of.read(slots))
+    reader = reading.keys_of
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The keys."""
@@ -221,17 +242,20 @@ class KeysOf(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class ByMethod(_Derived):
+class ByMethod(Derived):
     """What a builtin container's own method answers for an instance of a subclass of it, past the
     methods of that subclass: `dict.__getitem__(value, key)`."""
+
+    reader = reading.by_method
 
     kind: type
     name: str
     arguments: tuple[Any, ...] = ()
 
-    def read(self, slots: Sequence[Any]) -> Any:
-        """The answer."""
-        return getattr(self.kind, self.name)(self.of.read(slots), *self.arguments)
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The method and what it takes."""
+        return (self.kind, self.name, *self.arguments)
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The call."""
@@ -244,14 +268,17 @@ class ByMethod(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class SizeOf(_Derived):
+class SizeOf(Derived):
     """The size of one dimension of a tensor."""
+
+    reader = reading.size
 
     dimension: int
 
-    def read(self, slots: Sequence[Any]) -> int:
-        """The size."""
-        return int(self.of.read(slots).size(self.dimension))
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The dimension."""
+        return (self.dimension,)
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The size."""
@@ -262,14 +289,17 @@ class SizeOf(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class StrideOf(_Derived):
+class StrideOf(Derived):
     """The stride of one dimension of a tensor."""
+
+    reader = reading.stride
 
     dimension: int
 
-    def read(self, slots: Sequence[Any]) -> int:
-        """The stride."""
-        return int(self.of.read(slots).stride(self.dimension))
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The dimension."""
+        return (self.dimension,)
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The stride."""
@@ -280,24 +310,17 @@ class StrideOf(_Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarOf(_Derived):
+class ScalarOf(Derived):
     """A float as a tensor without dimensions, so that a graph can take it."""
 
-    def read(self, slots: Sequence[Any]) -> torch.Tensor:
-        """The tensor."""
-        return scalar_of(self.of.read(slots))
+    reader = reading.scalar_of
 
     def text(self, base: str, name_of: NameOf) -> str:
         """The tensor."""
-        return f"{name_of(scalar_of, 'scalar_of')}({base})"
+        return f"{name_of(reading.scalar_of, 'scalar_of')}({base})"
 
     def __str__(self) -> str:
         return f"scalar_of({self.of})"
-
-
-def scalar_of(value: float) -> torch.Tensor:
-    """A number as a float64 tensor."""
-    return torch.scalar_tensor(value, dtype=torch.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +333,8 @@ class Overlap(Source):
 
     def read(self, slots: Sequence[Any]) -> bool:
         """The answer now."""
-        written = [_bytes(one.read(slots)) for one in self.written]
-        others = [_bytes(one.read(slots)) for one in self.others]
+        written = [reading.byte_range(one.read(slots)) for one in self.written]
+        others = [reading.byte_range(one.read(slots)) for one in self.others]
         pairs = [(a, b) for i, a in enumerate(written) for b in (*written[i + 1 :], *others)]
         return any(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
 
@@ -320,11 +343,46 @@ class Overlap(Source):
         return f"overlap({everything})"
 
 
-def _bytes(tensor: Any) -> tuple[int, int]:
-    """The addresses from the first to behind the last element."""
-    if tensor.numel() == 0:
-        return (0, 0)
-    start = tensor.data_ptr()
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * stride for size, stride in steps)
-    return (start, start + (last + 1) * tensor.element_size())
+@dataclass(frozen=True, slots=True)
+class _Ambient(Source):
+    def read(self, slots: Sequence[Any]) -> torch_abi.Ambient:
+        """The state of the calling thread."""
+        return torch_abi.ambient()
+
+    def __str__(self) -> str:
+        return "thread"
+
+
+# The state of the thread that ops depend on.
+AMBIENT: Source = _Ambient()
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbols(Source):
+    def __str__(self) -> str:
+        return "sizes"
+
+
+# The values of the symbols: no source of its own, other guards bind them.
+SYMBOLS: Source = _Symbols()
+
+
+class SourceNumbers:
+    """A number for each different source. Sources are nested records: hashing one walks all of it,
+    so tables over many sources are kept by these numbers."""
+
+    def __init__(self) -> None:
+        self._by_identity: dict[int, int] = {}
+        self._by_key: dict[Any, int] = {}
+        self._held: list[Source] = []  # an identity stands for a source only while that lives
+
+    def __getitem__(self, source: Source) -> int:
+        found = self._by_identity.get(id(source))
+        if found is None:
+            base = source.base
+            # Numbers and text alone: of such tuples the collector does not keep track.
+            key = source if base is None else (id(type(source)), self[base], *source.operands)
+            found = self._by_key.setdefault(key, len(self._by_key))
+            self._by_identity[id(source)] = found
+            self._held.append(source)
+        return found

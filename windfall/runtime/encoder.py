@@ -20,7 +20,8 @@ from typing import Any
 
 from windfall import torch_abi
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Guard, HasKey, SameObjects, TensorIs, TypeIs
+from windfall.ir.guard import Guard, HasKey, TensorIs, symbol_of
+from windfall.ir.reading import is_among
 from windfall.ir.relation import Relation
 from windfall.ir.source import (
     Attribute,
@@ -32,13 +33,13 @@ from windfall.ir.source import (
     Overlap,
     Slot,
     Source,
+    SourceNumbers,
     TypeOf,
 )
 from windfall.ir.symint import Expression
 from windfall.runtime import support
 from windfall.runtime.arithmetic import GREATEST, LEAST, Arithmetic, word_range
 from windfall.runtime.machine import layout
-from windfall.runtime.reading import SourceNumbers, symbol_of
 from windfall.runtime.words import Place, Word, Words, after
 
 DEAD = 1  # an address that no object has: what stands where an identity was that died
@@ -64,16 +65,16 @@ class Encoder:
         self._shared: dict[tuple[int, ...], Place] = {}
         self._weak: list[tuple[int, int, Any]] = []  # record, operand, object
         self._types = {
-            self.numbers[g.source]: g.check.exact_class
+            self.numbers[g.source]: kind
             for g in guards
-            if isinstance(g.check, TypeIs)
+            if (kind := g.check.implied_class()) is not None
         }
         self._tensors = {
             self.numbers[g.source]: g.check.type for g in guards if isinstance(g.check, TensorIs)
         }
         self.arithmetic = Arithmetic(self.words.add)
         self.symbols: dict[Expression, Word] = {}  # those bound so far: where their values stand
-        self.ranks: dict[Place, int] = {}  # of tensors that a record has seen, by their cell
+        self.ranks: dict[int, int] = {}  # of tensors that a record has seen, by their cell
         self._relations: list[tuple[Word | None, Relation]] = []
         self._keys = _string_keys(inputs, guards, self.numbers)
         self._read_dicts: set[int] = set()
@@ -260,8 +261,7 @@ def _all_sources(inputs: Iterable[Source], guards: Iterable[Guard]) -> Iterator[
     yield from inputs
     for guard in guards:
         yield guard.source
-        if isinstance(guard.check, SameObjects):
-            yield from guard.check.others
+        yield from guard.check.reads()
         if isinstance(guard.source, Overlap):
             yield from guard.source.written
             yield from guard.source.others
@@ -295,9 +295,11 @@ _PLAIN_OBJECTS = (type, types.FunctionType, types.BuiltinFunctionType)  # by ide
 
 def is_plain_key(encoder: Encoder, container: Source, key: Any) -> bool:
     """Whether a key can be looked up without user code."""
-    if type(key) in _PLAIN_KEYS:
+    if is_among(type(key), _PLAIN_KEYS):
         return True
-    return type(key) in _PLAIN_OBJECTS and issubclass(encoder.type_of(container) or object, dict)
+    return is_among(type(key), _PLAIN_OBJECTS) and issubclass(
+        encoder.type_of(container) or object, dict
+    )
 
 
 def _walk_item(encoder: Encoder, source: Item) -> Place | None:

@@ -16,13 +16,12 @@ can, and no input at all.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Guard, IdentityIs
+from windfall.ir.guard import Guard
 from windfall.ir.source import ScalarOf
 from windfall.ir.stages import MISS, Entry, Program, Segment
 from windfall.runtime import guards, support
@@ -31,7 +30,6 @@ from windfall.runtime.encoder import EncodedCheck
 from windfall.runtime.guard_text import check_text, python_check
 from windfall.runtime.machine import layout
 from windfall.runtime.plan import add_plan, can_be_floats, can_be_native
-from windfall.runtime.reading import WeakIdentity
 from windfall.runtime.results import check_program
 from windfall.runtime.usage import CLOCK, Usage
 
@@ -45,7 +43,7 @@ def enter(
 ) -> Entry:
     """The segment, ready to be called."""
     ordered = guards.in_order(segment.capture.guards)
-    weak = tuple(map(_weakly, ordered))
+    weak = tuple(guard.weakly() for guard in ordered)
     kept = replace(segment, capture=replace(segment.capture, guards=weak))
     text = functools.partial(check_text, weak, segment.slots)
     usable = native and support.support() is not None
@@ -132,13 +130,3 @@ def _body(
     if graph_callable is None and program is not None:
         graph_callable = bind(program, native=native)
     return segment.load(graph_callable)
-
-
-def _weakly(guard: Guard) -> Guard:
-    if not isinstance(guard.check, IdentityIs):
-        return guard
-    try:
-        reference = weakref.ref(guard.check.value)
-    except TypeError:
-        return guard
-    return replace(guard, check=WeakIdentity(reference, str(guard.check)))

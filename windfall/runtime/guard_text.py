@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from windfall import torch_abi
 from windfall.errors import InternalError
-from windfall.ir.guard import AmbientIs, Binds, Guard, Holds, SameObjects, TensorIs
-from windfall.ir.source import Known, Slot, Source
+from windfall.ir import reading
+from windfall.ir.guard import Guard, Holds, symbol_of
+from windfall.ir.source import AMBIENT, Derived, Known, Slot, Source, SourceNumbers
 from windfall.ir.symint import Atom, Expression, Size, bounds, substitute, symbol, symbols_of
-from windfall.runtime import reading
 
 
 class _Text:
@@ -34,7 +35,7 @@ class _Text:
         self.slots = _parameter_names(slot_names, {*self._symbols.values(), *_FUNCTIONS})
         self.namespace: dict[str, Any] = {}
         self.lines: list[str] = []
-        self._numbers = reading.SourceNumbers()
+        self._numbers = SourceNumbers()
         self._read: dict[int, str] = {}  # by the number of the source
         self._counts: Counter[str] = Counter()
         self._names: dict[int, str] = {}  # by the identity of what the namespace holds
@@ -67,16 +68,16 @@ class _Text:
         return found
 
     def _step(self, source: Source) -> str:
-        reader = reading.READERS.get(type(source))
-        if reader is None or source.base is None:
+        if source is AMBIENT:
+            return self._call(torch_abi.ambient)
+        if not isinstance(source, Derived):
             everything = f"({', '.join(self.slots)},)" if self.slots else "()"
-            return self._call(reading.read, self.name_of(source, "source"), everything)
-        arguments = reading.READER_ARGUMENTS.get(type(source), lambda _: ())(source)
+            return f"{self.name_of(source, 'source')}.read({everything})"
         written = (
             repr(one) if type(one) in (int, str, bool, type(None)) else self.name_of(one, "key")
-            for one in arguments
+            for one in source.operands
         )
-        return self._call(reader, self.read(source.base), *written)
+        return self._call(type(source).reader, self.read(source.base), *written)
 
     def guard(self, guard: Guard) -> None:
         """Append the lines that check one guard."""
@@ -88,24 +89,16 @@ class _Text:
             self._later(comment, f"{self._size(one.left)} {one.operation} {self._size(one.right)}")
             return
         self.lines.append(comment)
-        predicate = reading.PREDICATES.get(type(check))
-        if predicate is None:
-            raise InternalError(f"no predicate for {type(check).__name__}: {guard}")
-        value = "None" if isinstance(check, AmbientIs) else self.read(guard.source)
-        arguments = [value, self.name_of(check, "check")]
-        if isinstance(check, SameObjects):
-            arguments.append(f"[{', '.join(map(self.read, check.others))}]")
-        self.lines.append(f"if not {self._call(predicate, *arguments)}: return False")
-        if isinstance(check, Binds):
-            self._number(value, check.symbol, str(guard.source))
-        elif isinstance(check, TensorIs):
-            for reader, dimension, wanted in reading.varying(check.type):
-                shown = f"{guard.source}.{reader.__name__}({dimension})"
-                self._number(self._call(reader, value, str(dimension)), wanted, shown)
+        value = self.read(guard.source)
+        arguments = ", ".join([value, *map(self.read, check.reads())])
+        self.lines.append(f"if not {self.name_of(check, 'check')}.holds({arguments}): return False")
+        for place, wanted in check.numbers(guard.source):
+            text = value if place is guard.source else self._step(place)
+            self._number(text, wanted, str(place))
 
     def _number(self, text: str, wanted: Expression, shown: str) -> None:
         """Bind a symbol to a number, or compare the number once all symbols are bound."""
-        atom = reading.symbol_of(wanted)
+        atom = symbol_of(wanted)
         if atom is None or atom in self._bound:
             self._later(f"# {shown} == {wanted}", f"{text} == {self._size(wanted)}")
             return
@@ -143,8 +136,27 @@ class _Text:
 # What the text calls: no parameter may hide it.
 _FUNCTIONS = frozenset(
     one.__name__
-    for one in (*reading.READERS.values(), *reading.PREDICATES.values(), reading.read, min, max)
+    for one in (
+        reading.dict_of,
+        reading.item,
+        reading.attribute,
+        reading.cell_contents,
+        reading.bound_to,
+        reading.by_method,
+        reading.keys_of,
+        reading.size,
+        reading.stride,
+        reading.scalar_of,
+        torch_abi.ambient,
+        type,
+        min,
+        max,
+    )
 ) | {"UNREADABLE"}
+
+
+# What the text calls its own: `check_1`, `value_2`, `slot_0`.
+_TAKEN = re.compile(r"_|.*_[0-9]+$")
 
 
 def _parameter_names(names: Sequence[str], taken: Iterable[str]) -> tuple[str, ...]:
@@ -152,22 +164,14 @@ def _parameter_names(names: Sequence[str], taken: Iterable[str]) -> tuple[str, .
     used = set(taken)
     for index, name in enumerate(names):
         usable = name.isidentifier() and not keyword.iskeyword(name) and name not in used
-        chosen.append(name if usable and "_" not in name[:1] else f"slot_{index}")
+        chosen.append(name if usable and not _TAKEN.match(name) else f"slot_{index}")
         used.add(chosen[-1])
     return tuple(chosen)
 
 
 def symbols_in(guard: Guard) -> frozenset[Atom]:
     """The symbols that a guard speaks of."""
-    check = guard.check
-    sizes: tuple[Size, ...] = ()
-    if isinstance(check, TensorIs):
-        sizes = (*check.type.sizes, *check.type.strides)
-    elif isinstance(check, Binds):
-        sizes = (check.symbol,)
-    elif isinstance(check, Holds):
-        sizes = (check.relation.left, check.relation.right)
-    return frozenset[Atom]().union(*map(symbols_of, sizes))
+    return frozenset[Atom]().union(*map(symbols_of, guard.check.sizes()))
 
 
 # How a range is written, by whether it has a least and a greatest value.
@@ -209,7 +213,7 @@ def check_text(guards: Sequence[Guard], names: Sequence[str]) -> str:
 def python_check(guards: Sequence[Guard], names: Sequence[str]) -> Callable[..., bool]:
     """The function that the text of the check defines."""
     text = _Text(names, guards)
-    written = text.function(guards)
+    written = text.function([guard.weakly() for guard in guards])
     exec(compile(written, "<windfall guards>", "exec"), text.namespace)
     check: Callable[..., bool] = text.namespace["check"]
     return check

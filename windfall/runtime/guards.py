@@ -12,8 +12,8 @@ second tier, a generated Python function, called when the first tier holds.
 Invariant: checking runs no user code and keeps no input alive. Identities are held weakly where
 possible: when the object dies its word is overwritten, for its address may be used again.
 
-To add a kind of check: its record in `ir/guard.py`, a predicate in `reading.py`, and if it can be
-native a row in `NATIVE` and its function in `tensor_guards.py` or `object_guards.py`.
+A kind of check is one class of `ir`, which says its native form to the `Writer` that
+`tensor_guards.py` and `object_guards.py` implement.
 """
 
 from __future__ import annotations
@@ -22,90 +22,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windfall.ir.guard import (
-    AmbientIs,
-    Answers,
-    Binds,
-    Check,
-    Compares,
-    Equals,
-    Guard,
-    HasKey,
-    Holds,
-    IdentityIs,
-    KeysAre,
-    LengthIs,
-    Resolves,
-    SameObjects,
-    TensorIs,
-    TypeIs,
-)
-from windfall.ir.source import ByMethod, KeysOf, Overlap, ScalarOf, SizeOf, Source, StrideOf
-from windfall.runtime import object_guards, reading, support, tensor_guards
+from windfall.ir.guard import Guard, first_failure
+from windfall.ir.source import AMBIENT, SYMBOLS, Overlap, ScalarOf, Source
+from windfall.runtime import support
 from windfall.runtime.encoder import EncodedCheck, Encoder
 from windfall.runtime.guard_text import check_text, python_check, slot_names, symbols_in
 from windfall.runtime.machine import layout
+from windfall.runtime.tensor_guards import CheckWriter
 from windfall.runtime.words import Place
-
-# How a check is made natively; False: it is left to Python.
-Native = Callable[[Encoder, Place, Any], bool]
-
-NATIVE: dict[type[Check], Native] = {
-    TensorIs: tensor_guards.native_tensor,
-    Binds: tensor_guards.native_number,
-    Compares: object_guards.native_float,
-    TypeIs: object_guards.native_type,
-    IdentityIs: object_guards.native_identity,
-    Equals: object_guards.native_equals,
-    KeysAre: object_guards.native_keys,
-    Resolves: object_guards.native_resolves,
-    Answers: object_guards.native_answers,
-    SameObjects: object_guards.native_same,
-}
-# Sources of which something is known without a value of their own; None: not of this.
-BY_SOURCE: dict[type[Source], Callable[[Encoder, Any, Any], bool | None]] = {
-    Overlap: tensor_guards.native_overlap,
-    SizeOf: tensor_guards.native_dimension,
-    StrideOf: tensor_guards.native_dimension,
-    KeysOf: object_guards.native_all_keys,
-    ByMethod: object_guards.native_method,
-}
-# Checks that do not look at a value at their source, or not in its cell.
-BY_CHECK: dict[type[Check], Callable[[Encoder, Any, Any], bool]] = {
-    AmbientIs: tensor_guards.native_ambient,
-    Holds: tensor_guards.native_relation,
-    HasKey: object_guards.native_key,
-    LengthIs: object_guards.native_size,
-}
-
-
-def _encode_guard(encoder: Encoder, guard: Guard) -> bool:
-    source, check = guard.source, guard.check
-    special = BY_CHECK.get(type(check))
-    if special is not None:
-        return special(encoder, source, check)
-    by_source = BY_SOURCE.get(type(source))
-    answer = None if by_source is None else by_source(encoder, source, check)
-    if answer is not None:
-        return answer
-    cell = encoder.cell(source)
-    native = NATIVE.get(type(check))
-    return cell is not None and native is not None and native(encoder, cell, check)
-
-
-def _repeated_classes(encoder: Encoder, guards: Sequence[Guard]) -> set[int]:
-    """Sources whose class need not be checked by itself: a native check looks at it anyway."""
-    found: set[int] = set()
-    for guard in guards:
-        if isinstance(guard.check, TensorIs | LengthIs):
-            kind = encoder.type_of(guard.source)
-            sized = (
-                isinstance(guard.check, LengthIs) and object_guards.length_field(kind) is not None
-            )
-            tensor = isinstance(guard.check, TensorIs) and guard.check.exact_class is kind
-            if (sized or tensor) and encoder.cell(guard.source) is not None:
-                found.add(encoder.numbers[guard.source])
-    return found
 
 
 def _input_cell(encoder: Encoder, source: Source) -> Place | None:
@@ -131,11 +55,11 @@ def in_order(guards: Sequence[Guard]) -> list[Guard]:
         return found
 
     def rank(guard: Guard) -> tuple[int, int]:
-        if isinstance(guard.check, AmbientIs):
+        if guard.source is AMBIENT:
             return 0, 0
         if isinstance(guard.source, Overlap):
             return 3, 0
-        return (2, 0) if isinstance(guard.check, Holds) else (1, depth(guard.source))
+        return (2, 0) if guard.source is SYMBOLS else (1, depth(guard.source))
 
     return sorted(guards, key=rank)
 
@@ -146,22 +70,16 @@ def encode(
     """The native form of a check, with the cells at which `inputs` are found once it holds (of a
     float that a graph takes as a tensor, the float). Guards without a native form become a Python
     function that the native code calls. None: an input has no native walk."""
-    encoder = Encoder(guards, inputs, len(names))
+    encoder = CheckWriter(guards, inputs, len(names))
     encoder.reserve_keys()
-    repeated = _repeated_classes(encoder, guards)
-    needed = [
-        guard
-        for guard in guards
-        if not (isinstance(guard.check, TypeIs) and encoder.numbers[guard.source] in repeated)
-    ]
-    last = [guard for guard in needed if isinstance(guard.source, Overlap)]
+    last = [guard for guard in guards if isinstance(guard.source, Overlap)]
     left = [
         guard
-        for guard in needed
-        if not isinstance(guard.source, Overlap) and not _encode_guard(encoder, guard)
+        for guard in guards
+        if not isinstance(guard.source, Overlap) and not guard.check.encode(encoder, guard.source)
     ]
     settled = encoder.settle()
-    left += [guard for guard in last if not _encode_guard(encoder, guard)]
+    left += [guard for guard in last if not guard.check.encode(encoder, guard.source)]
     if not settled or any(map(symbols_in, left)):
         # Python binds symbols for itself, and so needs all guards that speak of any.
         kept = set(map(id, left))
@@ -191,7 +109,7 @@ class CompiledCheck:
 
     def first_failure(self, *slots: Any) -> Guard | None:
         """The first guard that does not hold of these slots: why a call missed."""
-        return reading.first_failure(self.guards, slots)
+        return first_failure(self.guards, slots)
 
 
 def compile_check(

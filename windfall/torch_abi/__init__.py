@@ -129,6 +129,7 @@ from windfall.torch_abi.tensors import (
     storage_count,
     tensor_facts,
     tensor_layout,
+    without_torch_function,
     wrapped_size,
 )
 from windfall.torch_abi.thread import (
@@ -245,6 +246,7 @@ __all__ = [
     "versions_of",
     "view_base",
     "without_saved_tensor_hooks",
+    "without_torch_function",
     "wrapped_size",
     "wrapper_tensor",
     "write_word",

@@ -14,7 +14,7 @@ import ctypes
 import struct
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -283,10 +283,16 @@ def _version_moves(place: int) -> bool:
     return not seen.intersection(fresh)
 
 
+# Past any metaclass.
+_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+_class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
+
+
 def member_offset(owner: type, name: str) -> int | None:
     """Where instances of `owner` keep the slot `name` (`__slots__`); None if it is not one."""
-    found = next((kind.__dict__[name] for kind in owner.__mro__ if name in kind.__dict__), None)
-    if not isinstance(found, types.MemberDescriptorType):
+    tables = (_class_dict(kind) for kind in _mro(owner))
+    found = next((table[name] for table in tables if name in table), None)
+    if type(found) is not types.MemberDescriptorType:
         return None
     described = words_at(id(found), 8)
     # PyMemberDescrObject: the pointer to its PyMemberDef is the last word: name, type, offset.

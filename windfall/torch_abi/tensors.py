@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -356,6 +356,12 @@ def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
             tensor.device,
             tensor.requires_grad,
         )
+
+
+def without_torch_function(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of torch answers when no `__torch_function__` of a class is called."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return function(*arguments)
 
 
 def has_tangent(tensor: torch.Tensor) -> bool:

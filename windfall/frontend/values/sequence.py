@@ -127,7 +127,8 @@ class SequenceValue(Value):
         except (IndexError, TypeError) as error:
             raise machine.raised(_renamed(error, self.made_of)) from None
         if not isinstance(found, list):
-            return found
+            one: Value = found
+            return one
         whole = self.made_of is tuple and len(found) == len(items) and index.step in (None, 1)
         return self if whole else self.same_kind(found)
 

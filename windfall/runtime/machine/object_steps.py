@@ -46,6 +46,7 @@ def text(layout: ObjectLayout, version: int | None) -> str:
     )
     classes = "ret ptr %answer" if layout.static_type_dict else _ASK_CLASS
     return f"""{"" if layout.static_type_dict else _DECLARE_ASK}
+declare ptr @_PyObject_GetDictPtr(ptr)
 define internal i1 @has_flag(ptr %object, i64 %flag) alwaysinline {{
   %type = call ptr @behind(ptr %object, i64 {layout.type})
   %flags = call i64 @field(ptr %type, i64 {layout.type_flags})
@@ -236,6 +237,16 @@ define internal ptr @dictionary(ptr %object) alwaysinline {{
   %class.bit = and i64 %flags, {TYPE_FLAG}
   %class = icmp ne i64 %class.bit, 0
   %inside = call i64 @field(ptr %type, i64 {layout.type_dict_offset})
+  ; Behind a part whose length varies, as in subclasses of int and tuple.
+  %backward = icmp slt i64 %inside, 0
+  %unmanaged = xor i1 %managed, true
+  %behind = and i1 %backward, %unmanaged
+  br i1 %behind, label %far, label %near
+far:
+  %pointer = call ptr @_PyObject_GetDictPtr(ptr %object)
+  %far.dictionary = load ptr, ptr %pointer
+  ret ptr %far.dictionary
+near:
   %or.class = select i1 %class, i64 {layout.type_dict}, i64 %inside
   %offset = select i1 %managed, i64 {layout.managed_dict}, i64 %or.class
   %forward = icmp sgt i64 %offset, 0

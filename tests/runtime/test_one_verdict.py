@@ -1,0 +1,320 @@
+"""Every check of every object in every tier: one verdict, no user code, no reference kept."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runtime.objects import NOTING, RAN, Plain, everything, noting
+from tests.runtime.programs import ambient_guard
+from windfall import runtime, torch_abi
+from windfall.ir import guard as guard_module
+from windfall.ir.constants import written
+from windfall.ir.dtype import TensorType
+from windfall.ir.guard import (
+    ABSENT,
+    Answers,
+    Binds,
+    Check,
+    Compares,
+    Equals,
+    Guard,
+    HasKey,
+    IdentityIs,
+    KeysAre,
+    LengthIs,
+    Resolves,
+    SameObjects,
+    TensorIs,
+    TypeIs,
+    WeakIdentity,
+    first_failure,
+)
+from windfall.ir.reading import class_name, facts, is_among
+from windfall.ir.source import (
+    Attribute,
+    BoundTo,
+    ByMethod,
+    CellContents,
+    DictOf,
+    Item,
+    KeysOf,
+    Slot,
+    Source,
+    TypeOf,
+)
+from windfall.ir.symint import size_symbol, symbol
+
+X, Y = Slot(0, "x"), Slot(1, "y")
+OBJECTS = everything()
+KINDS = list({id(type(value)): type(value) for value in OBJECTS}.values())
+# Classes of which an object can be the same constant as another object.
+_BY_VALUE = (
+    int,
+    bool,
+    float,
+    complex,
+    str,
+    bytes,
+    tuple,
+    list,
+    range,
+    slice,
+    frozenset,
+    torch.Size,
+)
+_VALUES = (*_BY_VALUE, torch.dtype, torch.device, torch.layout, type)
+_LENGTHS = (0, 1, 2, 3)
+
+
+def _of_objects() -> Iterator[Check]:
+    for one in OBJECTS:
+        kind = type(one)
+        yield TypeIs(kind)
+        yield IdentityIs(one)
+        if isinstance(IdentityIs(one).weakly(), WeakIdentity):
+            yield IdentityIs(one).weakly()
+        if is_among(kind, _VALUES):
+            yield Equals(one)
+        if issubclass(kind, torch.Tensor) and len(facts(one).strides) == len(facts(one).sizes):
+            yield TensorIs(TensorType(*facts(one)), kind, torch_abi.dispatch_keys(one))
+        if issubclass(kind, type) and kind is type:
+            yield Resolves("method", Plain.__dict__["method"])
+            yield Resolves("method", ABSENT)
+
+
+def _of_values() -> Iterator[Check]:
+    for count in _LENGTHS:
+        yield LengthIs(count)
+        yield from (LengthIs(count, kind) for kind in (list, tuple, dict, set, range, str))
+    for keys in ((), ("a",), ("b",), ("a", "b"), ("b", "a"), (1,), (True,), (None,), (1 << 70,)):
+        yield KeysAre(keys)
+    for key in ("a", "training", 1, 1.0, True, None, b"a", (1,), Plain, 1 << 70):
+        yield HasKey(key, True)
+        yield HasKey(key, False)
+    for operation in ("==", "!=", "<", ">="):
+        for other in (0.0, -0.0, 2.5, 3, float("nan"), (1 << 53) + 1, None):
+            yield Compares(operation, other, True)
+            yield Compares(operation, other, False)
+    yield Binds(size_symbol("s0", 4))
+    yield Binds(symbol("n0", -1, 1 << 40))
+    yield Binds(symbol("n1", None, None))
+    yield Answers(("method", "other"), (Plain.__dict__["method"], ABSENT))
+
+
+CHECKS: list[Check] = [*_of_objects(), *_of_values()]
+
+
+def named(value: Any) -> str:
+    """For messages: not even those run user code."""
+    return f"{written(value)} of {class_name(type(value))}"
+
+
+class Tiers:
+    """A guard, judged by the predicate, by generated Python, by machine code."""
+
+    def __init__(self, *guards: Guard) -> None:
+        self.guards = guards
+        python = runtime.compile_check(guards, 1, native=False)
+        native = runtime.compile_check(guards, 1)
+        assert native.native
+        self.calls: list[Callable[[Any], bool]] = [
+            self._oracle,
+            python.call,
+            native.call,
+            native.call,  # which may remember something of the call before
+        ]
+
+    def _oracle(self, value: Any) -> bool:
+        return first_failure(self.guards, (value,)) is None
+
+    def __call__(self, value: Any, about: Any) -> bool:
+        verdicts = [call(value) for call in self.calls]
+        said = [str(one) for one in self.guards]
+        assert len(set(verdicts)) == 1, f"{said} of {named(about)}: {verdicts}"
+        assert not RAN, f"{said} of {named(about)} ran {RAN}"
+        return verdicts[0]
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    RAN.clear()
+
+
+def test_every_kind_of_check_is_tried() -> None:
+    known = [one for one in vars(guard_module).values() if isinstance(one, type)]
+    kinds = {one.__name__ for one in known if issubclass(one, Check) and one is not Check}
+    apart = {"SameObjects", "Holds", "AmbientIs"}  # their sources are of other sorts
+    assert {type(one).__name__ for one in CHECKS} | apart == kinds
+
+
+def test_every_tier_gives_one_verdict() -> None:
+    held = 0
+    for check in CHECKS:
+        RAN.clear()
+        judge = Tiers(Guard(X, check, ""))
+        for value in OBJECTS:
+            verdict = judge(value, value)
+            held += verdict
+            assert check.holds(value) is verdict, f"{check} of {named(value)}"
+            assert (
+                not verdict or check.implied_class() is None or check.implied_class() is type(value)
+            )
+    assert held > len(CHECKS), "most checks hold of something"
+
+
+WRAPPED: list[tuple[Source, Callable[[Any], Any]]] = [
+    (Item(X, 0), lambda value: [value]),
+    (Item(X, "k"), lambda value: {"k": value}),
+    (Item(X, 1.5), lambda value: {1.5: value}),
+    (Item(DictOf(X), "field"), lambda value: _with_field(value)),
+    (Item(DictOf(X), "field"), lambda value: type("Owner", (), {"field": value})),
+    (ByMethod(X, dict, "__getitem__", ("k",)), lambda value: noting(dict)({"k": value})),
+]
+
+
+def _with_field(value: Any) -> Plain:
+    made = Plain()
+    made.__dict__["field"] = value
+    return made
+
+
+@pytest.mark.parametrize("source", range(len(WRAPPED)), ids=lambda one: str(WRAPPED[one][0]))
+def test_so_it_does_behind_a_read(source: int) -> None:
+    place, wrap = WRAPPED[source]
+    holders = [(wrap(value), value) for value in OBJECTS]
+    RAN.clear()
+    for check in CHECKS[:: len(WRAPPED) + 1]:
+        judge = Tiers(Guard(place, check, ""))
+        for holder, value in holders:
+            assert judge(holder, value) is check.holds(value)
+
+
+STEPS: list[Source] = [
+    DictOf(X),
+    Item(X, 0),
+    Item(X, -1),
+    Item(X, "a"),
+    Item(X, None),
+    Attribute(X, "first"),
+    Attribute(X, "__code__"),
+    Attribute(X, "__self__"),
+    Attribute(X, "shape"),
+    Attribute(X, "__dict__"),
+    CellContents(X),
+    TypeOf(X),
+    BoundTo(X),
+    KeysOf(X),
+    ByMethod(X, dict, "keys"),
+    KeysOf(ByMethod(X, dict, "keys")),
+    ByMethod(X, dict, "__getitem__", ("a",)),
+    ByMethod(X, dict, "get", ("a",)),
+    ByMethod(X, list, "__len__"),
+    ByMethod(X, tuple, "__getitem__", (0,)),
+]
+
+
+@pytest.mark.parametrize("place", STEPS, ids=str)
+def test_every_read_of_everything(place: Source) -> None:
+    checks = [TypeIs(int), TypeIs(dict), Equals(1), Equals(()), Equals(("a",)), LengthIs(1)]
+    checks += [HasKey("a", True), HasKey("field", False), KeysAre(("a",)), Binds(symbol("n", 0, 9))]
+    checks += [IdentityIs(type), Equals(Plain)]
+    for check in checks:
+        judge = Tiers(Guard(place, check, ""))
+        for value in OBJECTS:
+            judge(value, value)
+    for kind in KINDS:  # machine code knows more ways where the class is known
+        typed = Guard(X, TypeIs(kind), "")
+        judges = [Tiers(typed, Guard(place, check, "")) for check in checks[::3]]
+        for value in (one for one in OBJECTS if type(one) is kind):
+            for judge in judges:
+                judge(value, value)
+
+
+def test_a_length_beside_a_class() -> None:
+    for kind in KINDS:
+        for count in _LENGTHS:
+            guards = [Guard(X, TypeIs(kind), ""), Guard(X, LengthIs(count), "")]
+            judge, one = Tiers(*guards), Tiers(*guard_module.simplified(guards))
+            for value in OBJECTS:
+                wanted = all(each.check.holds(value) for each in guards)
+                assert judge(value, value) is one(value, value) is wanted
+
+
+def test_the_same_object_or_another() -> None:
+    for same in (True, False):
+        guards = [Guard(X, SameObjects((Y,), same), "")]
+        calls = [runtime.compile_check(guards, 2, native=native).call for native in (True, False)]
+        for first in OBJECTS[::3]:
+            for second in OBJECTS[::7]:
+                wanted = (first is second) is same
+                assert {call(first, second) for call in calls} == {wanted}
+                assert (first_failure(guards, (first, second)) is None) is wanted
+    assert not RAN
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu"), torch.enable_grad],
+    ids=str,
+)
+def test_the_state_of_the_thread(mode: Callable[[], Any]) -> None:
+    outside = Tiers(ambient_guard())
+    with mode():
+        inside = Tiers(ambient_guard())
+        assert inside(None, None)
+        verdict = outside(None, None)
+    assert outside(None, None) and inside(None, None) is verdict
+
+
+def test_every_check_can_be_told() -> None:
+    for check in CHECKS:
+        texts = [str(check), check.expected()]
+        texts += [check.explain(value) for value in OBJECTS[::5]]
+        assert all(type(one) is str and one for one in texts)
+        assert not RAN, f"{type(check).__name__} ran {RAN}"
+
+
+def test_nothing_is_kept() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        judges = [Tiers(Guard(X, check, "")) for check in CHECKS[::2]]
+        for make in (Plain, noting(), noting(list), noting(dict), lambda: torch.zeros(2, 3)):
+            value = make()
+            gone, before = weakref.ref(value), sys.getrefcount(value)
+            for judge in judges:
+                judge(value, value)
+            assert sys.getrefcount(value) == before
+            del value
+            assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_an_object_that_is_gone_is_nothing() -> None:
+    held = Plain()
+    check = IdentityIs(held).weakly()
+    assert isinstance(check, WeakIdentity) and check.holds(held)
+    judge = Tiers(Guard(X, IdentityIs(held), ""))
+    assert judge.calls[1](held) and judge.calls[2](held)
+    judge.guards = (judge.guards[0].weakly(),)
+    del held
+    assert str(check).endswith("(gone)")
+    for value in (None, Plain(), 1):
+        assert not check.holds(value) and not judge(value, value)
+
+
+def test_the_methods_do_note_that_they_ran() -> None:
+    RAN.clear()
+    for ask in (len, hash, iter, repr, lambda one: one == 1, lambda one: one.__class__):
+        with pytest.raises(ZeroDivisionError):
+            ask(noting()())
+    assert len(RAN) == 6 and set(RAN) <= NOTING.keys()
+    RAN.clear()
