@@ -305,3 +305,28 @@ def test_one_hot_refuses_a_class_that_is_none(classes: list[int]) -> None:
     assert torch.equal(compiled(good), counted(good))
     with pytest.raises(RuntimeError):
         compiled(torch.tensor(classes))
+
+
+@pytest.mark.parametrize("part", ("start", "stop", "step"))
+def test_ranges_that_are_equal_are_not_the_same(part: str) -> None:
+    def read(ranged: range) -> int:
+        return getattr(ranged, part)
+
+    compiled = windfall.compile(read)
+    for ranged in (range(0, 3, 2), range(0, 4, 2), range(0), range(5, 5), range(0, 1, 7), range(1)):
+        assert compiled(ranged) == read(ranged)
+
+
+def test_attributes_behind_the_items_of_a_tuple_are_guarded_natively() -> None:
+    class Scaled(tuple):
+        scale: int
+
+    def scaled(x: torch.Tensor, by: Scaled) -> torch.Tensor:
+        return x * by.scale
+
+    compiled = windfall.compile(scaled, fullgraph=True)
+    first, second = Scaled((1, 2)), Scaled((1, 2, 3))
+    first.scale, second.scale = 2, 5
+    for by in (first, second, first):
+        assert compiled(torch.ones(2), by).tolist() == [by.scale] * 2
+    assert len(windfall.cache_entries(compiled)) == 2

@@ -120,8 +120,8 @@ CHANGES: dict[str, tuple[int, Any, list[str]]] = {
     "a stride": (1, torch.ones(2, 3).t(), ["L['x']", "got "]),
     "a gradient": (1, torch.ones(3, 2, requires_grad=True), ["L['x']", "got "]),
     "no tensor": (1, 3.0, ["L['x']", "expected f32", "got 3.0"]),
-    "a length": (2, [2, 3], ["L['items']", "expected has length 1", "got length 2"]),
-    "a class": (2, (2,), ["L['items']", "got "]),
+    "a length": (2, [2, 3], ["L['items']", "expected is list of length 1", "got length 2"]),
+    "a class": (2, (2,), ["L['items']", "expected is list of length 1", "got type tuple"]),
     "a string": (3, "minus", ["L['flag']", "expected == 'plus'", "got 'minus'", "in uses"]),
     "an attribute": (0, Box(2.0), ["value", "expected ", "got 2.0"]),
 }
