@@ -15,10 +15,13 @@ import torch
 from torch import nn
 
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.polyfills import core
 from windfall.frontend.values import symbolic
+from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.demands import is_callable
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.function import Cell, Function, Method
 from windfall.frontend.values.generator import Generator
@@ -59,7 +62,11 @@ class KindMethod(Value):
         return f"{self.owner.describe()}.{self.name}"
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        """Ask the owner."""
+        """Ask the owner; misfits are raised natively."""
+        real = getattr(self.owner.python_type(), self.name, None)
+        bound = isinstance(getattr(real, "__self__", None), type)  # a method of the class
+        if real is not None and not fits(real, len(arguments) + (not bound), keywords):
+            stop(ARGUMENTS, self.describe())
         rule = _DUNDERS.get(self.name)
         if rule is not None:
             result: Value = rule(self.owner, machine, *arguments)
@@ -87,6 +94,47 @@ _DUNDERS: dict[str, Any] = {
     "__contains__": lambda owner, machine, item: owner.contains(machine, item),
     "__getitem__": lambda owner, machine, key: owner.get_item(machine, key),
 }
+
+
+@calls(core.checked)
+def _checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """What a special method answered, where that is what it must answer; CPython itself judges
+    everything else."""
+    name, answer = arguments
+    asked = name.as_constant(machine)
+    if asked == "__iter__" and _is_iterator(machine, answer):
+        return answer
+    if asked == "__len__" and isinstance(answer, symbolic.Integer):
+        sign = answer.compare(machine, ">=", machine.literal(0))
+        if isinstance(sign, Constant) and sign.value is True:
+            return answer
+    if asked == "__bool__" and isinstance(answer, symbolic.Question | Truth):
+        return answer
+    if asked in _TEXTS and answer.python_type() is str:
+        return answer
+    return fold(machine, core.checked, arguments, {})
+
+
+_TEXTS = ("__str__", "__repr__", "__format__")
+
+
+def _is_iterator(machine: Machine, value: Value) -> bool:
+    if isinstance(value, Object):
+        return value.dunder(machine, "__next__") is not None
+    return isinstance(value, Iterator)
+
+
+@calls(core.refuse)
+def _refuse(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """CPython says it, of operands of the same classes that decline too."""
+    operation, left, right = arguments
+    left.guard_type(machine)
+    right.guard_type(machine)
+    try:
+        core.refuse_kinds(operation.as_constant(machine), left.python_type(), right.python_type())
+    except TypeError as error:
+        raise machine.raised(error) from None
+    stop(UNKNOWN_OPERATION, f"{left.describe()} and {right.describe()}")
 
 
 # ---------------------------------------------------------------------------------------- types
@@ -298,6 +346,8 @@ def _len(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _iter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 2, "iter")
     if len(arguments) == 2:
+        if not is_callable(arguments[0]):
+            stop(ARGUMENTS, "iter")
         return machine.polyfill("iter_until", arguments)
     return arguments[0].iterate(machine)
 
@@ -503,7 +553,7 @@ def _shown_object(machine: Machine, value: Object, function: Any, name: str) -> 
     if raw is find(object, name) and name == "__str__":
         raw, name = value.cls.find(machine, "__repr__"), "__repr__"
     if isinstance(raw, types.FunctionType):
-        return machine.call_special(value, name, [])
+        return machine.ask_special(value, name)
     plain = next((one for one in (KeyError, Exception) if find(one, name) is raw), None)
     if not isinstance(value, Exception_) or plain is None:
         stop(UNKNOWN_CALL, f"{function.__name__} of {value.describe()}")

@@ -135,7 +135,7 @@ class Constant(Value):
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Folded by the operator itself, whose name stands in the text of what it raises."""
-        if not isinstance(other, Constant):
+        if not other.is_constant() or _is_number(other):
             return None
         return fold(machine, IN_PLACE[operation], [self, other], {})
 

@@ -245,6 +245,13 @@ class ValueFactory:
             stop(UNKNOWN_CALL, f"{owner.describe()}.{name}")
         return method.call(self._machine, arguments, {})
 
+    def ask_special(self, owner: Object, name: str, *arguments: Value) -> Value:
+        """The same, and the answer judged as the builtin does that asks for it."""
+        method = owner.dunder(self._machine, name)
+        if method is None:
+            stop(UNKNOWN_CALL, f"{owner.describe()}.{name}")
+        return self.polyfill("ask", [self.literal(name), method, self.tuple(arguments)])
+
     def context_methods(self, manager: Value) -> Pair | None:
         """`__enter__` and `__exit__` of a context manager, bound; None: they cannot be followed."""
         if not isinstance(manager, Object):
