@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import copy
 import functools
 import itertools
 import re
@@ -178,6 +179,7 @@ _LEFT_OUT: dict[Any, str] = {
     dir: "the same",
     vars: "the same, without an argument",
     super: "the same, without an argument",
+    copy.deepcopy: "its memo is keyed by addresses",
     id: "an address",
     __build_class__: "only ever called by a class statement",
 }
@@ -290,6 +292,9 @@ def cases(prefixes: tuple[str, ...] = ()) -> Iterator[Case]:
 # -------------------------------------------------------------------------------------- outcomes
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
+# CPython names the class in front of a method that it was given too much of where it fetched the
+# method for this call, and another or none where it was given a bound one.
+_QUALIFIED = re.compile(r"^\w+\.(?=\w+\(\) takes )")
 _SHOWN = 6
 
 
@@ -298,6 +303,8 @@ def shown(value: Any, depth: int = 3) -> Any:
     kind = type(value).__qualname__
     if depth == 0:
         return kind
+    if isinstance(value, str):
+        return kind, _words(value)
     if isinstance(value, torch.Tensor):
         return kind, str(value.dtype), tuple(value.shape), value.tolist()
     if isinstance(value, tuple | list | collections.deque):
@@ -324,12 +331,16 @@ def shown(value: Any, depth: int = 3) -> Any:
 _PRINTED = (int, float, str, bytes, bool, type(None), complex, range)
 
 
+def _words(text: str) -> str:
+    return _QUALIFIED.sub("", _ADDRESS.sub("0x", text))
+
+
 def outcome(call: Callable[[], Any], show: bool = True) -> Any:
     """A value as shown, or what was raised."""
     try:
         value = call()
     except Exception as error:
-        return "raised", type(error).__qualname__, _ADDRESS.sub("0x", str(error))
+        return "raised", type(error).__qualname__, _words(str(error))
     return shown(value) if show else value
 
 

@@ -324,13 +324,13 @@ def join(method: Any, items: Any) -> Any:
     return method([*items])
 
 
-def index_of(items: Any, item: Any, start: int, stop: int, text: str) -> int:
-    """`items.index(item, start, stop)`."""
+def index_of(items: Any, item: Any, start: int, stop: int, text: str | None) -> int:
+    """`items.index(item, start, stop)`; `text` None: what is raised names the item."""
     for index in range(start, stop):
         one = items[index]
         if one is item or one == item:
             return index
-    raise ValueError(text)
+    raise ValueError(f"{item!r} is not in list" if text is None else text)
 
 
 def count_of(items: Any, item: Any) -> int:

@@ -308,6 +308,8 @@ def tee(iterable: Any, n: int = 2, /) -> Any:
     """`itertools.tee(iterable, n)`: the copies share the items that one is behind."""
     if n < 0:
         raise ValueError("n must be >= 0")
+    if n == 0:
+        return ()  # it does not even ask for an iterator
     iterator = iter(iterable)
     queues: list[Any] = []
     for _ in range(n):

@@ -21,7 +21,7 @@ from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
-from windfall.frontend.values.demands import is_callable
+from windfall.frontend.values.demands import is_callable, misfit
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.function import Cell, Function, Method
 from windfall.frontend.values.generator import Generator
@@ -66,6 +66,8 @@ class KindMethod(Value):
         real = getattr(self.owner.python_type(), self.name, None)
         bound = isinstance(getattr(real, "__self__", None), type)  # a method of the class
         if real is not None and not fits(real, len(arguments) + (not bound), keywords):
+            stop(ARGUMENTS, self.describe())
+        if real is not None and misfit(real, [self.owner, *arguments], keywords) is not None:
             stop(ARGUMENTS, self.describe())
         rule = _DUNDERS.get(self.name)
         if rule is not None:

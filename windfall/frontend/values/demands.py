@@ -24,7 +24,8 @@ from windfall.frontend.values.constant import Constant
 Demand = Callable[[Value], bool]
 
 
-def _has(value: Value, name: str) -> bool:
+def has(value: Value, name: str) -> bool:
+    """Whether its class has this method."""
     return any(vars(base).get(name) is not None for base in value.python_type().__mro__)
 
 
@@ -67,7 +68,7 @@ def _is_dict(value: Value) -> bool:
 
 def is_callable(value: Value) -> bool:
     """Can be called."""
-    return _has(value, "__call__")
+    return has(value, "__call__")
 
 
 def _maybe_callable(value: Value) -> bool:
@@ -76,11 +77,11 @@ def _maybe_callable(value: Value) -> bool:
 
 def is_iterable(value: Value) -> bool:
     """`iter` of it is no `TypeError`, unless what it asks for says so."""
-    return _has(value, "__iter__") or _has(value, "__getitem__")
+    return has(value, "__iter__") or has(value, "__getitem__")
 
 
 def _is_iterator(value: Value) -> bool:
-    return _has(value, "__next__")
+    return has(value, "__next__")
 
 
 def _is_sequence(value: Value) -> bool:
@@ -94,6 +95,7 @@ def _is_no_text(value: Value) -> bool:
 _COUNTED = {1: is_integer, "r": is_integer}
 _NAMED = {1: is_name}
 
+# Of methods the object itself stands first.
 DEMANDS: dict[Any, dict[int | str, Demand]] = {
     getattr: _NAMED,
     hasattr: _NAMED,
@@ -112,6 +114,13 @@ DEMANDS: dict[Any, dict[int | str, Demand]] = {
     getattr(collections, "_count_elements"): {0: _is_dict},  # noqa: B009
     operator.concat: {0: _is_sequence},
     operator.iconcat: {0: _is_sequence},
+    list.insert: {1: is_integer},
+    list.pop: {1: is_integer},
+    list.index: {2: is_integer, 3: is_integer},
+    list.sort: {"reverse": _is_flag, "key": _maybe_callable},
+    tuple.index: {2: is_integer, 3: is_integer},
+    collections.deque.insert: {1: is_integer},
+    collections.deque.rotate: {1: is_integer},
     itertools.islice: {1: _maybe_integer, 2: _maybe_integer, 3: _maybe_integer},
     itertools.tee: {1: is_integer, "n": is_integer},
     itertools.product: {"repeat": is_integer},

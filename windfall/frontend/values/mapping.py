@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
+from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.demands import has, is_iterable
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
 from windfall.ir.source import Item, KeysOf, Source
@@ -236,7 +237,7 @@ class Dict(Value):
         """`del self[key]`."""
         plain = key.key(machine)
         if self.lookup(machine, plain) is None:
-            raise machine.raised(KeyError(plain))
+            raise no_key(machine, plain)
         self.store(machine, plain, None)
 
     # ------------------------------------------------------------------------------- operations
@@ -246,9 +247,7 @@ class Dict(Value):
         plain = key.key(machine)
         found = self.lookup(machine, plain)
         if found is None:
-            if isinstance(plain, Value):
-                stop(UNKNOWN_OPERATION, "KeyError of an object")
-            raise machine.raised(KeyError(plain))
+            raise no_key(machine, plain)
         return found
 
     def contains(self, machine: Machine, item: Value) -> Value:
@@ -280,7 +279,9 @@ class Dict(Value):
         """Methods."""
         if name in DICT_METHODS:
             return machine.method(self, name)
-        no_method(machine, "dict", dict, name)
+        kind = self.made_of
+        place = "" if kind is dict else "collections."
+        no_method(machine, f"{place}{kind.__name__}", kind, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -341,8 +342,10 @@ class Dict(Value):
             for key, value in list(other.load(machine).items()):
                 self.set_item(machine, other.key_value(machine, key), _there(value))
         elif other is not None:
+            if has(other, "keys"):
+                stop(UNKNOWN_OPERATION, f"dict.update by {other.describe()}")
             for pair in other.unpack(machine):
-                parts = pair.unpack(machine)
+                parts = pair.unpack(machine) if is_iterable(pair) else []
                 if len(parts) != 2:
                     stop(UNKNOWN_OPERATION, "dict.update of other than pairs")
                 self.set_item(machine, parts[0], parts[1])
@@ -356,7 +359,7 @@ class Dict(Value):
         found = self.lookup(machine, plain)
         if found is None:
             if default is None:
-                raise machine.raised(KeyError(plain))
+                raise no_key(machine, plain)
             return default
         self.store(machine, plain, None)
         return found
@@ -407,6 +410,13 @@ class Dict(Value):
             return "{" + ", ".join(parts) + "}"
 
         return recipe.container(self, "{}", display, "{}.update({})")
+
+
+def no_key(machine: Machine, plain: Any) -> Raised:
+    """What a missing key raises; of an object that holds the object itself: natively."""
+    if not is_plain_key(plain):
+        stop(UNKNOWN_OPERATION, "KeyError of an object")
+    return machine.raised(KeyError(plain))
 
 
 def _there(value: Value | None) -> Value:
@@ -474,7 +484,7 @@ class Ordered(Dict):
         at_end = last is None or bool(last.as_constant(machine))
         plain, entries = key.key(machine), self.load(machine)
         if plain not in entries:
-            raise machine.raised(KeyError(plain))
+            raise no_key(machine, plain)
         before = dict(entries)
 
         def restore() -> None:

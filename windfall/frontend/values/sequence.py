@@ -112,8 +112,8 @@ class SequenceValue(Value):
         items = self.items(machine)
         try:
             found = items[index]
-        except (IndexError, TypeError) as error:
-            raise machine.raised(_renamed(error, self.made_of)) from None
+        except (IndexError, TypeError):
+            raise machine.raised(_item_error(self, len(items), index)) from None
         return self.same_kind(found) if isinstance(found, list) else found
 
     def contains(self, machine: Machine, item: Value) -> Value:
@@ -196,9 +196,14 @@ def key_of(machine: Machine, key: Value) -> Any:
     return key.as_constant(machine)
 
 
-def _renamed(error: Exception, kind: type) -> Exception:
-    text = str(error).replace("list", kind.__name__)
-    return type(error)(text)
+def _item_error(owner: SequenceValue, length: int, index: Any) -> Exception:
+    """What CPython raises of a list or tuple of this length."""
+    kind = list if owner.made_of is list else tuple
+    try:
+        kind([None] * length)[index]
+    except (IndexError, TypeError) as error:
+        return error
+    raise AssertionError("the same item is missing of a sequence of the same length")
 
 
 def index_in(machine: Machine, owner: SequenceValue, item: Value, limits: Sequence[Value]) -> Value:
@@ -211,10 +216,23 @@ def index_in(machine: Machine, owner: SequenceValue, item: Value, limits: Sequen
     if len(limits) == 1:
         bounds = slice(bounds.stop, None)
     first, last, _ = bounds.indices(count)
-    name = owner.made_of.__name__
-    text = "tuple.index(x): x not in tuple" if name == "tuple" else f"x not in {name}"
+    text = "tuple.index(x): x not in tuple" if isinstance(owner, Tuple) else _NOT_IN_LIST
     where = [machine.literal(first), machine.literal(last), machine.literal(text)]
     return machine.polyfill("index_of", [owner, item, *where])
+
+
+def _absent_from_list() -> str | None:
+    """What `list.index` says, if that is always the same; None: it names the item."""
+    texts = set()
+    for item in (0, 1):
+        try:
+            [].index(item)  # type: ignore[var-annotated]
+        except ValueError as error:
+            texts.add(str(error))
+    return texts.pop() if len(texts) == 1 else None
+
+
+_NOT_IN_LIST = _absent_from_list()
 
 
 def count_in(machine: Machine, owner: SequenceValue, item: Value) -> Value:
@@ -238,7 +256,7 @@ class Tuple(SequenceValue):
         """`index` and `count`."""
         if name in ("index", "count"):
             return machine.method(self, name)
-        raise machine.raised(AttributeError(f"'tuple' object has no attribute '{name}'"))
+        no_method(machine, "tuple", tuple, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -267,6 +285,8 @@ class Size(Tuple):
         """Methods of a tuple, and `numel`."""
         if name == "numel":
             return machine.method(self, name)
+        if name not in ("index", "count"):
+            no_method(machine, "torch.Size", torch.Size, name)
         return super().get_attribute(machine, name)
 
     def call_method(
@@ -506,6 +526,15 @@ class Slice(Value):
         """The slice."""
         return self.plain(machine)
 
+    def key(self, machine: Machine) -> Any:
+        """Hashed as CPython does, if it does (from 3.12 on)."""
+        plain = self.plain(machine)
+        try:
+            hash(plain)
+        except TypeError as error:
+            raise machine.raised(error) from None
+        return plain
+
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """A slice of arguments."""
         read = [machine.index(one) for one in self.parts]
@@ -518,7 +547,7 @@ class Slice(Value):
             return self.parts[("start", "stop", "step").index(name)]
         if name == "indices":
             return machine.method(self, name)
-        raise machine.raised(AttributeError(f"'slice' object has no attribute '{name}'"))
+        no_method(machine, "slice", slice, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

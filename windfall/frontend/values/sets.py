@@ -16,7 +16,14 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.mapping import KEYS_AS_SETS, Dict, DictView, is_plain_key
+from windfall.frontend.values.demands import has
+from windfall.frontend.values.mapping import (
+    KEYS_AS_SETS,
+    Dict,
+    DictView,
+    is_plain_key,
+    no_key,
+)
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
@@ -179,6 +186,8 @@ class Set(Value):
         return machine.literal(None)
 
     def _pure(self, machine: Machine, name: str, arguments: Arguments) -> Value:
+        if name == "intersection" and any(has(one, "__next__") for one in arguments):
+            stop(UNKNOWN_OPERATION, "intersection with an iterator, which need not be asked for all")
         others = [mirrored(machine, one) for one in arguments]
         result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
         if not isinstance(result, set | frozenset):
@@ -235,9 +244,7 @@ class Set(Value):
         """`remove`."""
         key = item.key(machine)
         if key not in self.load(machine):
-            if isinstance(key, Value):
-                stop(UNKNOWN_OPERATION, "KeyError of an object")
-            raise machine.raised(KeyError(key))
+            raise no_key(machine, key)
         self.discard(machine, item)
 
     def clear(self, machine: Machine) -> None:
