@@ -26,7 +26,7 @@ from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.function import Cell, Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
-from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.mapping import Dict, DictView
 from windfall.frontend.values.objects import Class, Object, Super, find, is_plain_class
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.tensor import Tensor
@@ -473,7 +473,21 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     (value,) = arguments
     if isinstance(value, Object):
         return machine.call_special(value, "__reversed__", [])
-    return machine.iterator(value.unpack(machine)[::-1])
+    if isinstance(value, Dict):
+        return DictView(value, "keys").iterate_back(machine)
+    if isinstance(value, DictView):
+        return value.iterate_back(machine)
+    items = value.unpack(machine)
+    count = len(items)
+
+    def read(machine: Machine, place: int) -> Value | None:
+        """A list is read as it is by then."""
+        present = value.items(machine) if isinstance(value, List) else items
+        return present[count - 1 - place] if count - 1 - place in range(len(present)) else None
+
+    kind = value.python_type()
+    sample = kind(1) if kind is range else kind()
+    return machine.iterate_over(value, type(reversed(sample)), read, "reversed({})")
 
 
 def _polyfilled(function: Any) -> None:

@@ -176,7 +176,11 @@ class Constant(Value):
 
     def iterate(self, machine: Machine) -> Value:
         """Of a string."""
-        return machine.iterator(self.unpack(machine))
+        items = self.unpack(machine)
+        kind = type(iter(self.value))
+        return machine.iterate_over(
+            self, kind, lambda _, place: items[place] if place < len(items) else None
+        )
 
     def rebuild(self, recipe: Recipe) -> str:
         """A literal, or the object itself under a name."""

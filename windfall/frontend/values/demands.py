@@ -88,6 +88,13 @@ def _is_sequence(value: Value) -> bool:
     return value.python_type() in (list, tuple, str, bytes, collections.deque)
 
 
+def _is_reversible(value: Value) -> bool:
+    return value.python_type() in _REVERSIBLE or has(value, "__reversed__")
+
+
+_REVERSIBLE = (list, tuple, str, bytes, range, dict)
+
+
 def _is_no_text(value: Value) -> bool:
     return not issubclass(value.python_type(), str | bytes | bytearray)
 
@@ -104,6 +111,7 @@ DEMANDS: dict[Any, dict[int | str, Demand]] = {
     object.__getattribute__: _NAMED,
     object.__setattr__: _NAMED,
     next: {0: _is_iterator},
+    reversed: {0: _is_reversible},
     enumerate: {1: is_integer, "start": is_integer},
     sum: {1: _is_no_text, "start": _is_no_text},
     sorted: {"reverse": _is_flag},

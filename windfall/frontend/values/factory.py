@@ -48,7 +48,7 @@ from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
-from windfall.frontend.values.iterator import ItemsIterator
+from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, Opaque, find, is_plain_class
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
@@ -129,6 +129,12 @@ class ValueFactory:
     def iterator(self, items: list[Value]) -> Value:
         """Over items that are fixed now."""
         return ItemsIterator(Tuple(items))
+
+    def iterate_over(
+        self, owner: Value, kind: type, read: Read, made: str = "iter({})"
+    ) -> OverIterator:
+        """Over what `read` tells of the places of `owner`; `made` makes a real one of it."""
+        return OverIterator(owner, kind, read, made)
 
     def iterate_sequence(self, owner: SequenceValue | Range) -> Value:
         """Over a sequence as it is when asked."""

@@ -18,6 +18,7 @@ from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, st
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has, is_iterable
+from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
 from windfall.ir.source import Item, KeysOf, Source
@@ -57,7 +58,7 @@ class Dict(Value):
     """A dict. `entries` are the known present items by key; complete where `whole`. Before that,
     `writes` is what the program did, in order, and a None in `entries` says: absent."""
 
-    __slots__ = ("entries", "keys", "real", "unseen", "whole", "writes")
+    __slots__ = ("entries", "keys", "real", "unseen", "watchers", "whole", "writes")
     made_of: type = dict
 
     def __init__(
@@ -73,6 +74,7 @@ class Dict(Value):
         self.whole = source is None
         self.unseen = False  # written at a key that varies
         self.writes: list[tuple[Any, Value | None]] = []
+        self.watchers = Watchers()
 
     def python_type(self) -> type:
         """The exact class."""
@@ -178,6 +180,8 @@ class Dict(Value):
             self._refuse_unseen()
         entries, writes = self.entries, len(self.writes)
         existed, before = key in entries, entries.get(key)
+        if self.whole and existed != (value is not None):
+            self.watchers.refuse_change(self.describe())
         order = list(entries) if self.whole and value is None else None
 
         def restore() -> None:
@@ -273,7 +277,7 @@ class Dict(Value):
 
     def iterate(self, machine: Machine) -> Value:
         """Over its keys."""
-        return machine.iterator(self.key_values(machine))
+        return DictView(self, "keys").iterate(machine)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods."""
@@ -485,6 +489,7 @@ class Ordered(Dict):
         plain, entries = key.key(machine), self.load(machine)
         if plain not in entries:
             raise no_key(machine, plain)
+        self.watchers.refuse_change(self.describe())
         before = dict(entries)
 
         def restore() -> None:
@@ -552,7 +557,28 @@ class DictView(Value):
 
     def iterate(self, machine: Machine) -> Value:
         """Over what it shows now."""
-        return machine.iterator(self.unpack(machine))
+        return self._iterate(machine, list(self.owner.load(machine)), iter)
+
+    def iterate_back(self, machine: Machine) -> Value:
+        """`reversed` of what it shows now."""
+        return self._iterate(machine, list(self.owner.load(machine))[::-1], reversed)
+
+    def _iterate(self, machine: Machine, keys: list[Any], how: Any) -> Value:
+        owner, kind = self.owner, self.kind
+        sample: Any = owner.made_of()
+
+        def read(machine: Machine, place: int) -> Value | None:
+            if place >= len(keys):
+                return None
+            shown = owner.key_value(machine, keys[place])
+            if kind == "keys":
+                return shown
+            value = _there(owner.load(machine)[keys[place]])
+            return value if kind == "values" else machine.tuple([shown, value])
+
+        real = type(how(getattr(sample, kind)()))
+        made = machine.iterate_over(self, real, read, f"{how.__name__}({{}})")
+        return owner.watchers.add(made)  # type: ignore[no-any-return]
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
@@ -585,8 +611,12 @@ class DictView(Value):
         stop(UNKNOWN_OPERATION, f"dict view .{name}")
 
     def rebuild(self, recipe: Recipe) -> str:
-        """Asked of the dict."""
-        return f"{recipe.name(self.owner)}.{self.kind}()"
+        """Asked of the dict; of an instance of a subclass past the methods of its class."""
+        owner = self.owner
+        kind = getattr(owner, "kind", owner.made_of)
+        if owner.python_type() is kind:
+            return f"{recipe.name(owner)}.{self.kind}()"
+        return f"{recipe.known(getattr(kind, self.kind), self.kind)}({recipe.name(owner)})"
 
 
 @wraps(dict)

@@ -25,6 +25,7 @@ from windfall.frontend.values.mapping import (
     no_key,
 )
 from windfall.frontend.values.objects import Object
+from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.guard import Equals
@@ -57,7 +58,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 class Set(Value):
     """A set. `mirror` None: one from outside that is not looked into yet."""
 
-    __slots__ = ("changed", "made_of", "mirror", "real", "values")
+    __slots__ = ("changed", "made_of", "mirror", "real", "values", "watchers")
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class Set(Value):
         self.values: dict[Any, Value] = values or {}  # of keys that are no plain constants
         self.real = real
         self.changed = False
+        self.watchers = Watchers()
 
     def python_type(self) -> type:
         """`set` or `frozenset`."""
@@ -120,7 +122,14 @@ class Set(Value):
 
     def iterate(self, machine: Machine) -> Value:
         """Over what it holds now."""
-        return machine.iterator(self.unpack(machine))
+        items = self.unpack(machine)
+        made = machine.iterate_over(
+            self,
+            type(iter(self.made_of())),
+            lambda _, place: items[place] if place < len(items) else None,
+        )
+        made.items = machine.tuple(items)
+        return self.watchers.add(made)  # type: ignore[no-any-return]
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By key."""
@@ -199,6 +208,7 @@ class Set(Value):
 
     def replace(self, machine: Machine, mirror: Any, values: dict[Any, Value]) -> None:
         """New contents, which can be taken back."""
+        self.watchers.refuse_change(self.describe())
         before = (self.mirror, self.values, self.changed)
 
         def restore() -> None:
@@ -218,6 +228,7 @@ class Set(Value):
         mirror = self.load(machine)
         if key in mirror:
             return
+        self.watchers.refuse_change(self.describe())
         values = self.values if is_plain_key(key) else {**self.values, key: item}
         before = (self.values, self.changed)
 
