@@ -7,8 +7,10 @@ the user (keys of `sorted`, `__len__` of objects) is done by a polyfill: a Pytho
 
 from __future__ import annotations
 
+import collections
 import inspect
 import types
+import typing
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -333,6 +335,20 @@ def _globals(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
 @calls(locals, eval, exec, dir, breakpoint)
 def _frame_bound(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     stop(FRAME_BOUND, "a function that looks at its caller's frame")
+
+
+@calls(
+    collections.namedtuple,
+    typing.NamedTuple,
+    typing.NewType,
+    typing.ParamSpec,
+    typing.TypedDict,
+    typing.TypeVar,
+    typing.TypeVarTuple,
+)
+def _named_by_caller(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """They read their caller's module from its frame: a segment's frame tells it."""
+    stop(UNKNOWN_CALL, "a function that reads its caller's module")
 
 
 # ---------------------------------------------------------------------------------- containers

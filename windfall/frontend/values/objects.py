@@ -107,7 +107,9 @@ class Class(Given):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`cls.name`: the class's own attributes, then those of the metaclass."""
         self.rely(machine)
-        if name in _CLASS_FIELDS:
+        if name == "__module__" and type(vars(self.real).get(name)) is Placeholder:
+            return self.value_of(machine, name, vars(self.real)[name])
+        if name in _CLASS_FIELDS and hasattr(self.real, name):
             return machine.literal_or_known(getattr(self.real, name), f"{self.describe()}.{name}")
         if name == "__dict__":
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.__dict__")
