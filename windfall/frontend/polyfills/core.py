@@ -44,7 +44,8 @@ def ask(name: str, method: Any, arguments: Any) -> Any:
 
 def truth_by_length(method: Any) -> bool:
     """`bool(owner)` of an object that has `__len__` only."""
-    return checked("__len__", method()) != 0
+    count: int = checked("__len__", method())
+    return count != 0
 
 
 def instantiate(new: Any, init: Any, cls: Any, arguments: Any, keywords: Any) -> Any:

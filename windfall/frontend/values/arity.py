@@ -1,8 +1,8 @@
 """Whether a call fits the parameters of a builtin, as CPython counts and names them.
 
-Enters: a callable that has a rule, and what it is called with. Leaves: whether that can be bound. A
-rule is only asked for calls that fit: `calls.calls` and `KindMethod` ask here first, and a misfit is
-raised by CPython itself, natively, in its own words.
+Enters: a callable that has a rule, and what it is called with. Leaves: whether that can be bound.
+A rule is only asked for calls that fit: `calls.calls` and `KindMethod` ask here first, and a misfit
+is raised by CPython itself, natively, in its own words.
 
 Invariant: the parameters are those that `inspect.signature` reads from the callable; one that tells
 nothing has a row here. One with neither is not checked, and a test demands that no callable of the

@@ -2,8 +2,9 @@
 
 Enters: `@calls(len)` rows of any file in this folder. Leaves: `CALLS`, asked before anything else
 is tried with a callable. A rule gets the machine, the positional and the keyword arguments, and
-answers a `Value` (or PENDING). Invariant: a rule is asked only for arguments that CPython
-would bind (`arity`) and for which it is written (`demands`); one that cannot do its work refuses (`stop`) before it has changed anything.
+answers a `Value` (or PENDING). Invariant: a rule is asked only for arguments that CPython would
+bind (`arity`) and for which it is written (`demands`); one that cannot do its work refuses (`stop`)
+before it has changed anything.
 """
 
 from __future__ import annotations

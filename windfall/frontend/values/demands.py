@@ -99,8 +99,8 @@ def _is_no_text(value: Value) -> bool:
     return not issubclass(value.python_type(), str | bytes | bytearray)
 
 
-_COUNTED = {1: is_integer, "r": is_integer}
-_NAMED = {1: is_name}
+_COUNTED: dict[int | str, Demand] = {1: is_integer, "r": is_integer}
+_NAMED: dict[int | str, Demand] = {1: is_name}
 
 # Of methods the object itself stands first.
 DEMANDS: dict[Any, dict[int | str, Demand]] = {
@@ -119,6 +119,7 @@ DEMANDS: dict[Any, dict[int | str, Demand]] = {
     functools.partial: {0: is_callable},
     functools.reduce: {1: is_iterable},
     collections.defaultdict: {0: _maybe_callable},
+    collections.deque: {1: _maybe_integer, "maxlen": _maybe_integer},
     getattr(collections, "_count_elements"): {0: _is_dict},  # noqa: B009
     operator.concat: {0: _is_sequence},
     operator.iconcat: {0: _is_sequence},
@@ -150,7 +151,8 @@ def misfit(function: Any, arguments: Arguments, keywords: Keywords) -> Value | N
     demands = DEMANDS.get(function)
     if demands is None:
         return None
-    for place, value in (*enumerate(arguments), *keywords.items()):
+    places: list[tuple[int | str, Value]] = [*enumerate(arguments), *keywords.items()]
+    for place, value in places:
         demand = demands.get(place)
         if demand is not None and not demand(value):
             return value

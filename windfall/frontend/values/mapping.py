@@ -17,7 +17,7 @@ import torch
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.demands import has, is_iterable
+from windfall.frontend.values.demands import has
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
@@ -180,8 +180,7 @@ class Dict(Value):
             self._refuse_unseen()
         entries, writes = self.entries, len(self.writes)
         existed, before = key in entries, entries.get(key)
-        if self.whole and existed != (value is not None):
-            self.watchers.refuse_change(self.describe())
+        self.watchers.refuse_change(self.describe(), self.whole and existed != (value is not None))
         order = list(entries) if self.whole and value is None else None
 
         def restore() -> None:
@@ -349,7 +348,8 @@ class Dict(Value):
             if has(other, "keys"):
                 stop(UNKNOWN_OPERATION, f"dict.update by {other.describe()}")
             for pair in other.unpack(machine):
-                parts = pair.unpack(machine) if is_iterable(pair) else []
+                plain = pair.python_type() in (tuple, list, str)
+                parts = pair.unpack(machine) if plain else []
                 if len(parts) != 2:
                     stop(UNKNOWN_OPERATION, "dict.update of other than pairs")
                 self.set_item(machine, parts[0], parts[1])

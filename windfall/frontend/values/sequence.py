@@ -226,7 +226,7 @@ def _absent_from_list() -> str | None:
     texts = set()
     for item in (0, 1):
         try:
-            [].index(item)  # type: ignore[var-annotated]
+            list[int]().index(item)
         except ValueError as error:
             texts.add(str(error))
     return texts.pop() if len(texts) == 1 else None

@@ -196,7 +196,9 @@ class Set(Value):
 
     def _pure(self, machine: Machine, name: str, arguments: Arguments) -> Value:
         if name == "intersection" and any(has(one, "__next__") for one in arguments):
-            stop(UNKNOWN_OPERATION, "intersection with an iterator, which need not be asked for all")
+            stop(
+                UNKNOWN_OPERATION, "intersection with an iterator, which need not be asked for all"
+            )
         others = [mirrored(machine, one) for one in arguments]
         result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
         if not isinstance(result, set | frozenset):

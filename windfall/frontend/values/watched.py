@@ -28,9 +28,9 @@ class Watchers:
         self._iterators.append(weakref.ref(iterator))
         return iterator
 
-    def refuse_change(self, shown: str) -> None:
+    def refuse_change(self, shown: str, changes: bool = True) -> None:
         """Before a key comes or goes."""
-        for one in self._iterators:
+        for one in self._iterators if changes else ():
             iterator = one()
             if iterator is not None and not iterator.done:
                 stop(UNKNOWN_OPERATION, f"a change of {shown} while it is iterated")
