@@ -510,7 +510,7 @@ def observed(case: Case, compiled: bool) -> Any:
 
 def _with_identity(value: Any, arguments: list[Any]) -> Any:
     """The value and which of the arguments it is."""
-    if type(value) is int and any(value == object.__hash__(one) for one in arguments):
+    if type(value) is int and any(value in (object.__hash__(one), id(one)) for one in arguments):
         return "the address of an argument"
     same = [index for index, one in enumerate(arguments) if one is value]
     plain = (int, float, str, bytes, bool, type(None), complex, tuple, frozenset)

@@ -117,6 +117,11 @@ def parameters(function: Any) -> inspect.Signature | None:
 
 def fits(function: Any, count: int, names: Iterable[str]) -> bool:
     """Whether `function` can be called with so many arguments, and others of these names."""
+    return _fits(function, count, tuple(names))
+
+
+@functools.lru_cache(4096)
+def _fits(function: Any, count: int, names: tuple[str, ...]) -> bool:
     known = parameters(function)
     if known is None:
         return True
