@@ -488,6 +488,8 @@ class Ordered(Dict):
         at_end = last is None or bool(last.as_constant(machine))
         plain, entries = key.key(machine), self.load(machine)
         if plain not in entries:
+            if plain is None or isinstance(plain, tuple):  # CPython takes these for the arguments
+                stop(UNKNOWN_OPERATION, "KeyError of None or a tuple")
             raise no_key(machine, plain)
         self.watchers.refuse_change(self.describe())
         before = dict(entries)
