@@ -57,6 +57,7 @@ def rewrite(captured: Capture) -> Segment:
         assert isinstance(resume, Resume)
         lines.line = resume.where.line if resume.where is not None else start
         _step(lines, resume, namespace)
+        namespace["__name__"] = _module_of(resume)
     where = resume.where if isinstance(resume, Resume) else captured.origin
     return Segment(
         captured.name,
@@ -70,6 +71,14 @@ def rewrite(captured: Capture) -> Segment:
         tuple(lines.numbers),
         where.function.rpartition(".")[2] if where is not None else "",
     )
+
+
+def _module_of(resume: Resume) -> Any:
+    """The module of the frame that does the step: what `type`, `namedtuple` and the like read from
+    the globals of their caller."""
+    ways = [*resume.outcomes, *([resume.handler] if resume.handler is not None else [])]
+    frames = ways[0].position.frames if ways else ()
+    return frames[-1].globals.get("__name__") if frames else None
 
 
 def _step(lines: _Lines, resume: Resume, namespace: dict[str, Any]) -> None:

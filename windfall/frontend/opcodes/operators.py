@@ -47,19 +47,21 @@ def push(frame: Frame, value: Value) -> None:
         frame.stack.append(value)
 
 
-def binary(machine: Machine, operation: str, left: Value, right: Value) -> Value:
-    """`left operation right`."""
+def binary(
+    machine: Machine, operation: str, left: Value, right: Value, shown: str | None = None
+) -> Value:
+    """`left operation right`; `shown` is what an error calls the operator."""
     if isinstance(right, Object) and isinstance(left, Tensor | Constant):
         reflected = f"__r{_DUNDERS[operation]}__"  # what is of C declines a class of the user
         if not isinstance(right, Subclassed) and right.dunder(machine, reflected) is not None:
             name = f"__{_DUNDERS[operation]}__"
-            return by_dunder(machine, name, reflected, operation, left, right)
+            return by_dunder(machine, name, reflected, operation, left, right, shown)
     found = left.binary(machine, operation, right)
     if found is None and not isinstance(left, Object):
         found = right.reflected(machine, operation, left)
     if found is None:
         name = _DUNDERS[operation]
-        found = by_dunder(machine, f"__{name}__", f"__r{name}__", operation, left, right)
+        found = by_dunder(machine, f"__{name}__", f"__r{name}__", operation, left, right, shown)
     return found
 
 
@@ -70,7 +72,9 @@ def in_place(machine: Machine, operation: str, left: Value, right: Value) -> Val
         method = left.dunder(machine, f"__i{_DUNDERS[operation]}__")
         if method is not None:
             return _in_place_by_method(machine, operation, method, left, right)
-    return found if found is not None else binary(machine, operation, left, right)
+    if found is not None:
+        return found
+    return binary(machine, operation, left, right, f"{operation}=")
 
 
 def _in_place_by_method(
@@ -83,12 +87,18 @@ def _in_place_by_method(
         found = owner.dunder(machine, dunder) if isinstance(owner, Object) else None
         if found is not None:
             candidates.append(machine.tuple([found, other]))
-    arguments = [machine.tuple(candidates), machine.literal(operation), left, right]
-    return machine.polyfill("first_implemented", arguments)
+    shown = machine.literal(f"{operation}=")
+    return machine.polyfill("first_implemented", [machine.tuple(candidates), shown, left, right])
 
 
 def by_dunder(
-    machine: Machine, name: str, reflected: str, operation: str, left: Value, right: Value
+    machine: Machine,
+    name: str,
+    reflected: str,
+    operation: str,
+    left: Value,
+    right: Value,
+    shown: str | None = None,
 ) -> Value:
     """Through the special methods of objects, tried in Python's order by interpreted code."""
     if isinstance(left, Opaque) or isinstance(right, Opaque):  # methods of C that may well answer
@@ -104,7 +114,7 @@ def by_dunder(
             candidates.append(later)
     if not candidates:
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
-    arguments = [machine.tuple(candidates), machine.literal(operation), left, right]
+    arguments = [machine.tuple(candidates), machine.literal(shown or operation), left, right]
     return machine.polyfill("first_implemented", arguments)
 
 

@@ -9,6 +9,7 @@ interpreted; each is named in `TABLE`, and a rule of `values/builtin.py` sends c
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from windfall.frontend.polyfills import core, iterators, ordering
@@ -17,5 +18,5 @@ TABLE: dict[str, Callable[..., Any]] = {
     name.removesuffix("_"): function
     for module in (core, iterators, ordering)
     for name, function in vars(module).items()
-    if callable(function) and getattr(function, "__module__", "") == module.__name__
+    if isinstance(function, FunctionType) and function.__module__ == module.__name__
 }

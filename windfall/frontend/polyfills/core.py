@@ -2,7 +2,50 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
+
+
+class Told:
+    """Answers what a special method of the user answered: CPython judges it as it would there."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def _answer(self, *arguments: Any) -> Any:
+        return self.answer
+
+    __len__ = __bool__ = __index__ = __iter__ = __str__ = __repr__ = __format__ = _answer
+    __hash__ = _answer
+
+
+_ASKED: dict[str, Callable[[Any], Any]] = {
+    "__len__": len,
+    "__bool__": bool,
+    "__index__": operator.index,
+    "__iter__": iter,
+    "__str__": str,
+    "__repr__": repr,
+    "__format__": format,
+    "__hash__": hash,
+}
+
+
+def checked(name: str, answer: Any) -> Any:
+    """Has a rule: what a builtin makes of this answer of the special method that it asks."""
+    return _ASKED[name](Told(answer))
+
+
+def ask(name: str, method: Any, arguments: Any) -> Any:
+    """What a builtin makes of an object that has this special method."""
+    return checked(name, method(*arguments))
+
+
+def truth_by_length(method: Any) -> bool:
+    """`bool(owner)` of an object that has `__len__` only."""
+    count: int = checked("__len__", method())
+    return count != 0
 
 
 def instantiate(new: Any, init: Any, cls: Any, arguments: Any, keywords: Any) -> Any:
@@ -61,10 +104,42 @@ def first_implemented(candidates: Any, operation: str, left: Any, right: Any) ->
         return left is right
     if operation == "!=":
         return left is not right
-    raise TypeError(
-        f"unsupported operand type(s) for {operation}: "
-        f"'{type(left).__name__}' and '{type(right).__name__}'"
-    )
+    return refuse(operation, left, right)
+
+
+def refuse(operation: str, left: Any, right: Any) -> Any:
+    """Has a rule: what CPython raises of operands that both decline."""
+    return refuse_kinds(operation, type(left), type(right))
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "//": operator.floordiv, "%": operator.mod, "**": operator.pow, "@": operator.matmul,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift,
+    ">>": operator.rshift, "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul,
+    "/=": operator.itruediv, "//=": operator.ifloordiv, "%=": operator.imod,
+    "**=": operator.ipow, "@=": operator.imatmul, "&=": operator.iand, "|=": operator.ior,
+    "^=": operator.ixor, "<<=": operator.ilshift, ">>=": operator.irshift, "<": operator.lt,
+    "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_PLAIN = (int, float, bool, complex, str, bytes, list, tuple, dict, set, frozenset)
+
+
+def refuse_kinds(operation: str, left: type, right: type) -> Any:
+    """Raise it: CPython says it of objects of classes of these names that decline everything."""
+    return _OPERATORS[operation](_declining(left), _declining(right))
+
+
+def _declining(kind: type) -> Any:
+    if kind in _PLAIN:
+        return kind()
+    name = kind.__name__
+    if not kind.__flags__ & _OF_PYTHON and kind.__module__ != "builtins":
+        name = f"{kind.__module__}.{name}"  # what a class of C calls itself
+    return type(name, (), {})()
+
+
+_OF_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def truth(value: Any) -> bool:
@@ -250,13 +325,13 @@ def join(method: Any, items: Any) -> Any:
     return method([*items])
 
 
-def index_of(items: Any, item: Any, start: int, stop: int, text: str) -> int:
-    """`items.index(item, start, stop)`."""
+def index_of(items: Any, item: Any, start: int, stop: int, text: str | None) -> int:
+    """`items.index(item, start, stop)`; `text` None: what is raised names the item."""
     for index in range(start, stop):
         one = items[index]
         if one is item or one == item:
             return index
-    raise ValueError(text)
+    raise ValueError(f"{item!r} is not in list" if text is None else text)
 
 
 def count_of(items: Any, item: Any) -> int:

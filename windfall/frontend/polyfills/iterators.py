@@ -308,6 +308,8 @@ def tee(iterable: Any, n: int = 2, /) -> Any:
     """`itertools.tee(iterable, n)`: the copies share the items that one is behind."""
     if n < 0:
         raise ValueError("n must be >= 0")
+    if n == 0:
+        return ()  # it does not even ask for an iterator
     iterator = iter(iterable)
     queues: list[Any] = []
     for _ in range(n):
@@ -405,7 +407,7 @@ def permutations(iterable: Any, r: Any = None) -> Any:
     length = len(pool) if r is None else r
     if length < 0:
         raise ValueError("r must be non-negative")
-    return _chosen(pool, length, "permutations")
+    return _permuted(pool, length)
 
 
 def combinations(iterable: Any, r: int) -> Any:
@@ -413,7 +415,7 @@ def combinations(iterable: Any, r: int) -> Any:
     pool = [*iterable]
     if r < 0:
         raise ValueError("r must be non-negative")
-    return _chosen(pool, r, "combinations")
+    return _combined(pool, r)
 
 
 def combinations_with_replacement(iterable: Any, r: int) -> Any:
@@ -421,15 +423,29 @@ def combinations_with_replacement(iterable: Any, r: int) -> Any:
     pool = [*iterable]
     if r < 0:
         raise ValueError("r must be non-negative")
-    return _chosen(pool, r, "combinations_with_replacement")
+    return _combined_again(pool, r)
 
 
-def _chosen(pool: Any, length: int, how: str) -> Any:
-    for places in places_of(how, len(pool), length):
-        items = []
-        for index in places:
-            items.append(pool[index])
-        yield (*items,)
+def _permuted(pool: Any, length: int) -> Any:
+    for places in places_of("permutations", len(pool), length):
+        yield _picked(pool, places)
+
+
+def _combined(pool: Any, length: int) -> Any:
+    for places in places_of("combinations", len(pool), length):
+        yield _picked(pool, places)
+
+
+def _combined_again(pool: Any, length: int) -> Any:
+    for places in places_of("combinations_with_replacement", len(pool), length):
+        yield _picked(pool, places)
+
+
+def _picked(pool: Any, places: Any) -> Any:
+    items = []
+    for index in places:
+        items.append(pool[index])
+    return (*items,)
 
 
 def places_of(how: str, count: int, length: int) -> Any:
@@ -467,6 +483,9 @@ MAKES: dict[CodeType, type] = _codes(
         _teed: type(itertools.tee(())[0]),
         _grouped: itertools.groupby,
         _multiplied: itertools.product,
+        _permuted: itertools.permutations,
+        _combined: itertools.combinations,
+        _combined_again: itertools.combinations_with_replacement,
     }
 )
 

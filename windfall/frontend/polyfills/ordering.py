@@ -72,7 +72,10 @@ def extreme(name: str, items: Any, key: Any, largest: bool, given: bool, default
 
 def reduce(function: Any, iterable: Any, /, *initial: Any) -> Any:
     """`functools.reduce(function, iterable[, initial])`."""
-    iterator = iter(iterable)
+    try:
+        iterator = iter(iterable)
+    except TypeError:
+        raise TypeError("reduce() arg 2 must support iteration") from None
     if initial:
         (value,) = initial
     else:

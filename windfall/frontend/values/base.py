@@ -241,9 +241,9 @@ class Given(Value):
         return type(self.real)
 
 
-def no_method(machine: Machine, kind: str, real: type, name: str) -> NoReturn:
+def no_method(machine: Machine, owner: Value, kind: str, real: type, name: str) -> NoReturn:
     """An attribute of a builtin kind that has no rule here: a break if it has one, else the error
     that Python raises."""
     if hasattr(real, name):
         stop(UNKNOWN_OPERATION, f"{real.__name__}.{name}")
-    raise machine.raised(AttributeError(f"'{kind}' object has no attribute '{name}'"))
+    raise machine.no_attribute(owner, name, f"'{kind}' object has no attribute '{name}'")

@@ -7,8 +7,10 @@ the user (keys of `sorted`, `__len__` of objects) is done by a polyfill: a Pytho
 
 from __future__ import annotations
 
+import collections
 import inspect
 import types
+import typing
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,15 +18,18 @@ from torch import nn
 
 from windfall.frontend.bounds import admit_values
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.polyfills import core
 from windfall.frontend.values import symbolic
+from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.demands import is_callable, misfit
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.function import Cell, Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
-from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.mapping import Dict, DictView
 from windfall.frontend.values.objects import (
     IMMUTABLE,
     Class,
@@ -71,7 +76,13 @@ class KindMethod(Value):
         return f"{self.owner.describe()}.{self.name}"
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        """Ask the owner."""
+        """Ask the owner; misfits are raised natively."""
+        real = getattr(self.owner.python_type(), self.name, None)
+        bound = isinstance(getattr(real, "__self__", None), type)  # a method of the class
+        if real is not None and not fits(real, len(arguments) + (not bound), keywords):
+            stop(ARGUMENTS, self.describe())
+        if real is not None and misfit(real, [self.owner, *arguments], keywords) is not None:
+            stop(ARGUMENTS, self.describe())
         rule = _DUNDERS.get(self.name)
         if rule is not None:
             result: Value = rule(self.owner, machine, *arguments)
@@ -99,6 +110,47 @@ _DUNDERS: dict[str, Any] = {
     "__contains__": lambda owner, machine, item: owner.contains(machine, item),
     "__getitem__": lambda owner, machine, key: owner.get_item(machine, key),
 }
+
+
+@calls(core.checked)
+def _checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """What a special method answered, where that is what it must answer; CPython itself judges
+    everything else."""
+    name, answer = arguments
+    asked = name.as_constant(machine)
+    if asked == "__iter__" and _is_iterator(machine, answer):
+        return answer
+    if asked == "__len__" and isinstance(answer, symbolic.Integer):
+        sign = answer.compare(machine, ">=", machine.literal(0))
+        if isinstance(sign, Constant) and sign.value is True:
+            return answer
+    if asked == "__bool__" and isinstance(answer, symbolic.Question | Truth):
+        return answer
+    if asked in _TEXTS and answer.python_type() is str:
+        return answer
+    return fold(machine, core.checked, arguments, {})
+
+
+_TEXTS = ("__str__", "__repr__", "__format__")
+
+
+def _is_iterator(machine: Machine, value: Value) -> bool:
+    if isinstance(value, Object):
+        return value.dunder(machine, "__next__") is not None
+    return isinstance(value, Iterator)
+
+
+@calls(core.refuse)
+def _refuse(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """CPython says it, of operands of the same classes that decline too."""
+    operation, left, right = arguments
+    left.guard_type(machine)
+    right.guard_type(machine)
+    try:
+        core.refuse_kinds(operation.as_constant(machine), left.python_type(), right.python_type())
+    except TypeError as error:
+        raise machine.raised(error) from None
+    stop(UNKNOWN_OPERATION, f"{left.describe()} and {right.describe()}")
 
 
 # ---------------------------------------------------------------------------------------- types
@@ -344,6 +396,20 @@ def _frame_bound(machine: Machine, arguments: Arguments, keywords: Keywords) -> 
     stop(FRAME_BOUND, "a function that looks at its caller's frame")
 
 
+@calls(
+    collections.namedtuple,
+    typing.NamedTuple,
+    typing.NewType,
+    typing.ParamSpec,
+    typing.TypedDict,
+    typing.TypeVar,
+    typing.TypeVarTuple,
+)
+def _named_by_caller(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """They read their caller's module from its frame: a segment's frame tells it."""
+    stop(UNKNOWN_CALL, "a function that reads its caller's module")
+
+
 # ---------------------------------------------------------------------------------- containers
 
 
@@ -357,6 +423,8 @@ def _len(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _iter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 2, "iter")
     if len(arguments) == 2:
+        if not is_callable(arguments[0]):
+            stop(ARGUMENTS, "iter")
         return machine.polyfill("iter_until", arguments)
     return arguments[0].iterate(machine)
 
@@ -481,7 +549,21 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     (value,) = arguments
     if isinstance(value, Object):
         return machine.call_special(value, "__reversed__", [])
-    return machine.iterator(value.unpack(machine)[::-1])
+    if isinstance(value, Dict):
+        return DictView(value, "keys").iterate_back(machine)
+    if isinstance(value, DictView):
+        return value.iterate_back(machine)
+    items = value.unpack(machine)
+    count = len(items)
+
+    def read(machine: Machine, place: int) -> Value | None:
+        """A list is read as it is by then."""
+        present = value.items(machine) if isinstance(value, List) else items
+        return present[count - 1 - place] if count - 1 - place in range(len(present)) else None
+
+    kind = value.python_type()
+    sample = kind(1) if kind is range else kind()
+    return machine.iterate_over(value, type(reversed(sample)), read, "reversed({})")
 
 
 def _polyfilled(function: Any) -> None:
@@ -563,7 +645,7 @@ def _shown_object(machine: Machine, value: Object, function: Any, name: str) -> 
     if raw is find(object, name) and name == "__str__":
         raw, name = value.cls.find(machine, "__repr__"), "__repr__"
     if isinstance(raw, types.FunctionType):
-        return machine.call_special(value, name, [])
+        return machine.ask_special(value, name)
     plain = next((one for one in (KeyError, Exception) if find(one, name) is raw), None)
     if not isinstance(value, Exception_) or plain is None:
         stop(UNKNOWN_CALL, f"{function.__name__} of {value.describe()}")

@@ -2,8 +2,9 @@
 
 Enters: `@calls(len)` rows of any file in this folder. Leaves: `CALLS`, asked before anything else
 is tried with a callable. A rule gets the machine, the positional and the keyword arguments, and
-answers a `Value` (or PENDING). Invariant: a rule that cannot do its work refuses (`stop`) before it
-has changed anything.
+answers a `Value` (or PENDING). Invariant: a rule is asked only for arguments that CPython would
+bind (`arity`) and for which it is written (`demands`); one that cannot do its work refuses (`stop`)
+before it has changed anything.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windfall.frontend.breaks import ARGUMENTS, stop
+from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.demands import misfit
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -27,10 +31,24 @@ def calls(*callables: Any) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         for one in callables:
             assert one not in CALLS, f"{one} has two rules"
-            CALLS[one] = rule
+            CALLS[one] = _of_fitting_calls(one, rule)
         return rule
 
     return register
+
+
+def _of_fitting_calls(function: Any, rule: Rule) -> Rule:
+    """The rule, asked only where the arguments fit; misfits are raised natively."""
+
+    def checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        if not fits(function, len(arguments), keywords):
+            stop(ARGUMENTS, getattr(function, "__qualname__", "a builtin"))
+        wrong = misfit(function, arguments, keywords)
+        if wrong is not None:
+            stop(ARGUMENTS, f"{function.__qualname__} of {wrong.describe()}")
+        return rule(machine, arguments, keywords)
+
+    return checked
 
 
 CodeRule = Callable[["Machine", Any, Arguments, Keywords], Value]

@@ -143,7 +143,7 @@ class Constant(Value):
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Folded by the operator itself, whose name stands in the text of what it raises."""
-        if not isinstance(other, Constant):
+        if not other.is_constant() or _is_number(other):
             return None
         return fold(machine, IN_PLACE[operation], [self, other], {})
 
@@ -189,7 +189,11 @@ class Constant(Value):
 
     def iterate(self, machine: Machine) -> Value:
         """Of a string."""
-        return machine.iterator(self.unpack(machine))
+        items = self.unpack(machine)
+        kind = type(iter(self.value))
+        return machine.iterate_over(
+            self, kind, lambda _, place: items[place] if place < len(items) else None
+        )
 
     def rebuild(self, recipe: Recipe) -> str:
         """A literal, or the object itself under a name."""

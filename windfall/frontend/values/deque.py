@@ -98,7 +98,7 @@ class Deque(SequenceValue):
             return machine.literal(self.limit(machine))
         if name in _METHODS or name in ("__iter__", "__len__", "__contains__", "__getitem__"):
             return machine.method(self, name)
-        no_method(machine, "collections.deque", collections.deque, name)
+        no_method(machine, self, "collections.deque", collections.deque, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

@@ -49,12 +49,10 @@ from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_, looks_at_arguments
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
-from windfall.frontend.values.iterator import ItemsIterator
-from windfall.frontend.values.keyed import DictIterator, SetIterator
+from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, Opaque, find, is_plain_class
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
-from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, LengthIs
 from windfall.ir.node import Region
@@ -134,17 +132,15 @@ class ValueFactory:
         """Over items that are fixed now."""
         return ItemsIterator(Tuple(items))
 
+    def iterate_over(
+        self, owner: Value, kind: type, read: Read, made: str = "iter({})"
+    ) -> OverIterator:
+        """Over what `read` tells of the places of `owner`; `made` makes a real one of it."""
+        return OverIterator(owner, kind, read, made)
+
     def iterate_sequence(self, owner: SequenceValue | Range) -> Value:
         """Over a sequence as it is when asked."""
         return ItemsIterator(owner)
-
-    def iterate_dict(self, owner: Dict, kind: str) -> Value:
-        """Over keys, values or items of a dict."""
-        return DictIterator(owner, kind, self._machine)
-
-    def iterate_set(self, owner: Set) -> Value:
-        """Over a set."""
-        return SetIterator(owner, self._machine)
 
     def is_generator(self, value: Value) -> bool:
         """Whether asking it for an item runs interpreted code."""
@@ -259,6 +255,13 @@ class ValueFactory:
         if method is None:
             stop(UNKNOWN_CALL, f"{owner.describe()}.{name}")
         return method.call(self._machine, arguments, {})
+
+    def ask_special(self, owner: Object, name: str, *arguments: Value) -> Value:
+        """The same, and the answer judged as the builtin does that asks for it."""
+        method = owner.dunder(self._machine, name)
+        if method is None:
+            stop(UNKNOWN_CALL, f"{owner.describe()}.{name}")
+        return self.polyfill("ask", [self.literal(name), method, self.tuple(arguments)])
 
     def context_methods(self, manager: Value) -> Pair | None:
         """`__enter__` and `__exit__` of a context manager, bound; None: they cannot be followed."""

@@ -12,7 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from windfall.directives import directive_of
-from windfall.frontend.breaks import ARGUMENTS, GENERATOR, UNKNOWN_ATTRIBUTE, stop
+from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, GENERATOR, UNKNOWN_ATTRIBUTE, stop
 from windfall.frontend.bytecode import decode
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
@@ -252,6 +252,8 @@ class Function(Value):
         listing = decode(self.code)
         if listing.is_coroutine:
             stop(GENERATOR, self.qualname)
+        if machine.frames and not _CALLER_NAMES.isdisjoint(self.code.co_names):
+            stop(FRAME_BOUND, f"{self.qualname} looks at its caller's frame")
         self.rely(machine)
         variables: list[Value | None] = [None] * len(listing.variables)
         self._bind(machine, variables, arguments, keywords)
@@ -406,6 +408,7 @@ class Function(Value):
         return made
 
 
+_CALLER_NAMES = words("_getframe _getframemodulename currentframe")
 _WRITABLE = words("__name__ __qualname__ __doc__ __module__ __annotations__")
 _FIELDS = words("""
     __code__ __defaults__ __kwdefaults__ __closure__ __globals__ __name__ __qualname__

@@ -59,6 +59,15 @@ class Generator(Iterator):
         held = (*frame.stack, *frame.variables)
         return any(isinstance(one, Generator) and one.sees_its_end for one in held)
 
+    @property
+    def delegates(self) -> bool:
+        """Whether it stands in a `yield from`: what is thrown in is for the other one first."""
+        frame = self.frame
+        if frame is None or not self.started or frame.ip >= len(frame.instructions):
+            return False
+        behind = frame.instructions[frame.ip]
+        return behind.name == "RESUME" and behind.argument & 3 >= 2
+
     def python_type(self) -> type:
         """A generator, or what this one stands for."""
         return self.made_of
@@ -107,6 +116,8 @@ class Generator(Iterator):
         if not self.started:
             machine.finish(self)
             raise Raised(value)
+        if self.delegates:
+            stop(GENERATOR, "an exception is thrown into what a generator delegates to")
         machine.resume(self, None, "next")
         raise Raised(value)
 

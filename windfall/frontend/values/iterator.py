@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.bounds import admit, admit_values, range_length
@@ -142,6 +143,72 @@ class ItemsIterator(Iterator):
         if self.index:
             recipe.line(f"{name}.__setstate__({self.index})")
         return name
+
+
+Read = Callable[["Machine", int], Value | None]
+
+
+class OverIterator(Iterator):
+    """Over a string, dict, view or set: `read` tells what stands at a place now, None: nothing.
+
+    A dict or set whose keys would change while such an iterator is under way refuses (`Watched`):
+    natively, CPython notices it."""
+
+    __slots__ = ("__weakref__", "done", "index", "items", "kind", "made", "owner", "read")
+
+    def __init__(self, owner: Value, kind: type, read: Read, made: str = "iter({})") -> None:
+        super().__init__()
+        self.owner = owner
+        self.kind = kind
+        self.read = read
+        self.made = made  # how a real one is made of the owner
+        self.items: Tuple | None = None  # of a set: all of them, in the order in which they come
+        self.index = 0
+        self.done = False
+
+    def python_type(self) -> type:
+        """The iterator's class."""
+        return self.kind
+
+    def advance(self, machine: Machine) -> Value | None:
+        """What stands at the present place."""
+        found = None if self.done else self.read(machine, self.index)
+        before = (self.index, self.done)
+
+        def restore() -> None:
+            self.index, self.done = before
+
+        machine.undo(restore)
+        self.index += found is not None
+        self.done = found is None
+        return found
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """A real iterator at the same place."""
+        if self.done:
+            return "iter(())"
+        if self.items is not None:
+            parts = f"{recipe.name(self.owner)}, {recipe.name(self.items)}, {self.index}"
+            return f"{recipe.known(_in_order, 'in_order')}({parts})"
+        made = self.made.format(recipe.name(self.owner))
+        if not self.index:
+            return made
+        return f"{recipe.known(_advanced, 'advanced')}({made}, {self.index})"
+
+
+def _advanced(iterator: Any, count: int) -> Any:
+    """The iterator, which has given so many items."""
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+def _in_order(owner: Any, items: tuple[Any, ...], count: int) -> Any:
+    """An iterator over a set that has given the first so many of `items`. A set that was made anew
+    may have another order: what is left is then given as it stands."""
+    if all(one is other or one == other for one, other in zip(owner, items, strict=True)):
+        return _advanced(iter(owner), count)
+    return iter(items[count:])
 
 
 class GivenIterator(ItemsIterator):

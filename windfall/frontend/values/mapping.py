@@ -16,9 +16,11 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
+from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.demands import has
 from windfall.frontend.values.unseen import same
+from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
 from windfall.ir.source import Item, KeysOf, Source
@@ -58,7 +60,7 @@ class Dict(Value):
     """A dict. `entries` are the known present items by key; complete where `whole`. Before that,
     `writes` is what the program did, in order, and a None in `entries` says: absent."""
 
-    __slots__ = ("born", "changes", "entries", "keys", "real", "unseen", "whole", "writes")
+    __slots__ = ("entries", "keys", "real", "unseen", "watchers", "whole", "writes")
     made_of: type = dict
 
     def __init__(
@@ -74,10 +76,7 @@ class Dict(Value):
         self.whole = source is None
         self.unseen = False  # written at a key that varies
         self.writes: list[tuple[Any, Value | None]] = []
-        # How often a key has come or gone while all was known, and at which of these changes the
-        # keys came that have come: iterators look.
-        self.changes = 0
-        self.born: dict[Any, int] = {}
+        self.watchers = Watchers()
 
     def python_type(self) -> type:
         """The exact class."""
@@ -185,6 +184,7 @@ class Dict(Value):
         entries, writes = self.entries, len(self.writes)
         admit_growth(machine, len(entries) + 1 if self.whole else 0, self)
         existed, before = key in entries, entries.get(key)
+        self.watchers.refuse_change(self.describe(), self.whole and existed != (value is not None))
         order = list(entries) if self.whole and value is None else None
 
         def restore() -> None:
@@ -199,7 +199,6 @@ class Dict(Value):
                 entries.update(copy)
 
         machine.undo(restore)
-        self.note_change(machine, key, value)
         if self.whole and value is None:
             entries.pop(key, None)
         else:
@@ -215,22 +214,6 @@ class Dict(Value):
                 machine.effects.add("del {}[{}]", self, shown)
             else:
                 machine.effects.add("{}[{}] = {}", self, shown, value)
-
-    def note_change(self, machine: Machine, key: Any, value: Value | None) -> None:
-        """A write (None: a deletion) is about to happen; does the key come or go?"""
-        if not self.whole or (key in self.entries) == (value is not None):
-            return
-        changes, born = self.changes, self.born.get(key)
-
-        def restore() -> None:
-            self.changes = changes
-            self.born.pop(key, None)
-            if born is not None:
-                self.born[key] = born
-
-        machine.undo(restore)
-        self.changes += 1
-        self.born[key] = self.changes
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """`self[key] = value`."""
@@ -261,7 +244,7 @@ class Dict(Value):
         """`del self[key]`."""
         plain = key.key(machine)
         if self.lookup(machine, plain) is None:
-            raise machine.raised(KeyError(plain))
+            raise no_key(machine, plain)
         self.store(machine, plain, None)
 
     # ------------------------------------------------------------------------------- operations
@@ -271,9 +254,7 @@ class Dict(Value):
         plain = key.key(machine)
         found = self.lookup(machine, plain)
         if found is None:
-            if isinstance(plain, Value):
-                stop(UNKNOWN_OPERATION, "KeyError of an object")
-            raise machine.raised(KeyError(plain))
+            raise no_key(machine, plain)
         return found
 
     def contains(self, machine: Machine, item: Value) -> Value:
@@ -308,13 +289,15 @@ class Dict(Value):
 
     def iterate(self, machine: Machine) -> Value:
         """Over its keys."""
-        return machine.iterate_dict(self, "keys")
+        return DictView(self, "keys").iterate(machine)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods."""
         if name in DICT_METHODS:
             return machine.method(self, name)
-        no_method(machine, "dict", dict, name)
+        kind = self.made_of
+        place = "" if kind is dict else "collections."
+        no_method(machine, self, f"{place}{kind.__name__}", kind, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -389,8 +372,11 @@ class Dict(Value):
             for key, value in list(other.load(machine).items()):
                 self.set_item(machine, other.key_value(machine, key), _there(value))
         elif other is not None:
+            if has(other, "keys"):
+                stop(UNKNOWN_OPERATION, f"dict.update by {other.describe()}")
             for pair in other.unpack(machine):
-                parts = pair.unpack(machine)
+                plain = pair.python_type() in (tuple, list, str)
+                parts = pair.unpack(machine) if plain else []
                 if len(parts) != 2:
                     stop(UNKNOWN_OPERATION, "dict.update of other than pairs")
                 self.set_item(machine, parts[0], parts[1])
@@ -404,7 +390,7 @@ class Dict(Value):
         found = self.lookup(machine, plain)
         if found is None:
             if default is None:
-                raise machine.raised(KeyError(plain))
+                raise no_key(machine, plain)
             return default
         self.store(machine, plain, None)
         return found
@@ -455,6 +441,13 @@ class Dict(Value):
             return "{" + ", ".join(parts) + "}"
 
         return recipe.container(self, "{}", display, "{}.update({})")
+
+
+def no_key(machine: Machine, plain: Any) -> Raised:
+    """What a missing key raises; of an object that holds the object itself: natively."""
+    if not is_plain_key(plain):
+        stop(UNKNOWN_OPERATION, "KeyError of an object")
+    return machine.raised(KeyError(plain))
 
 
 def _there(value: Value | None) -> Value:
@@ -522,7 +515,10 @@ class Ordered(Dict):
         at_end = last is None or bool(last.as_constant(machine))
         plain, entries = key.key(machine), self.load(machine)
         if plain not in entries:
-            raise machine.raised(KeyError(plain))
+            if plain is None or isinstance(plain, tuple):  # CPython takes these for the arguments
+                stop(UNKNOWN_OPERATION, "KeyError of None or a tuple")
+            raise no_key(machine, plain)
+        self.watchers.refuse_change(self.describe())
         before = dict(entries)
 
         def restore() -> None:
@@ -530,7 +526,6 @@ class Ordered(Dict):
             entries.update(before)
 
         machine.undo(restore)
-        self.note_change(machine, plain, None)
         moved = entries.pop(plain)
         others = dict(entries)
         entries.clear()
@@ -594,8 +589,29 @@ class DictView(Value):
         return self.owner.known_length()
 
     def iterate(self, machine: Machine) -> Value:
-        """Over what it shows, for as long as the dict keeps its size."""
-        return machine.iterate_dict(self.owner, self.kind)
+        """Over what it shows now."""
+        return self._iterate(machine, list(self.owner.load(machine)), iter)
+
+    def iterate_back(self, machine: Machine) -> Value:
+        """`reversed` of what it shows now."""
+        return self._iterate(machine, list(self.owner.load(machine))[::-1], reversed)
+
+    def _iterate(self, machine: Machine, keys: list[Any], how: Any) -> Value:
+        owner, kind = self.owner, self.kind
+        sample: Any = owner.made_of()
+
+        def read(machine: Machine, place: int) -> Value | None:
+            if place >= len(keys):
+                return None
+            shown = owner.key_value(machine, keys[place])
+            if kind == "keys":
+                return shown
+            value = _there(owner.load(machine)[keys[place]])
+            return value if kind == "values" else machine.tuple([shown, value])
+
+        real = type(how(getattr(sample, kind)()))
+        made = machine.iterate_over(self, real, read, f"{how.__name__}({{}})")
+        return owner.watchers.add(made)  # type: ignore[no-any-return]
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
@@ -628,8 +644,12 @@ class DictView(Value):
         stop(UNKNOWN_OPERATION, f"dict view .{name}")
 
     def rebuild(self, recipe: Recipe) -> str:
-        """Asked of the dict."""
-        return f"{recipe.name(self.owner)}.{self.kind}()"
+        """Asked of the dict; of an instance of a subclass past the methods of its class."""
+        owner = self.owner
+        kind = getattr(owner, "kind", owner.made_of)
+        if owner.python_type() is kind:
+            return f"{recipe.name(owner)}.{self.kind}()"
+        return f"{recipe.known(getattr(kind, self.kind), self.kind)}({recipe.name(owner)})"
 
 
 @wraps(dict)

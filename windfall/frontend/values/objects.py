@@ -581,6 +581,18 @@ class Object(Value):
             return None
         return method.call(machine, list(arguments), {})
 
+    def _followed(self, machine: Machine, name: str) -> Value | None:
+        """A special method that is written in Python, bound; None: there is none such."""
+        method = self.dunder(machine, name)
+        is_ours = isinstance(method, Method) and isinstance(method.function, Function)
+        return method if is_ours else None
+
+    def _asked(self, machine: Machine, name: str) -> Value | None:
+        """What a builtin makes of the answer of a special method."""
+        if self._followed(machine, name) is None:
+            return None
+        return machine.ask_special(self, name)
+
     def get_item(self, machine: Machine, key: Value) -> Value:
         """`__getitem__`."""
         found = self._special(machine, "__getitem__", key)
@@ -605,7 +617,7 @@ class Object(Value):
 
     def length(self, machine: Machine) -> Value:
         """`__len__`."""
-        found = self._special(machine, "__len__")
+        found = self._asked(machine, "__len__")
         return found if found is not None else super().length(machine)
 
     def contains(self, machine: Machine, item: Value) -> Value:
@@ -618,20 +630,24 @@ class Object(Value):
         return machine.polyfill("contains_by_method", [method, item])
 
     def iterate(self, machine: Machine) -> Value:
-        """`__iter__`; over one that has only `__getitem__` CPython goes, item by item."""
-        found = self._special(machine, "__iter__")
+        """`__iter__`, or the old protocol."""
+        found = self._asked(machine, "__iter__")
         if found is not None:
             return found
         return super().iterate(machine)
 
     def truth(self, machine: Machine) -> bool | Value:
         """`__bool__`, `__len__`, else true."""
-        for name in ("__bool__", "__len__"):
-            found = self._special(machine, name)
-            if found is not None:
-                return found
-            if self.dunder(machine, name) is not None:
-                return super().truth(machine)
+        found = self._asked(machine, "__bool__")
+        if found is not None:
+            return found
+        if self.dunder(machine, "__bool__") is not None:
+            return super().truth(machine)
+        method = self._followed(machine, "__len__")
+        if method is not None:
+            return machine.polyfill("truth_by_length", [method])
+        if self.dunder(machine, "__len__") is not None:
+            return super().truth(machine)
         return True
 
     def unary(self, machine: Machine, operation: str) -> Value:

@@ -124,8 +124,8 @@ class SequenceValue(Value):
         items = self.items(machine)
         try:
             found = items[index]
-        except (IndexError, TypeError) as error:
-            raise machine.raised(_renamed(error, self.made_of)) from None
+        except (IndexError, TypeError):
+            raise machine.raised(_item_error(self, len(items), index)) from None
         if not isinstance(found, list):
             one: Value = found
             return one
@@ -230,9 +230,14 @@ def key_of(machine: Machine, key: Value) -> Any:
     return key.as_constant(machine)
 
 
-def _renamed(error: Exception, kind: type) -> Exception:
-    text = str(error).replace("list", kind.__name__)
-    return type(error)(text)
+def _item_error(owner: SequenceValue, length: int, index: Any) -> Exception:
+    """What CPython raises of a list or tuple of this length."""
+    kind = list if owner.made_of is list else tuple
+    try:
+        kind([None] * length)[index]
+    except (IndexError, TypeError) as error:
+        return error
+    raise AssertionError("the same item is missing of a sequence of the same length")
 
 
 def index_in(machine: Machine, owner: SequenceValue, item: Value, limits: Sequence[Value]) -> Value:
@@ -245,10 +250,23 @@ def index_in(machine: Machine, owner: SequenceValue, item: Value, limits: Sequen
     if len(limits) == 1:
         bounds = slice(bounds.stop, None)
     first, last, _ = bounds.indices(count)
-    name = owner.made_of.__name__
-    text = "tuple.index(x): x not in tuple" if name == "tuple" else f"x not in {name}"
+    text = "tuple.index(x): x not in tuple" if isinstance(owner, Tuple) else _NOT_IN_LIST
     where = [machine.literal(first), machine.literal(last), machine.literal(text)]
     return machine.polyfill("index_of", [owner, item, *where])
+
+
+def _absent_from_list() -> str | None:
+    """What `list.index` says, if that is always the same; None: it names the item."""
+    texts = set()
+    for item in (0, 1):
+        try:
+            list[int]().index(item)
+        except ValueError as error:
+            texts.add(str(error))
+    return texts.pop() if len(texts) == 1 else None
+
+
+_NOT_IN_LIST = _absent_from_list()
 
 
 def count_in(machine: Machine, owner: SequenceValue, item: Value) -> Value:
@@ -272,7 +290,7 @@ class Tuple(SequenceValue):
         """`index` and `count`."""
         if name in ("index", "count"):
             return machine.method(self, name)
-        raise machine.no_attribute(self, name, f"'tuple' object has no attribute '{name}'")
+        no_method(machine, self, "tuple", tuple, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -301,6 +319,8 @@ class Size(Tuple):
         """Methods of a tuple, and `numel`."""
         if name == "numel":
             return machine.method(self, name)
+        if name not in ("index", "count"):
+            no_method(machine, self, "torch.Size", torch.Size, name)
         return super().get_attribute(machine, name)
 
     def call_method(
@@ -342,7 +362,7 @@ class List(SequenceValue):
         """Methods."""
         if name in LIST_METHODS:
             return machine.method(self, name)
-        no_method(machine, "list", list, name)
+        no_method(machine, self, "list", list, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -545,6 +565,15 @@ class Slice(Value):
         """The slice."""
         return self.plain(machine)
 
+    def key(self, machine: Machine) -> Any:
+        """Hashed as CPython does, if it does (from 3.12 on)."""
+        plain = self.plain(machine)
+        try:
+            hash(plain)
+        except TypeError as error:
+            raise machine.raised(error) from None
+        return plain
+
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """A slice of arguments."""
         read = [machine.index(one) for one in self.parts]
@@ -557,7 +586,7 @@ class Slice(Value):
             return self.parts[("start", "stop", "step").index(name)]
         if name == "indices":
             return machine.method(self, name)
-        raise machine.no_attribute(self, name, f"'slice' object has no attribute '{name}'")
+        no_method(machine, self, "slice", slice, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

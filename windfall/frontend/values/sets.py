@@ -17,9 +17,17 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.mapping import KEYS_AS_SETS, Dict, DictView, is_plain_key
+from windfall.frontend.values.demands import has
+from windfall.frontend.values.mapping import (
+    KEYS_AS_SETS,
+    Dict,
+    DictView,
+    is_plain_key,
+    no_key,
+)
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.unseen import look
+from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.guard import Equals
@@ -52,7 +60,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 class Set(Value):
     """A set. `mirror` None: one from outside that is not looked into yet."""
 
-    __slots__ = ("changed", "made_of", "mirror", "real", "values")
+    __slots__ = ("changed", "made_of", "mirror", "real", "values", "watchers")
 
     def __init__(
         self,
@@ -67,6 +75,7 @@ class Set(Value):
         self.values: dict[Any, Value] = values or {}  # of keys that are no plain constants
         self.real = real
         self.changed = False
+        self.watchers = Watchers()
 
     def python_type(self) -> type:
         """`set` or `frozenset`."""
@@ -120,8 +129,15 @@ class Set(Value):
         return self.values.get(key) or machine.literal(key)
 
     def iterate(self, machine: Machine) -> Value:
-        """Over what it holds, for as long as it keeps its size."""
-        return machine.iterate_set(self)
+        """Over what it holds now."""
+        items = self.unpack(machine)
+        made = machine.iterate_over(
+            self,
+            type(iter(self.made_of())),
+            lambda _, place: items[place] if place < len(items) else None,
+        )
+        made.items = machine.tuple(items)
+        return self.watchers.add(made)  # type: ignore[no-any-return]
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By key."""
@@ -175,7 +191,7 @@ class Set(Value):
         """Methods."""
         if name in _PURE or name in _METHODS:
             return machine.method(self, name)
-        no_method(machine, self.made_of.__name__, self.made_of, name)
+        no_method(machine, self, self.made_of.__name__, self.made_of, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -192,6 +208,10 @@ class Set(Value):
         return machine.literal(None)
 
     def _pure(self, machine: Machine, name: str, arguments: Arguments) -> Value:
+        if name == "intersection" and any(has(one, "__next__") for one in arguments):
+            stop(
+                UNKNOWN_OPERATION, "intersection with an iterator, which need not be asked for all"
+            )
         others = [mirrored(machine, one) for one in arguments]
         result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
         if not isinstance(result, set | frozenset):
@@ -204,6 +224,7 @@ class Set(Value):
 
     def replace(self, machine: Machine, mirror: Any, values: dict[Any, Value]) -> None:
         """New contents, which can be taken back."""
+        self.watchers.refuse_change(self.describe())
         before = (self.mirror, self.values, self.changed)
 
         def restore() -> None:
@@ -224,6 +245,7 @@ class Set(Value):
         if key in mirror:
             return
         admit_growth(machine, len(mirror) + 1, self)
+        self.watchers.refuse_change(self.describe())
         values = self.values if is_plain_key(key) else {**self.values, key: item}
         before = (self.values, self.changed)
 
@@ -250,9 +272,7 @@ class Set(Value):
         """`remove`."""
         key = item.key(machine)
         if key not in self.load(machine):
-            if isinstance(key, Value):
-                stop(UNKNOWN_OPERATION, "KeyError of an object")
-            raise machine.raised(KeyError(key))
+            raise no_key(machine, key)
         self.discard(machine, item)
 
     def clear(self, machine: Machine) -> None:

@@ -107,7 +107,6 @@ class HeldDict(Dict):
             entries.update(before)
 
         machine.undo(restore)
-        self.note_change(machine, key, value)
         name = f"{self.kind.__name__}_"
         shown = self.key_value(machine, key)
         known = machine.known(self.kind, name)
