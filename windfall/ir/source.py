@@ -17,7 +17,7 @@ kinds by steps of its own (`runtime/encoder.py`); what it does not, it leaves to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from windfall import torch_abi
@@ -107,13 +107,31 @@ def _key_text(key: Any, name_of: NameOf) -> str:
     return repr(key) if type(key) in _PLAIN_KEYS else name_of(key, "key")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Derived(Source):
-    """One read upon the value at another source."""
+    """One read upon the value at another source. Tables are kept by sources: each knows its hash,
+    so that asking for it does not walk the whole path again."""
 
     reader: ClassVar[Callable[..., Any]]  # of the value of the base and the operands
 
     of: Source
+    _hash: int = field(init=False, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(self) is not type(other):
+            return NotImplemented
+        assert isinstance(other, Derived)
+        return self.operands == other.operands and self.of == other.of
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash((type(self), self.of, self.operands))
+            object.__setattr__(self, "_hash", found)
+            return found
 
     @property
     def base(self) -> Source:
@@ -129,7 +147,7 @@ class Derived(Source):
         return type(self).reader(value, *self.operands)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DictOf(Derived):
     """The instance dictionary of an object."""
 
@@ -143,7 +161,7 @@ class DictOf(Derived):
         return f"{self.of}.__dict__"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Item(Derived):
     """`base[key]` of an exact list, tuple or dict, with a key that is constant and hashable."""
 
@@ -164,7 +182,7 @@ class Item(Derived):
         return f"{self.of}[{self.key!r}]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Attribute(Derived):
     """`base.name` where the read is plain: a slot, a C getter, a function's field, a tensor's."""
 
@@ -185,7 +203,7 @@ class Attribute(Derived):
         return f"{self.of}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CellContents(Derived):
     """What a closure cell holds."""
 
@@ -199,7 +217,7 @@ class CellContents(Derived):
         return f"{self.of}.cell_contents"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TypeOf(Derived):
     """The exact class of a value."""
 
@@ -213,7 +231,7 @@ class TypeOf(Derived):
         return f"type({self.of})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BoundTo(Derived):
     """The container that a builtin method is bound to: `items.append.__self__`."""
 
@@ -227,7 +245,7 @@ class BoundTo(Derived):
         return f"{self.of}.__self__"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KeysOf(Derived):
     """The keys of a mapping in its own order, as a tuple: for those whose order is not a dict's."""
 
@@ -241,7 +259,7 @@ class KeysOf(Derived):
         return f"tuple({self.of})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ByMethod(Derived):
     """What a builtin container's own method answers for an instance of a subclass of it, past the
     methods of that subclass: `dict.__getitem__(value, key)`."""
@@ -267,7 +285,7 @@ class ByMethod(Derived):
         return f"{self.kind.__name__}.{self.name}({parts})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SizeOf(Derived):
     """The size of one dimension of a tensor."""
 
@@ -288,7 +306,7 @@ class SizeOf(Derived):
         return f"{self.of}.size({self.dimension})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StrideOf(Derived):
     """The stride of one dimension of a tensor."""
 
@@ -309,7 +327,7 @@ class StrideOf(Derived):
         return f"{self.of}.stride({self.dimension})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ScalarOf(Derived):
     """A float as a tensor without dimensions, so that a graph can take it."""
 
@@ -368,21 +386,18 @@ SYMBOLS: Source = _Symbols()
 
 
 class SourceNumbers:
-    """A number for each different source. Sources are nested records: hashing one walks all of it,
-    so tables over many sources are kept by these numbers."""
+    """A number for each different source, by which tables over many sources are kept: the same
+    source object is mostly asked for again, and then not even compared."""
 
     def __init__(self) -> None:
         self._by_identity: dict[int, int] = {}
-        self._by_key: dict[Any, int] = {}
+        self._by_source: dict[Source, int] = {}
         self._held: list[Source] = []  # an identity stands for a source only while that lives
 
     def __getitem__(self, source: Source) -> int:
         found = self._by_identity.get(id(source))
         if found is None:
-            base = source.base
-            # Numbers and text alone: of such tuples the collector does not keep track.
-            key = source if base is None else (id(type(source)), self[base], *source.operands)
-            found = self._by_key.setdefault(key, len(self._by_key))
+            found = self._by_source.setdefault(source, len(self._by_source))
             self._by_identity[id(source)] = found
             self._held.append(source)
         return found

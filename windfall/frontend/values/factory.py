@@ -209,6 +209,7 @@ class ValueFactory:
 
     def length_of(self, value: Value) -> int:
         """The length of a container from outside, relied upon without looking into it."""
+        value = look(value)
         real = getattr(value, "real", None)
         if value.source is None or real is None:
             return int(value.length(self._machine).as_constant(self._machine))

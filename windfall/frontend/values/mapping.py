@@ -19,7 +19,7 @@ from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, st
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
-from windfall.frontend.values.unseen import same
+from windfall.frontend.values.unseen import same, settled
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
@@ -89,7 +89,8 @@ class Dict(Value):
         if self.unseen:
             self._refuse_unseen()
         if self.whole or key in self.entries:
-            return self.entries.get(key)
+            found: Value | None = settled(self.entries.get(key))
+            return found
         assert self.real is not None and self.source is not None
         if not is_plain_key(key) and not is_class_key(key):
             return self.load(machine).get(key)
