@@ -43,6 +43,7 @@ from windfall.frontend.marks import refusal
 from windfall.frontend.recipe import Recipe
 from windfall.frontend.state import Facts, FrameShape, Position, Start, State, distinct
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
+from windfall.frontend.tracebacks import Place, place_of
 from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.generator import StillRunning
 from windfall.frontend.values.iterator import Iterator
@@ -68,6 +69,7 @@ from windfall.ir.guard import (
     simplified,
 )
 from windfall.ir.node import NodeInfo, info, set_info
+from windfall.ir.reading import class_name
 from windfall.ir.source import DictOf, Item, Known, Overlap, Source
 from windfall.ir.stages import Capture, Direct, GraphInput
 from windfall.ir.symint import hint_of, symbols_of
@@ -113,7 +115,8 @@ class Resume:
     handler: Outcome | None
     handled: str | None  # the exception being handled while the step runs
     where: SourceLine | None = None  # the line of the step
-    callers: tuple[SourceLine, ...] = ()  # of frames that an exception passes on its way
+    place: Place | None = None  # the step itself
+    callers: tuple[Place, ...] = ()  # of frames that an exception passes on its way
 
     def __str__(self) -> str:
         ways = [f"  {one.condition or 'then'}: {one.position}" for one in self.outcomes]
@@ -284,7 +287,7 @@ def _answers(machine: Machine) -> list[Guard]:
     """Operators and methods of tensors, and how modules are called, are still as captured."""
     return [
         Guard(
-            Known(cls, cls.__qualname__),
+            Known(cls, class_name(cls)),
             Answers(tuple(found), tuple(found.values())),
             "users patch torch's classes",
         )
@@ -492,13 +495,14 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         outcomes.append(Outcome(condition, position, (*slots, *tail)))
     handler = _handler(machine, frame, names, stack, callers, tail)
     depth = len(handler.position.frames) - 1 if handler is not None else 0
-    waiting = tuple(one.line for one in machine.frames[depth:-1] if not one.is_ours)
+    waiting = tuple(one.place for one in machine.frames[depth:-1] if not one.is_ours)
     first = depth + 1 if handler is not None else 0
     if any(one.generator is not None for one in machine.frames[first:]):
         _convert_stop(writer)
     code = frame.code
     where = SourceLine(code.co_filename, instruction.line, code.co_name)
-    return Resume(tuple(writer.lines), tuple(outcomes), handler, handled, where, waiting)
+    place = place_of(code, frame.globals, instruction)
+    return Resume(tuple(writer.lines), tuple(outcomes), handler, handled, where, place, waiting)
 
 
 def _convert_stop(writer: Writer) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.errors import SourceLine
 from windfall.frontend.bytecode import Listing, decode
+from windfall.frontend.tracebacks import Place, place_of
 from windfall.frontend.values.base import Value
 from windfall.ir.node import Region
 
@@ -76,6 +77,11 @@ class Frame:
     def line(self) -> SourceLine:
         """The line being executed."""
         return self.listing.lines[self.instructions[self.last].line]
+
+    @property
+    def place(self) -> Place:
+        """The instruction being executed."""
+        return place_of(self.code, self.globals, self.instructions[self.last])
 
     @property
     def is_ours(self) -> bool:

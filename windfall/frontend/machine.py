@@ -39,6 +39,7 @@ from windfall.frontend.opcodes.table import HANDLERS
 from windfall.frontend.polyfills.iterators import MAKES
 from windfall.frontend.state import Facts, FrameShape, Start, State
 from windfall.frontend.symbols import Symbols
+from windfall.frontend.tracebacks import Place
 from windfall.frontend.values.base import NULL, PENDING, Raised, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_
@@ -144,6 +145,7 @@ class Machine(ValueFactory):
         known = self._memo.get(id(value))
         if known is None:
             known = wrap(self, value, source)
+            assert known.python_type() is type(value), f"the class of {known.describe()}"
             known.cover(self)
         elif known.source is not None and known.source != source:
             self.alias(known, source)
@@ -516,8 +518,7 @@ class Machine(ValueFactory):
                     exception = self.leaving(exception)
                 continue
             if isinstance(exception, Exception_) and exception.source is None:
-                lines = tuple(one.line for one in self.frames[depth:] if not one.is_ours)
-                exception.passed(self, lines)
+                exception.passed(self, self._passed(depth))
             for left in reversed(self.frames[depth + 1 :]):
                 if left.generator is not None:
                     self._left(left.generator)
@@ -530,6 +531,16 @@ class Machine(ValueFactory):
             frame.ip, frame.phase = handler.target, 0
             return True
         return False
+
+    def _passed(self, depth: int) -> tuple[Place, ...]:
+        """The frames down to `depth` that an exception is raised in or passes; one in which it is
+        only raised again is in its traceback already."""
+        frames = self.frames[depth:]
+        instruction = frames[-1].instructions[frames[-1].last]
+        bare = instruction.name == "RAISE_VARARGS" and instruction.argument == 0
+        if bare or instruction.name in _RAISE_AGAIN:
+            frames.pop()
+        return tuple(one.place for one in frames if not one.is_ours)
 
     def leaving(self, exception: Value) -> Value:
         """An exception leaves a generator: StopIteration would be taken for its end."""
@@ -595,4 +606,5 @@ _OF_KINDS = frozenset(
 )
 Handler = Callable[[Machine, Frame, Instruction], None]
 _DEEP = 6
+_RAISE_AGAIN = frozenset({"RERAISE", "END_ASYNC_FOR", "CLEANUP_THROW"})
 _NONE = Constant(None)

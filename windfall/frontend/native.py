@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from windfall.errors import SourceLine, hide_our_frames
+from windfall.errors import hide_our_frames
 from windfall.frontend.assembler import Fragments
 from windfall.frontend.bytecode import VERSION, Handler, Instruction, decode
 from windfall.frontend.flow import live_variables
 from windfall.frontend.fragment import Arrival, Slots
 from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
-from windfall.frontend.tracebacks import through
+from windfall.frontend.tracebacks import Place, place_of, through
 from windfall.frontend.values.iterator import END, end_is_seen
 
 
@@ -56,7 +56,7 @@ class NativeWay:
         shape, variables, stack = frames[-1]
         frames[-1] = (replace(shape, last=shape.ip), variables, stack)
         if error.__traceback__ is None:  # CPython relies on one where an exception is handled
-            through(error, tuple(_line(one) for one, _, _ in frames))
+            through(error, tuple(_place(one) for one, _, _ in frames))
         found = _handler(frames)
         if found is None:
             raise error
@@ -85,7 +85,7 @@ class NativeWay:
             depth = found[0] if found is not None else -1
             # Eager's traceback names the frames that wait too, and none of ours.
             hide_our_frames(error)
-            through(error, tuple(_line(one) for one, _, _ in outer[max(depth, 0) :]))
+            through(error, tuple(_place(one) for one, _, _ in outer[max(depth, 0) :]))
             crossed = any(one.generator for one, _, _ in outer[depth + 1 :])
             known = _converted(error) if crossed else error
             if found is None and known is error:
@@ -104,9 +104,8 @@ class NativeWay:
         return _continue(outer[:-1], waiting, waiting.ip, waiting.phase, names, held, handled)
 
 
-def _line(shape: FrameShape) -> SourceLine:
-    listing = decode(shape.code)
-    return listing.lines[listing.instructions[shape.last].line]
+def _place(shape: FrameShape) -> Place:
+    return place_of(shape.code, shape.globals, decode(shape.code).instructions[shape.last])
 
 
 def _arrived(outer: list[_Filled], shape: FrameShape, arrival: Arrival, slots: Slots) -> Continue:

@@ -18,21 +18,21 @@ from windfall.frontend.capture import Outcome, Rebuild, Resume
 from windfall.frontend.native import NativeWay
 from windfall.frontend.state import Continue
 from windfall.frontend.tracebacks import through
-from windfall.ir.stages import Capture, Segment
+from windfall.ir.stages import Capture, Segment, Span
 
 
 class _Lines:
-    """Lines with the user's line that each belongs to."""
+    """Lines with what each stands for in the user's source."""
 
-    def __init__(self, line: int) -> None:
+    def __init__(self, span: Span) -> None:
         self.text: list[str] = []
-        self.numbers: list[int] = []
-        self.line = line
+        self.spans: list[Span] = []
+        self.span = span
 
     def add(self, text: str, depth: int = 1) -> None:
         """A line, indented."""
         self.text.append("    " * depth + text)
-        self.numbers.append(self.line)
+        self.spans.append(self.span)
 
 
 def rewrite(captured: Capture) -> Segment:
@@ -41,8 +41,11 @@ def rewrite(captured: Capture) -> Segment:
     assert isinstance(rebuild, Rebuild)
     namespace: dict[str, Any] = dict(rebuild.namespace)
     start = captured.origin.line if captured.origin is not None else 1
-    lines = _Lines(start)
+    place = resume.place if isinstance(resume, Resume) else None
+    first = place.code.co_firstlineno if place is not None else start
+    lines = _Lines((first, first, -1, -1))
     lines.add(f"def {captured.name}({', '.join(rebuild.slots)}):", 0)
+    lines.span = (start, start, -1, -1)
     for text in rebuild.reads:
         lines.add(text)
     if rebuild.results or any(node.op.startswith("call") for node in captured.graph.nodes):
@@ -55,7 +58,7 @@ def rewrite(captured: Capture) -> Segment:
         lines.add(f"return {rebuild.result}")
     else:
         assert isinstance(resume, Resume)
-        lines.line = resume.where.line if resume.where is not None else start
+        lines.span = place.span if place is not None else lines.span
         _step(lines, resume, namespace)
         namespace["__name__"] = _module_of(resume)
     where = resume.where if isinstance(resume, Resume) else captured.origin
@@ -68,7 +71,7 @@ def rewrite(captured: Capture) -> Segment:
         captured,
         rebuild.direct,
         where.file if where is not None else "<windfall>",
-        tuple(lines.numbers),
+        tuple(lines.spans),
         where.function.rpartition(".")[2] if where is not None else "",
     )
 

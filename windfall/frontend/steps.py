@@ -20,6 +20,7 @@ from windfall.frontend.bytecode import VERSION, Instruction
 from windfall.frontend.opcodes.operators import SYMBOLS
 from windfall.frontend.values.objects import find
 from windfall.ir.guard import ABSENT
+from windfall.ir.reading import mro_of
 
 NULL_NAME = "NULL"
 
@@ -506,7 +507,10 @@ def _unpack_ex(writer: Writer, instruction: Instruction) -> None:
 def _raise_varargs(writer: Writer, instruction: Instruction) -> None:
     writer.raises = True
     if instruction.argument == 0:
-        writer.line(f"raise {writer.handled}" if writer.handled else "raise")
+        if writer.handled:
+            _again(writer, writer.handled)
+        else:
+            writer.line("raise")
         return
     cause = f" from {writer.pop()}" if instruction.argument == 2 else ""
     writer.line(f"raise {writer.pop()}{cause}")
@@ -516,7 +520,10 @@ def _raise_varargs(writer: Writer, instruction: Instruction) -> None:
 def _reraise(writer: Writer, instruction: Instruction) -> None:
     """The same exception goes on: this frame does not appear in its traceback once more."""
     writer.raises = True
-    error = writer.pop()
+    _again(writer, writer.pop())
+
+
+def _again(writer: Writer, error: str) -> None:
     before = writer.fresh("r")
     writer.line(f"{before} = {error}.__traceback__")
     writer.line("try:")
@@ -537,10 +544,10 @@ def _is_caught(kind: type, classes: Any) -> bool:
     """Whether `except classes` takes an exception: by the MRO, and classes of exceptions only."""
     wanted = classes if isinstance(classes, tuple) else (classes,)
     for one in wanted:
-        if not issubclass(type(one), type) or BaseException not in one.__mro__:
+        if not issubclass(type(one), type) or BaseException not in mro_of(one):
             text = "catching classes that do not inherit from BaseException is not allowed"
             raise TypeError(text)
-    return any(one in kind.__mro__ for one in wanted)
+    return any(one in mro_of(kind) for one in wanted)
 
 
 @native("BEFORE_WITH")

@@ -1,29 +1,67 @@
 """Tracebacks that show inlined frames.
 
-Enters: an exception that a native step raised, and the lines of the frames that wait for it.
+Enters: an exception that a native step raised, and where the frames stand that wait for it.
 Leaves: the same exception whose traceback names those frames too, as eager's does. Invariant:
-files, functions and lines are the user's; local variables of frames that never ran are not there.
+files, functions, lines and columns are the user's; local variables of frames that never ran are
+not there.
 """
 
 from __future__ import annotations
 
+import dis
+import inspect
+import itertools
 import sys
 import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from windfall.errors import SourceLine
+from windfall.frontend.bytecode import CACHES, Instruction
+from windfall.ir.stages import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instruction of a function of the user's, as an entry of a traceback has it."""
+
+    code: types.CodeType
+    globals: dict[str, Any] = field(compare=False, repr=False)
+    offset: int
+    line: int
+
+    @property
+    def span(self) -> Span:
+        """Its piece of the source."""
+        positions = itertools.islice(self.code.co_positions(), self.offset // 2, None)
+        line, last, column, end = next(positions, (None,) * 4)
+        if line is None or last is None or column is None or end is None:
+            return (self.line, self.line, -1, -1)
+        return (line, last, column, end)
+
+    def __str__(self) -> str:
+        return f"{self.code.co_filename}:{self.line} in {self.code.co_qualname}"
+
+
+def place_of(code: types.CodeType, globals: dict[str, Any], instruction: Instruction) -> Place:
+    """Where a frame of this code stands."""
+    return Place(code, globals, instruction.offset, instruction.line)
+
+
+def through(error: BaseException, callers: Sequence[SourceLine | Place]) -> None:
+    """Put the frames of `callers`, outermost first, before those that the exception has passed."""
+    traceback = error.__traceback__
+    for one in reversed(callers):
+        if isinstance(one, Place):
+            traceback = types.TracebackType(traceback, _standing(one), one.offset, one.line)
+        else:
+            traceback = types.TracebackType(traceback, _frame(one), -1, one.line)
+    error.__traceback__ = traceback
 
 
 def _here() -> types.FrameType:
     return sys._getframe()
-
-
-def through(error: BaseException, callers: tuple[SourceLine, ...]) -> None:
-    """Put the frames of `callers`, outermost first, before those that the exception has passed."""
-    traceback = error.__traceback__
-    for line in reversed(callers):
-        traceback = types.TracebackType(traceback, _frame(line), -1, line.line)
-    error.__traceback__ = traceback
 
 
 def _frame(line: SourceLine) -> types.FrameType:
@@ -38,3 +76,47 @@ def _frame(line: SourceLine) -> types.FrameType:
     made: Any = types.FunctionType(code, {"sys": sys})()
     assert isinstance(made, types.FrameType)
     return made
+
+
+_OP = dis.opmap
+_LONGEST = 255  # units of a jump whose argument is one byte
+
+
+def _standing(place: Place) -> types.FrameType:
+    """A frame that stands at that very instruction. Its code is as long as the user's and has the
+    user's table of positions; nothing of it is executed but what returns the frame, from there."""
+    code = place.code
+    length = len(code.co_code) // 2
+    # Behind RESUME and a jump; an instruction before these has a line of its own nowhere.
+    at = min(max(place.offset // 2, 2), length - 1)
+    units = [(_OP["NOP"], 0)] * length
+    units[0] = (_OP["RESUME"], 0)
+    here = 1
+    while here < length:
+        ahead = min(here + 1 + _LONGEST, length)
+        ahead -= ahead == at
+        units[here] = (_OP["JUMP_FORWARD"], ahead - here - 1)
+        here = ahead
+    units[at] = (_OP["RETURN_VALUE"], 0)
+    for name in ("PUSH_NULL", "LOAD_CONST", "PRECALL", "CALL"):
+        if name in _OP:
+            units += [(_OP[name], 0), *[(_OP["CACHE"], 0)] * CACHES[_OP[name]]]
+    back = _OP["JUMP_BACKWARD"]
+    distance = len(units) + 4 + CACHES[back] - at  # with three prefixes
+    prefixes = [(_OP["EXTENDED_ARG"], (distance >> shift) & 255) for shift in (24, 16, 8)]
+    units += [*prefixes, (back, distance & 255), *[(_OP["CACHE"], 0)] * CACHES[back]]
+    made = _here.__code__.replace(
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_filename=code.co_filename,
+        co_firstlineno=code.co_firstlineno,
+        co_linetable=code.co_linetable,
+        co_exceptiontable=b"",
+        co_flags=inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS,
+        co_stacksize=4,
+        co_consts=(sys._getframe,),
+        co_code=bytes(byte for unit in units for byte in unit),
+    )
+    frame: Any = types.FunctionType(made, place.globals)()
+    assert isinstance(frame, types.FrameType)
+    return frame

@@ -28,9 +28,9 @@ ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "ABSENT", "__slots__"
 
 _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 # Past any metaclass.
-_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
-_class_dict: Callable[[type], Any] = type.__dict__["__dict__"].__get__
-_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
+mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+class_dict: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
 short_class_name: Callable[[type], str] = type.__dict__["__name__"].__get__
 class_name: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 _IMMUTABLE = 1 << 8  # the flag of a class that nobody can change
@@ -41,10 +41,16 @@ def is_among(kind: type, kinds: Container[type]) -> bool:
     return type(kind) is type and kind in kinds
 
 
+def is_a(value: Any, kinds: Any) -> bool:
+    """As `isinstance` of plain classes, but only the class is asked: an object of the user's may
+    answer anything for `__class__`, and learns of the question."""
+    return issubclass(type(value), kinds)
+
+
 def lasting_class(value: Any) -> type | None:
     """The class of an object that has it for life; None: `value.__class__ = Other` is allowed."""
     kind = type(value)
-    lasting = _flags(kind) & _IMMUTABLE and not issubclass(kind, types.ModuleType)
+    lasting = flags_of(kind) & _IMMUTABLE and not issubclass(kind, types.ModuleType)
     return kind if lasting else None
 
 
@@ -52,8 +58,8 @@ def resolve(owner: Any, name: str) -> Any:
     """What a class finds for `name` along its MRO, as it stands in the dictionaries; or ABSENT."""
     if not issubclass(type(owner), type):
         raise TypeError(f"{class_name(type(owner))} is not a class")
-    for one in _mro(owner):
-        table = _class_dict(one)
+    for one in mro_of(owner):
+        table = class_dict(one)
         if name in table:
             return table[name]
     return ABSENT
@@ -74,7 +80,7 @@ def dict_of(value: Any) -> Any:
     """The dictionary of an object, a class among them."""
     if issubclass(type(value), type):
         # What `__dict__` answers is a view, and of that nothing but the dictionary is seen.
-        (found,) = gc.get_referents(_class_dict(value))
+        (found,) = gc.get_referents(class_dict(value))
         return found
     return attribute(value, "__dict__")
 

@@ -96,6 +96,10 @@ class Direct:
     structure: Literal["leaf", "tuple", "list"]
 
 
+# Line, last line, column, last column of a piece of the user's source; a column of -1: none.
+Span = tuple[int, int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A capture as Python source: what users are shown and what runs where no native entry can.
@@ -112,17 +116,16 @@ class Segment:
     capture: Capture
     direct: Direct | None = None
     file: str = "<windfall>"  # the user's file, for tracebacks
-    lines: tuple[int, ...] = ()  # for each line of `source`, the user's line it belongs to
+    spans: tuple[Span, ...] = ()  # for each line of `source`, what it stands for in that file
     function: str = ""  # the user's function, for tracebacks
 
     def load(self, graph: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """The function that `source` defines. Its frames show the user's file and lines."""
         tree = ast.parse(self.source)
         for node in ast.walk(tree):
-            if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler | ast.arg) and self.lines:
-                node.lineno = self.lines[node.lineno - 1]
-                node.end_lineno = node.lineno
-                node.col_offset = node.end_col_offset = -1  # none: ours are not the user's
+            if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler | ast.arg) and self.spans:
+                span = self.spans[node.lineno - 1]
+                node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = span
         namespace = {**self.namespace, self.graph_name: graph}
         exec(compile(tree, self.file, "exec"), namespace)
         function: Any = namespace.get(self.name)

@@ -54,13 +54,13 @@ def op_writes(overload: Any) -> bool | None:
 
 def is_operation(value: Any) -> bool:
     """Whether a callable is an op of the dispatcher: a packet of overloads, or one overload."""
-    return isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
+    return issubclass(type(value), torch._ops.OpOverload | torch._ops.OpOverloadPacket)
 
 
 def custom_operation(value: Any) -> Any:
     """The overload that a function made by `torch.library.custom_op` calls; None for others."""
     made_by = torch._library.custom_ops.CustomOpDef
-    return value._opoverload if isinstance(value, made_by) else None
+    return value._opoverload if issubclass(type(value), made_by) else None
 
 
 def is_operator_function(function: Any) -> bool:

@@ -16,6 +16,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object, find
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.sets import Set
+from windfall.ir.reading import flags_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -254,7 +255,7 @@ def match_kind(machine: Machine, frame: Frame, instruction: Instruction) -> None
     subject = frame.stack[-1]
     subject.guard_type(machine)
     flag = _SEQUENCE if instruction.name == "MATCH_SEQUENCE" else _MAPPING
-    frame.stack.append(machine.literal(bool(subject.python_type().__flags__ & flag)))
+    frame.stack.append(machine.literal(bool(flags_of(subject.python_type()) & flag)))
 
 
 @opcode("MATCH_KEYS")

@@ -15,6 +15,7 @@ from windfall.frontend.values.function import Cell, Function
 from windfall.frontend.values.objects import Class, Object, Super
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.tensor import Tensor
+from windfall.ir.reading import class_name, flags_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -26,9 +27,9 @@ def load_attr(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     owner, name = frame.stack.pop(), instruction.value
     if name == "__class__" and not isinstance(owner, Object | Tensor | Class | Super):
         kind = owner.python_type()
-        if not kind.__flags__ & _HEAP:  # no class of the user, which may have such a property
+        if not flags_of(kind) & _HEAP:  # no class of the user, which may have such a property
             owner.guard_type(machine)
-            frame.stack.append(machine.known(kind, kind.__qualname__))
+            frame.stack.append(machine.known(kind, class_name(kind)))
             return
     push(frame, owner.get_attribute(machine, name))
 

@@ -12,6 +12,7 @@ from windfall.frontend.values.base import PENDING, Raised, Value
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import Tuple
+from windfall.ir.reading import class_name, mro_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -39,13 +40,13 @@ def check_exc_match(machine: Machine, frame: Frame, instruction: Instruction) ->
     exception.guard_type(machine)
     wanted = classes.items(machine) if isinstance(classes, Tuple) else [classes]
     # By the MRO: `__subclasscheck__` of a metaclass is not asked.
-    order = exception.python_type().__mro__
+    order = mro_of(exception.python_type())
     found = [_exception_class(machine, one) in order for one in wanted]
     frame.stack.append(machine.literal(any(found)))
 
 
 def _exception_class(machine: Machine, value: Value) -> type:
-    if not isinstance(value, Class) or BaseException not in value.real.__mro__:
+    if not isinstance(value, Class) or BaseException not in mro_of(value.real):
         stop(UNKNOWN_OPERATION, f"except {value.describe()}")
     value.rely(machine)
     return value.real
@@ -120,7 +121,7 @@ def with_except_start(machine: Machine, frame: Frame, instruction: Instruction) 
     exception.guard_type(machine)
     kind = exception.python_type()
     trace = exception.get_attribute(machine, "__traceback__")
-    arguments = [machine.known(kind, kind.__qualname__), exception, trace]
+    arguments = [machine.known(kind, class_name(kind)), exception, trace]
     push(frame, leave.call(machine, arguments, {}))
 
 

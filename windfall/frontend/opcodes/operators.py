@@ -20,6 +20,7 @@ from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import SameObjects
+from windfall.ir.reading import mro_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -121,7 +122,7 @@ def by_dunder(
 def _right_goes_first(operation: str, reflected: str, left: type, right: type) -> bool:
     """Whether the right class derives from the left one (for real: `register` does not count) and,
     where it is no comparison, has a reflected method of its own."""
-    if right is left or left not in right.__mro__:
+    if right is left or left not in mro_of(right):
         return False
     return operation in _COMPARISONS or find(right, reflected) is not find(left, reflected)
 

@@ -21,6 +21,7 @@ from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.unseen import made_here, settled
+from windfall.ir.reading import flags_of
 from windfall.ir.source import Item, Known, Slot
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def delete_fast(machine: Machine, frame: Frame, instruction: Instruction) -> Non
 def _is_missed(real: object) -> bool:
     """Whether someone is told when the object dies: then that must happen in its place."""
     kind = type(real)
-    heap = kind.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
+    heap = flags_of(kind) & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
     return bool(heap) and (hasattr(kind, "__del__") or weakref.getweakrefcount(real) > 0)
 
 

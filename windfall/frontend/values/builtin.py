@@ -23,7 +23,7 @@ from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.constant import Constant, bound_type, fold
 from windfall.frontend.values.demands import is_callable, misfit
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.function import Cell, Function, Method
@@ -45,6 +45,7 @@ from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs
+from windfall.ir.reading import class_name, flags_of, mro_of
 from windfall.ir.source import Attribute, Known
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class KindMethod(Value):
         self.name = name
 
     def python_type(self) -> type:
-        """A builtin method."""
-        return types.BuiltinMethodType
+        """As CPython binds it."""
+        return bound_type(self.owner.python_type(), self.name)
 
     def describe(self) -> str:
         """Owner and name."""
@@ -202,11 +203,11 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
 
 def mro(machine: Machine, cls: type) -> tuple[type, ...]:
     """The classes that a class derives from, relied upon: its bases may be replaced."""
-    order = cls.__mro__
-    if any(not base.__flags__ & IMMUTABLE for base in order):
+    order = mro_of(cls)
+    if any(not flags_of(base) & IMMUTABLE for base in order):
         if relied(machine, type(cls), "__getattribute__") is not type.__getattribute__:
-            stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
-        where = Attribute(Known(cls, cls.__qualname__), "__mro__")
+            stop(UNKNOWN_OPERATION, f"the bases of class {class_name(cls)}")
+        where = Attribute(Known(cls, class_name(cls)), "__mro__")
         machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
     return order
 
@@ -223,9 +224,9 @@ def _registered(machine: Machine, kind: type, cls: type) -> bool:
     if cls.__module__ in _LIBRARY:
         return issubclass(kind, cls)
     if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
-        stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which has a hook")
+        stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which has a hook")
     if not _among(cls, order):
-        stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which registers classes")
+        stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which registers classes")
     return True
 
 
@@ -260,7 +261,7 @@ def _type(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (value,) = arguments
     value.guard_type(machine)
     kind = value.python_type()
-    return machine.known(kind, kind.__qualname__)
+    return machine.known(kind, class_name(kind))
 
 
 @calls(callable)

@@ -13,6 +13,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.objects import Class, Object
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import IdentityIs
+from windfall.ir.reading import class_name, is_a
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class CompiledObject(Object):
         return machine.known(real.target, name).call(machine, arguments, keywords)
 
 
-@wraps_if(35, lambda value: isinstance(value, StandIn))
+@wraps_if(35, lambda value: is_a(value, StandIn))
 def _wrap_compiled(machine: Machine, value: Any, source: Source | None) -> Value:
-    cls = machine.known(type(value), type(value).__qualname__)
+    cls = machine.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     source = source or Known(value, type(value).__name__)
     return machine.remember(value, CompiledObject(cls, source, value))

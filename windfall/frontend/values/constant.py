@@ -21,6 +21,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals
+from windfall.ir.reading import is_a, resolve
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
@@ -220,6 +221,12 @@ def _prints_exactly(value: Any) -> bool:
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType, types.MethodType)
 
 
+def bound_type(owner: type, name: str) -> type:
+    """The class of a method of a builtin class, bound to an instance."""
+    slot = type(resolve(owner, name)) is types.WrapperDescriptorType
+    return types.MethodWrapperType if slot else types.BuiltinMethodType
+
+
 class ConstantMethod(Value):
     """A method bound to a constant: pure, so its calls are folded."""
 
@@ -231,8 +238,8 @@ class ConstantMethod(Value):
         self.name = name
 
     def python_type(self) -> type:
-        """A builtin method."""
-        return types.BuiltinMethodType
+        """As CPython binds it."""
+        return bound_type(self.owner.python_type(), self.name)
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """Folded; a string joins items that interpreted code gives when they are there."""
@@ -307,6 +314,6 @@ class EnumMember(Constant):
         return machine.object_of(member, Known(member, str(member))).get_attribute(machine, name)
 
 
-@wraps_if(10, lambda value: isinstance(value, enum.Enum))
+@wraps_if(10, lambda value: is_a(value, enum.Enum))
 def _wrap_enum(machine: Machine, value: Any, source: Source | None) -> Value:
     return EnumMember(value, source)

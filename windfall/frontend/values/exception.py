@@ -10,15 +10,15 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from windfall.errors import SourceLine
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, stop
-from windfall.frontend.tracebacks import through
+from windfall.frontend.tracebacks import Place, through
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.wrap import wraps_if
+from windfall.ir.reading import class_name, flags_of, is_a, mro_of
 from windfall.ir.source import Attribute, Source
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Exception_(Object):
         self.arguments = arguments
         self.links: dict[str, Value] = {}
         self.fields: dict[str, Value] = {}  # `name`, `obj` of what the interpreter raised
-        self.lines: tuple[SourceLine, ...] = ()  # of the frames that it has passed
+        self.lines: tuple[Place, ...] = ()  # of the frames that it has passed
 
     def attributes(self, machine: Machine) -> Dict | None:
         """Created ones have a dictionary of their own."""
@@ -54,7 +54,7 @@ class Exception_(Object):
 
     def describe(self) -> str:
         """The class."""
-        return self.cls.real.__qualname__
+        return class_name(self.cls.real)
 
     def args(self, machine: Machine) -> Tuple:
         """`args`."""
@@ -124,15 +124,15 @@ class Exception_(Object):
         if self.source is not None:
             machine.effects.add(f"{{}}.{name} = {{}}", self, value)
 
-    def passed(self, machine: Machine, lines: tuple[SourceLine, ...]) -> None:
-        """It was raised, or goes on, through frames at these lines, outermost first."""
+    def passed(self, machine: Machine, lines: tuple[Place, ...]) -> None:
+        """It was raised, or goes on, through frames that stand there, outermost first."""
         before = self.lines
 
         def restore() -> None:
             self.lines = before
 
         machine.undo(restore)
-        self.lines = (*lines[:-1], *self.lines) if self.lines else lines
+        self.lines = (*lines, *self.lines)
 
     def set_context(self, machine: Machine) -> None:
         """It is raised while another one is handled."""
@@ -189,12 +189,12 @@ class Traceback(Value):
 
 def _plainly_made(cls: type) -> bool:
     """Whether `cls(*args)` runs no user code."""
-    return all(base.__flags__ & (1 << 8) for base in cls.__mro__)
+    return all(flags_of(base) & (1 << 8) for base in mro_of(cls))
 
 
 def _is_field(raw: Any) -> bool:
     """Whether a class attribute is a field that a builtin exception keeps (`OSError.errno`)."""
-    if not isinstance(raw, types.MemberDescriptorType | types.GetSetDescriptorType):
+    if not is_a(raw, types.MemberDescriptorType | types.GetSetDescriptorType):
         return False
     return issubclass(raw.__objclass__, BaseException) and _plainly_made(raw.__objclass__)
 
@@ -219,9 +219,9 @@ def _init(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     return machine.literal(None)
 
 
-@wraps_if(60, lambda value: isinstance(value, BaseException))
+@wraps_if(60, lambda value: is_a(value, BaseException))
 def _wrap_exception(machine: Machine, value: BaseException, source: Source | None) -> Value:
-    cls = machine.known(type(value), type(value).__qualname__)
+    cls = machine.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     if source is None:
         args = machine.wrap(value.args, None)

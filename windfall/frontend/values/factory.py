@@ -56,6 +56,7 @@ from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, LengthIs
 from windfall.ir.node import Region
+from windfall.ir.reading import class_name, dict_of
 from windfall.ir.source import DictOf, Known, Source
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class ValueFactory:
         """The dictionary of an object."""
         if real is None or source is None:
             return Dict({})
-        found = look(self.wrap(real.__dict__, DictOf(source)))
+        found = look(self.wrap(dict_of(real), DictOf(source)))
         assert isinstance(found, Dict), "an instance dictionary is a dict"
         return found
 
@@ -278,13 +279,13 @@ class ValueFactory:
     def class_attribute(self, owner: Value, cls: type, name: str) -> Value:
         """A method that a builtin class gives to its instances."""
         raw = find(cls, name)
-        return Method(self.known(raw, f"{cls.__qualname__}.{name}"), owner)
+        return Method(self.known(raw, f"{class_name(cls)}.{name}"), owner)
 
     def rely_on_answer(self, cls: type, name: str) -> Any:
         """What a class of torch's answers for a name, relied upon: one guard for all names."""
         machine = self._machine
         if machine.effects.classes:
-            known = self.known(cls, cls.__qualname__)
+            known = self.known(cls, class_name(cls))
             if isinstance(known, Class) and known.written(machine, name) is not None:
                 stop(UNKNOWN_ATTRIBUTE, f"{known.describe()}.{name}, which was written")
         answers = machine.answers.setdefault(cls, {})
@@ -298,7 +299,7 @@ class ValueFactory:
 
     def object_of(self, real: Any, source: Source) -> Object:
         """An object, seen as a plain instance of its class."""
-        cls = self.known(type(real), type(real).__qualname__)
+        cls = self.known(type(real), class_name(type(real)))
         assert isinstance(cls, Class)
         return Object(cls, source, real)
 
@@ -343,7 +344,7 @@ class ValueFactory:
     ) -> Value:
         machine = self._machine
         init = cls.value_of(machine, "__init__", cls.find(machine, "__init__"))
-        made = self.known(new, f"{cls.real.__qualname__}.__new__")
+        made = self.known(new, f"{class_name(cls.real)}.__new__")
         packed = [self.tuple(arguments), self.created_dict(keywords)]
         return self.polyfill("instantiate", [made, init, cls, *packed])
 

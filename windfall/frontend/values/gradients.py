@@ -28,6 +28,7 @@ from windfall.frontend.values.tensor import METHOD_RULES, WRITE_RULES, Tensor
 from windfall.frontend.values.unseen import look, same
 from windfall.ir.custom import CustomGradient
 from windfall.ir.node import info
+from windfall.ir.reading import class_name
 from windfall.ops.fake import storage_of
 
 if TYPE_CHECKING:
@@ -368,7 +369,7 @@ def _cut(
         if isinstance(one, Tensor):
             wanted.append(gradients[index])
     made = CustomGradient.cut(
-        context.cls.real.__qualname__,
+        class_name(context.cls.real),
         outside,
         forward,
         backward,

@@ -16,6 +16,7 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.objects import Class
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import IdentityIs
+from windfall.ir.reading import is_a
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
@@ -103,6 +104,6 @@ def _wrap_annotation(machine: Machine, value: Any, source: Source | None) -> Val
     return machine.remember(value, Annotation(value, source or Known(value, "annotation")))
 
 
-@wraps_if(60, lambda value: isinstance(value, _ALIASES))
+@wraps_if(60, lambda value: is_a(value, _ALIASES))
 def _wrap_alias(machine: Machine, value: Any, source: Source | None) -> Value:
     return _wrap_annotation(machine, value, source)

@@ -22,6 +22,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, find
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps_if
+from windfall.ir.reading import class_name, is_a
 from windfall.ir.source import Item, Known, Source
 
 if TYPE_CHECKING:
@@ -147,9 +148,9 @@ def _log_api_usage(machine: Machine, arguments: Arguments, keywords: Keywords) -
     return machine.literal(None)
 
 
-@wraps_if(40, lambda value: isinstance(value, nn.Module))
+@wraps_if(40, lambda value: is_a(value, nn.Module))
 def _wrap_module(machine: Machine, value: nn.Module, source: Source | None) -> Value:
-    cls = machine.known(type(value), type(value).__qualname__)
+    cls = machine.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     source = source or Known(value, type(value).__name__)
     return machine.remember(value, Module(cls, source, value))

@@ -30,6 +30,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, Resolves, TypeIs
+from windfall.ir.reading import class_dict, class_name, dict_of, flags_of, is_a, mro_of, resolve
 from windfall.ir.source import Attribute, Known, Source
 
 if TYPE_CHECKING:
@@ -42,10 +43,7 @@ _SLOT_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 def find(cls: type, name: str) -> Any:
     """What a class answers for a name along its MRO, descriptors not called; or ABSENT."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return ABSENT
+    return resolve(cls, name)
 
 
 def is_data_descriptor(raw: Any) -> bool:
@@ -56,14 +54,14 @@ def is_data_descriptor(raw: Any) -> bool:
 
 def relied(machine: Machine, cls: type, name: str) -> Any:
     """As `find`, of a class that is not a value of the program (a metaclass, a descriptor's)."""
-    known = machine.known(cls, cls.__qualname__)
+    known = machine.known(cls, class_name(cls))
     return known.find(machine, name) if isinstance(known, Class) else find(cls, name)
 
 
 def goes_first(machine: Machine, raw: Any) -> bool:
     """As `is_data_descriptor`, relied upon: its class may get a `__set__` later."""
     kind = type(raw)
-    if kind.__flags__ & IMMUTABLE:
+    if flags_of(kind) & IMMUTABLE:
         return is_data_descriptor(raw)
     return any(relied(machine, kind, name) is not ABSENT for name in ("__set__", "__delete__"))
 
@@ -90,7 +88,7 @@ class Class(Given):
 
     def describe(self) -> str:
         """Its name."""
-        return f"class {self.real.__qualname__}"
+        return f"class {class_name(self.real)}"
 
     def rely(self, machine: Machine) -> None:
         """Rely on its being this very class."""
@@ -108,16 +106,16 @@ class Class(Given):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, which was written")
         if name not in self._found:
             found = self._found[name] = find(self.real, name)
-            if not self.real.__flags__ & IMMUTABLE and self.source is not None:
-                known = Known(self.real, self.real.__qualname__)
+            if not flags_of(self.real) & IMMUTABLE and self.source is not None:
+                known = Known(self.real, class_name(self.real))
                 machine.add_guard(known, Resolves(name, found), "class attribute")
         return self._found[name]
 
     def meta(self, machine: Machine, name: str) -> Any:
         """What the metaclass answers for a name, relied upon, as is its being the metaclass."""
         kind = type(self.real)
-        if not self.real.__flags__ & IMMUTABLE and self.source is not None:
-            known = Known(self.real, self.real.__qualname__)
+        if not flags_of(self.real) & IMMUTABLE and self.source is not None:
+            known = Known(self.real, class_name(self.real))
             if not self._pinned:
                 self._pinned = True
                 machine.add_guard(known, TypeIs(kind), "metaclass")
@@ -127,7 +125,7 @@ class Class(Given):
         """What was found, as a value: `find` has relied on its identity."""
         if type(raw) is Placeholder:
             return raw.value
-        return machine.wrap(raw, _pinned(raw, f"{self.real.__qualname__}.{name}"))
+        return machine.wrap(raw, _pinned(raw, f"{class_name(self.real)}.{name}"))
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`cls.name`: the class's own attributes, then those of the metaclass."""
@@ -155,28 +153,28 @@ class Class(Given):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         if type(found) is Placeholder:
             return found.value
-        if isinstance(found, tuple):  # of classes; some may be stand-ins for what is to be made
-            return machine.tuple([machine.known(one, one.__qualname__) for one in found])
-        if self.source is None or self.real.__flags__ & IMMUTABLE or not isinstance(found, str):
+        if is_a(found, tuple):  # of classes; some may be stand-ins for what is to be made
+            return machine.tuple([machine.known(one, class_name(one)) for one in found])
+        if self.source is None or flags_of(self.real) & IMMUTABLE or not is_a(found, str):
             return machine.literal_or_known(found, f"{self.describe()}.{name}")
         return machine.wrap(found, Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
-        if isinstance(raw, staticmethod):
+        if is_a(raw, staticmethod):
             return self.value_of(machine, name, raw.__func__)
-        if isinstance(raw, classmethod):
+        if is_a(raw, classmethod):
             self.refuse_chain(name, raw)
             return Method(self.value_of(machine, name, raw.__func__), self)
-        if isinstance(raw, types.FunctionType) or not hasattr(type(raw), "__get__"):
+        if is_a(raw, types.FunctionType) or not hasattr(type(raw), "__get__"):
             return self.value_of(machine, name, raw)
-        if isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType, *_SLOT_TYPES)):
+        if is_a(raw, (types.WrapperDescriptorType, types.MethodDescriptorType, *_SLOT_TYPES)):
             return self.value_of(machine, name, raw)
-        if isinstance(raw, property | functools.cached_property):
+        if is_a(raw, property | functools.cached_property):
             return self.value_of(machine, name, raw)
-        bound = isinstance(raw, types.ClassMethodDescriptorType) and self.source is not None
+        bound = is_a(raw, types.ClassMethodDescriptorType) and self.source is not None
         found = getattr(self.real, name) if bound else None
-        if isinstance(found, types.BuiltinMethodType):
-            return machine.known(found, f"{self.real.__qualname__}.{name}")
+        if is_a(found, types.BuiltinMethodType):
+            return machine.known(found, f"{class_name(self.real)}.{name}")
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
     def refuse_chain(self, name: str, raw: classmethod[Any, Any, Any]) -> None:
@@ -205,7 +203,7 @@ class Class(Given):
                 raise machine.raised(error) from None
         raw = find(self.real, "__class_getitem__")
         keys = key.unpack(machine) if key.python_type() is tuple else [key]
-        if isinstance(raw, types.ClassMethodDescriptorType) and all(
+        if is_a(raw, types.ClassMethodDescriptorType) and all(
             isinstance(one, Class) for one in keys
         ):
             reals = [one.real for one in keys if isinstance(one, Class)]
@@ -253,11 +251,11 @@ class Class(Given):
         """What the program wrote to this class or one that it derives from, if that is found."""
         classes = machine.effects.classes
         if classes:
-            for base in self.real.__mro__:
+            for base in mro_of(self.real):
                 here = classes.get(base)
                 if here is not None and name in here:
                     return here[name]
-                if name in base.__dict__:
+                if name in class_dict(base):
                     break
         return None
 
@@ -266,7 +264,7 @@ class Class(Given):
         self.rely(machine)
         real = self.real
         plain = (
-            self.meta(machine, "__setattr__") is type.__setattr__ and not real.__flags__ & IMMUTABLE
+            self.meta(machine, "__setattr__") is type.__setattr__ and not flags_of(real) & IMMUTABLE
         )
         special = name.startswith("__") or self.meta(machine, name) is not ABSENT
         if not plain or special or find(value.python_type(), "__get__") is not ABSENT:
@@ -308,7 +306,7 @@ _CLASS_FIELDS = words("__name__ __qualname__ __module__ __doc__ __mro__ __bases_
 
 def _pinned(raw: Any, name: str) -> Source | None:
     """The source of an object whose identity is relied upon already."""
-    return None if isinstance(raw, int | float | str | bytes | bool | None) else Known(raw, name)
+    return None if is_a(raw, int | float | str | bytes | bool | None) else Known(raw, name)
 
 
 class Object(Value):
@@ -329,7 +327,7 @@ class Object(Value):
 
     def describe(self) -> str:
         """Class and source."""
-        return f"{self.cls.real.__qualname__} object {self.source or ''}".strip()
+        return f"{class_name(self.cls.real)} object {self.source or ''}".strip()
 
     def attributes(self, machine: Machine) -> Dict | None:
         """The instance's dictionary; None: it has none."""
@@ -415,17 +413,17 @@ class Object(Value):
         if bind is not None:
             bound: Value = bind(self, machine, name, raw)
             return bound
-        if isinstance(raw, StandIn):  # a compiled function binds like one
+        if is_a(raw, StandIn):  # a compiled function binds like one
             return self._bind_function(machine, name, raw)
         getter = relied(machine, type(raw), "__get__")
         if getter is ABSENT:
             return self.cls.value_of(machine, name, raw)
-        if isinstance(raw, functools.cached_property | property) or not isinstance(
+        if is_a(raw, functools.cached_property | property) or not isinstance(
             getter, types.FunctionType
         ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a {type(raw).__name__}")
         descriptor = self.cls.value_of(machine, name, raw)
-        hook = machine.known(getter, f"{type(raw).__qualname__}.__get__")
+        hook = machine.known(getter, f"{class_name(type(raw))}.__get__")
         return hook.call(machine, [descriptor, self, self.cls], {})
 
     def _bind_function(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -441,17 +439,17 @@ class Object(Value):
     def _call_property(self, machine: Machine, name: str, raw: Any) -> Value:
         if raw.fget is None:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} cannot be read")
-        getter = machine.known(raw.fget, f"{self.cls.real.__qualname__}.{name}")
+        getter = machine.known(raw.fget, f"{class_name(self.cls.real)}.{name}")
         return getter.call(machine, [self], {})
 
     def _cached(self, machine: Machine, name: str, raw: Any) -> Value:
-        getter = machine.known(raw.func, f"{self.cls.real.__qualname__}.{name}")
+        getter = machine.known(raw.func, f"{class_name(self.cls.real)}.{name}")
         arguments = [self, getter, machine.literal(raw.attrname)]
         return machine.polyfill("cached_property", arguments)
 
     def _refuse_borrowed(self, name: str, raw: types.MemberDescriptorType) -> None:
         """A slot of another class, or under another name."""
-        if raw.__name__ != name or raw.__objclass__ not in self.cls.real.__mro__:
+        if raw.__name__ != name or raw.__objclass__ not in mro_of(self.cls.real):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a slot of another name or class")
 
     def _read_slot(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -490,17 +488,17 @@ class Object(Value):
             raw = ABSENT  # no descriptor: such are not written
         else:
             raw = self.cls.find(machine, name)
-        if isinstance(raw, property):
+        if is_a(raw, property):
             function = raw.fset if value is not None else raw.fdel
             if function is None:
                 stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
-            hook = machine.known(function, f"{self.cls.real.__qualname__}.{name}")
+            hook = machine.known(function, f"{class_name(self.cls.real)}.{name}")
             if not isinstance(hook, Function):
                 stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
             arguments: Arguments = [self] if value is None else [self, value]
             hook.inline(machine, arguments, {}, discard=True)
             return
-        if isinstance(raw, types.MemberDescriptorType):
+        if is_a(raw, types.MemberDescriptorType):
             self._refuse_borrowed(name, raw)
             self._write_slot(machine, name, value)
             return
@@ -543,7 +541,7 @@ class Object(Value):
         setter = relied(machine, type(raw), "__set__")
         if value is None or not isinstance(setter, types.FunctionType):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
-        hook = machine.known(setter, f"{type(raw).__qualname__}.__set__")
+        hook = machine.known(setter, f"{class_name(type(raw))}.__set__")
         assert isinstance(hook, Function)
         descriptor = self.cls.value_of(machine, name, raw)
         hook.inline(machine, [descriptor, self, value], {}, discard=True)
@@ -721,7 +719,8 @@ class PythonModule(Given):
         """Its dictionary; relies on its being this very module."""
         if self._globals is None:
             self.guard(machine, "identity", IdentityIs(self.real))
-            self._globals = machine.globals_dict(self.real.__dict__, self.real.__name__)
+            space = dict_of(self.real)
+            self._globals = machine.globals_dict(space, str(space.get("__name__")))
         return self._globals
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
@@ -766,21 +765,21 @@ class Opaque(Given):
 
 def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: str) -> Value | None:
     """`super(start, owner).name`: what comes after `start` in the MRO of `cls`."""
-    mro = cls.__mro__
+    mro = mro_of(cls)
     if start not in mro:  # a metaclass's method, or an error
-        stop(UNKNOWN_CALL, f"super({start.__qualname__}, {owner.describe()})")
+        stop(UNKNOWN_CALL, f"super({class_name(start)}, {owner.describe()})")
     for base in mro[mro.index(start) + 1 :]:
-        if name not in base.__dict__:
+        if name not in class_dict(base):
             continue
-        raw = base.__dict__[name]
-        holder = machine.known(base, base.__qualname__)
+        raw = class_dict(base)[name]
+        holder = machine.known(base, class_name(base))
         assert isinstance(holder, Class)
         holder.find(machine, name)
         if isinstance(owner, Object):
             return owner.described(machine, name, raw)
-        if isinstance(owner, Class) and isinstance(raw, classmethod):
+        if isinstance(owner, Class) and is_a(raw, classmethod):
             return Method(holder.value_of(machine, name, raw.__func__), owner)
-        if isinstance(raw, staticmethod):
+        if is_a(raw, staticmethod):
             return holder.value_of(machine, name, raw.__func__)
         found = holder.value_of(machine, name, raw)
         if isinstance(owner, Class) or find(type(raw), "__get__") is ABSENT:
@@ -832,19 +831,23 @@ def wrap_class(machine: Machine, value: type, source: Source | None) -> Value:
     return machine.remember(value, Class(value, source or Known(value, value.__qualname__)))
 
 
-@wraps_if(5, lambda value: isinstance(value, type))
+@wraps_if(5, lambda value: is_a(value, type))
 def _wrap_class(machine: Machine, value: type, source: Source | None) -> Value:
     return wrap_class(machine, value, source)
 
 
-@wraps_if(30, lambda value: isinstance(value, types.ModuleType))
+def _module_name(module: types.ModuleType) -> str:
+    return str(dict_of(module).get("__name__"))
+
+
+@wraps_if(30, lambda value: is_a(value, types.ModuleType))
 def _wrap_module(machine: Machine, value: types.ModuleType, source: Source | None) -> Value:
-    return machine.remember(value, PythonModule(value, source or Known(value, value.__name__)))
+    return machine.remember(value, PythonModule(value, source or Known(value, _module_name(value))))
 
 
-@wraps_if(900, lambda value: bool(type(value).__flags__ & (1 << 9)))  # Py_TPFLAGS_HEAPTYPE
+@wraps_if(900, lambda value: bool(flags_of(type(value)) & (1 << 9)))  # Py_TPFLAGS_HEAPTYPE
 def _wrap_object(machine: Machine, value: Any, source: Source | None) -> Value:
-    cls = machine.known(type(value), type(value).__qualname__)
+    cls = machine.known(type(value), class_name(type(value)))
     source = source or Known(value, type(value).__name__)
     if not isinstance(cls, Class) or not is_plain_class(type(value)):
         return machine.remember(value, Opaque(value, source))
@@ -858,7 +861,7 @@ def _has_dict(cls: type) -> bool:
 
 def is_plain_class(cls: type) -> bool:
     """Whether instances have no other state than attributes (no builtin container inside)."""
-    return all(base is object or base.__flags__ & (1 << 9) for base in cls.__mro__)
+    return all(base is object or flags_of(base) & (1 << 9) for base in mro_of(cls))
 
 
 @wraps_if(1000, lambda value: True)

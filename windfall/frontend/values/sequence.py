@@ -20,6 +20,7 @@ from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
+from windfall.ir.reading import mro_of
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def raise_if_unknown(one: Value, other: Value) -> None:
 
 
 def _identity_equality(kind: type) -> bool:
-    return all("__eq__" not in vars(base) for base in kind.__mro__[:-1])
+    return all("__eq__" not in vars(base) for base in mro_of(kind)[:-1])
 
 
 def key_of(machine: Machine, key: Value) -> Any:

@@ -25,6 +25,7 @@ from windfall.frontend.values.objects import Class, Object, find
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import ABSENT, Equals
+from windfall.ir.reading import class_name, flags_of, mro_of
 from windfall.ir.source import ByMethod, KeysOf, Known, Source
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ KINDS: tuple[type, ...] = (collections.OrderedDict, dict, list, tuple)
 def container_kind(cls: type) -> type | None:
     """The builtin container that a class of the user derives from, if that is all it has beside
     attributes."""
-    if not cls.__flags__ & _HEAP:
+    if not flags_of(cls) & _HEAP:
         return None
-    builtin = [base for base in cls.__mro__ if base is not object and not base.__flags__ & _HEAP]
+    builtin = [base for base in mro_of(cls) if base is not object and not flags_of(base) & _HEAP]
     if builtin == [collections.OrderedDict, dict]:
         return collections.OrderedDict
     return builtin[0] if len(builtin) == 1 and builtin[0] in KINDS else None
@@ -581,7 +582,7 @@ def _ordered_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
 
 @wraps_if(800, lambda value: container_kind(type(value)) is not None)
 def _wrap_instance(machine: Machine, value: Any, source: Source | None) -> Value:
-    cls = machine.known(type(value), type(value).__qualname__)
+    cls = machine.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     kind = container_kind(type(value))
     assert kind is not None

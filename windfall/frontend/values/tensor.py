@@ -33,6 +33,7 @@ from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import ABSENT, Equals, HasKey, TensorIs
+from windfall.ir.reading import is_a
 from windfall.ir.source import Attribute, DictOf, Item, Source
 from windfall.ops.fake import fake, is_fake, storage_of
 
@@ -467,6 +468,6 @@ def _wrap_tensor(machine: Machine, value: Any, source: Source | None) -> Value:
     return machine.remember(value, Tensor(source, value))
 
 
-@wraps_if(20, lambda value: isinstance(value, torch.Tensor))
+@wraps_if(20, lambda value: is_a(value, torch.Tensor))
 def _wrap_foreign(machine: Machine, value: Any, source: Source | None) -> Value:
     return machine.remember(value, ForeignTensor(value, source))

@@ -28,6 +28,7 @@ from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.torchapi import Builtin, torch_call
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import IdentityIs
+from windfall.ir.reading import is_a
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _wrap_custom(machine: Machine, value: Any, source: Source | None) -> Value:
     return machine.remember(value, CustomOperation(value, source or Known(value, "custom op")))
 
 
-@wraps_if(47, lambda value: isinstance(value, torch.jit.ScriptFunction))
+@wraps_if(47, lambda value: is_a(value, torch.jit.ScriptFunction))
 def _wrap_scripted(machine: Machine, value: Any, source: Source | None) -> Value:
     return machine.remember(value, Scripted(value, source or Known(value, _name(value))))
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.values.base import Value
+from windfall.ir.reading import flags_of
 from windfall.ir.source import Source
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 def has_fixed_class(value: Any) -> bool:
     """Whether `value.__class__ = ...` is refused: only instances of classes of the user move."""
-    return not type(value).__flags__ & _HEAP
+    return not flags_of(type(value)) & _HEAP
 
 
 def wrap(machine: Machine, value: Any, source: Source | None) -> Value:
