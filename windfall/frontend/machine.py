@@ -517,7 +517,7 @@ class Machine(ValueFactory):
                 if frame.generator is not None:
                     exception = self.leaving(exception)
                 continue
-            if isinstance(exception, Exception_) and exception.source is None:
+            if isinstance(exception, Exception_):
                 exception.passed(self, self._passed(depth))
             for left in reversed(self.frames[depth + 1 :]):
                 if left.generator is not None:

@@ -19,7 +19,7 @@ from windfall.frontend.values.objects import Class, Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.reading import class_name, flags_of, is_a, mro_of
-from windfall.ir.source import Attribute, Source
+from windfall.ir.source import Attribute, Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -85,10 +85,12 @@ class Exception_(Object):
     def _link(self, machine: Machine, name: str) -> Value:
         if name in self.links:
             return self.links[name]
+        if name == "__traceback__" and self.lines:
+            if self.source is not None:  # it has grown, behind what can be read of it
+                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+            return Traceback(self)
         if self.source is not None and self.real is not None:
             return machine.wrap(getattr(self.real, name), Attribute(self.source, name))
-        if name == "__traceback__":
-            return Traceback(self) if self.lines else machine.literal(None)
         return machine.literal(False if name == "__suppress_context__" else None)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
@@ -100,7 +102,7 @@ class Exception_(Object):
         elif name == "args" and self.source is None:
             self.set_args(machine, Tuple(value.unpack(machine)))
         elif name == "__traceback__" and isinstance(value, Traceback) and value.owner is self:
-            return
+            self._set_lines(machine, value.lines)
         elif self.source is not None or name in ("__traceback__", "args"):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} = ...")
         else:
@@ -126,13 +128,20 @@ class Exception_(Object):
 
     def passed(self, machine: Machine, lines: tuple[Place, ...]) -> None:
         """It was raised, or goes on, through frames that stand there, outermost first."""
+        self._set_lines(machine, (*lines, *self.lines))
+        if self.source is not None and lines:
+            places = machine.opaque(lines, Known(lines, "places"))
+            known = machine.known(through, "through")
+            machine.effects.add("{}({}, {})", known, self, places)
+
+    def _set_lines(self, machine: Machine, lines: tuple[Place, ...]) -> None:
         before = self.lines
 
         def restore() -> None:
             self.lines = before
 
         machine.undo(restore)
-        self.lines = (*lines, *self.lines)
+        self.lines = lines
 
     def set_context(self, machine: Machine) -> None:
         """It is raised while another one is handled."""
@@ -166,13 +175,15 @@ class Exception_(Object):
 
 
 class Traceback(Value):
-    """The traceback of an exception that was raised inside the interpreted program."""
+    """The traceback of an exception that was raised inside the interpreted program, as it was when
+    it was asked for: later frames come before these."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("lines", "owner")
 
     def __init__(self, owner: Exception_) -> None:
         super().__init__()
         self.owner = owner
+        self.lines = owner.lines
 
     def python_type(self) -> type:
         """A traceback."""
@@ -184,7 +195,8 @@ class Traceback(Value):
 
     def rebuild(self, recipe: Recipe) -> str:
         """Read from the exception when that exists."""
-        return f"{recipe.name(self.owner)}.__traceback__"
+        later = len(self.owner.lines) - len(self.lines)
+        return f"{recipe.name(self.owner)}.__traceback__" + ".tb_next" * later
 
 
 def _plainly_made(cls: type) -> bool:
