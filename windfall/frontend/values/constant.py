@@ -21,7 +21,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals
-from windfall.ir.reading import is_a, resolve
+from windfall.ir.reading import class_name, is_a, resolve
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
@@ -281,6 +281,8 @@ def fold(
     except Exception as error:  # whatever a pure function raises is the program's exception
         raise machine.raised(error) from None
     admit_result(machine, function, result)
+    if hasattr(type(result), "__next__"):  # one for each call, and each is used up
+        stop(UNKNOWN_CALL, f"{class_name(type(result))} of a constant")
     return machine.literal(result)
 
 
