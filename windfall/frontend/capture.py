@@ -9,7 +9,7 @@ of the state's values is kept, and torch's modes are left as they were found.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,16 +45,20 @@ from windfall.frontend.state import Facts, FrameShape, Position, Start, State, d
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.tracebacks import Place, place_of
 from windfall.frontend.values.base import NULL, Value
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import StillRunning
 from windfall.frontend.values.iterator import Iterator
 from windfall.frontend.values.modes import lines as mode_lines
-from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.sequence import List, SequenceValue, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import (
     is_generator_from_outside,
+    is_missed_variable,
     is_unseen,
     made_here,
     same,
+    settled,
 )
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
@@ -446,7 +450,7 @@ def _resume(machine: Machine, recipe: Recipe) -> Resume:
         raise machine.stopped
     frame = machine.frames[-1]
     instruction = frame.instructions[frame.ip]
-    live = live_variables(frame.listing)[instruction.index] | _kept(frame)
+    live = live_variables(frame.listing)[instruction.index] | _kept(machine, frame)
     names = {
         index: recipe.name(value)
         for index, value in enumerate(frame.variables)
@@ -546,7 +550,7 @@ def _top(
     machine: Machine, frame: Frame, names: Mapping[int, str], target: int, stack: Sequence[str]
 ) -> FrameShape:
     """The innermost frame when it goes on at `target` with this stack."""
-    live = live_variables(frame.listing)[target] | _kept(frame)
+    live = live_variables(frame.listing)[target] | _kept(machine, frame)
     variables = tuple(index for index in sorted(names) if index in live)
     return FrameShape(
         frame.code,
@@ -564,19 +568,40 @@ def _top(
     )
 
 
-def _kept(frame: Frame) -> frozenset[int]:
+def _kept(machine: Machine, frame: Frame) -> frozenset[int]:
     """Variables that nobody reads again, but whose end is seen: a frame drops them when it ends."""
+    given = {id(settled(one)) for one in machine.frames[-1].stack if not made_here(one, Constant)}
     return frozenset(
         index
         for index, value in enumerate(frame.variables)
-        if is_generator_from_outside(value) or made_here(value, Iterator)
-        if isinstance(value, Iterator) and value.sees_its_end
+        if value is not None and (_sees_its_end(value) or _holds(value, given))
     )
+
+
+def _sees_its_end(value: Value) -> bool:
+    if is_generator_from_outside(value) or made_here(value, Iterator):
+        return isinstance(value, Iterator) and value.sees_its_end
+    return is_missed_variable(value)
+
+
+def _holds(value: Value, given: set[int], depth: int = 3) -> bool:
+    """Whether the native step gets the object, or one in it: it may watch it from then on."""
+    value = settled(value)
+    if id(value) in given:
+        return True
+    if not depth or is_unseen(value) or value.source is not None:
+        return False
+    held: Iterable[Value | None] = ()
+    if isinstance(value, SequenceValue):
+        held = value._items or ()
+    elif isinstance(value, Cell):
+        held = (value.contents,)
+    return any(one is not None and _holds(one, given, depth - 1) for one in held)
 
 
 def _caller(machine: Machine, recipe: Recipe, frame: Frame) -> tuple[FrameShape, list[str]]:
     """A frame that waits for its callee, and the names of its slots."""
-    live = live_variables(frame.listing)[frame.ip] | _kept(frame)
+    live = live_variables(frame.listing)[frame.ip] | _kept(machine, frame)
     handler = frame.listing.handler_at(frame.last)
     if handler is not None:
         live |= live_variables(frame.listing)[handler.target]

@@ -21,6 +21,7 @@ from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
 from windfall.frontend.tracebacks import Place, place_of, through
 from windfall.frontend.values.iterator import END, end_is_seen
+from windfall.frontend.values.unseen import is_missed
 
 
 class NativeWay:
@@ -104,6 +105,10 @@ class NativeWay:
         return _continue(outer[:-1], waiting, waiting.ip, waiting.phase, names, held, handled)
 
 
+def _is_kept(real: Any) -> bool:
+    return end_is_seen(real) or is_missed(real)
+
+
 def _place(shape: FrameShape) -> Place:
     return place_of(shape.code, shape.globals, decode(shape.code).instructions[shape.last])
 
@@ -168,7 +173,7 @@ def _continue(
 ) -> Continue:
     live = live_variables(decode(shape.code))[target]
     kept = tuple(
-        index for index in sorted(variables) if index in live or end_is_seen(variables[index])
+        index for index in sorted(variables) if index in live or _is_kept(variables[index])
     )
     top = FrameShape(
         shape.code, shape.globals, shape.builtins, target, target, phase, kept,

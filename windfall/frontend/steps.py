@@ -651,11 +651,19 @@ def _unbound_local(writer: Writer, instruction: Instruction) -> None:
     a slot for it."""
     name = instruction.value
     if instruction.name == "DELETE_FAST" and instruction.argument in writer.variables:
+        del writer.variables[instruction.argument]
         writer.line("pass")
         return
     text = f"cannot access local variable {name!r} where it is not associated with a value"
     writer.raises = True
     writer.line(f"raise UnboundLocalError({text!r})")
+
+
+@native("STORE_FAST")
+def _store_fast(writer: Writer, instruction: Instruction) -> None:
+    """What the variable held has no slot behind this."""
+    writer.variables[instruction.argument] = writer.pop()
+    writer.line("pass")
 
 
 @native("LOAD_DEREF", "DELETE_DEREF")

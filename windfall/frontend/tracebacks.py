@@ -11,14 +11,13 @@ from __future__ import annotations
 import dis
 import inspect
 import itertools
-import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from windfall.errors import SourceLine
-from windfall.frontend.bytecode import CACHES, Instruction
+from windfall.frontend.bytecode import Instruction
 from windfall.ir.stages import Span
 
 
@@ -60,12 +59,12 @@ def through(error: BaseException, callers: Sequence[SourceLine | Place]) -> None
     error.__traceback__ = traceback
 
 
-def _here() -> types.FrameType:
-    return sys._getframe()
+def _here() -> Iterator[None]:
+    yield
 
 
 def _frame(line: SourceLine) -> types.FrameType:
-    """A frame of a function of that name and file."""
+    """A frame of a function of that name and file: a generator's that was never asked, as below."""
     name = line.function.rpartition(".")[2]
     code = _here.__code__.replace(
         co_name=name,
@@ -73,9 +72,10 @@ def _frame(line: SourceLine) -> types.FrameType:
         co_filename=line.file,
         co_firstlineno=line.line - 1,  # the frame stands in the one line of the function's body
     )
-    made: Any = types.FunctionType(code, {"sys": sys})()
-    assert isinstance(made, types.FrameType)
-    return made
+    made: Any = types.FunctionType(code, {})()
+    frame = made.gi_frame
+    assert isinstance(frame, types.FrameType)
+    return frame
 
 
 _OP = dis.opmap
@@ -84,27 +84,20 @@ _LONGEST = 255  # units of a jump whose argument is one byte
 
 def _standing(place: Place) -> types.FrameType:
     """A frame that stands at that very instruction. Its code is as long as the user's and has the
-    user's table of positions; nothing of it is executed but what returns the frame, from there."""
+    user's table of positions; it is that of a generator which was made there and never asked: so it
+    keeps no frame of a caller alive, and what that one holds."""
     code = place.code
     length = len(code.co_code) // 2
-    # Behind RESUME and a jump; an instruction before these has a line of its own nowhere.
+    # Behind RESUME and a jump; what stands before these seldom raises.
     at = min(max(place.offset // 2, 2), length - 1)
     units = [(_OP["NOP"], 0)] * length
     units[0] = (_OP["RESUME"], 0)
     here = 1
-    while here < length:
-        ahead = min(here + 1 + _LONGEST, length)
-        ahead -= ahead == at
+    while here < at:
+        ahead = min(here + 1 + _LONGEST, at)
         units[here] = (_OP["JUMP_FORWARD"], ahead - here - 1)
         here = ahead
-    units[at] = (_OP["RETURN_VALUE"], 0)
-    for name in ("PUSH_NULL", "LOAD_CONST", "PRECALL", "CALL"):
-        if name in _OP:
-            units += [(_OP[name], 0), *[(_OP["CACHE"], 0)] * CACHES[_OP[name]]]
-    back = _OP["JUMP_BACKWARD"]
-    distance = len(units) + 4 + CACHES[back] - at  # with three prefixes
-    prefixes = [(_OP["EXTENDED_ARG"], (distance >> shift) & 255) for shift in (24, 16, 8)]
-    units += [*prefixes, (back, distance & 255), *[(_OP["CACHE"], 0)] * CACHES[back]]
+    units[at] = (_OP["RETURN_GENERATOR"], 0)
     made = _here.__code__.replace(
         co_name=code.co_name,
         co_qualname=code.co_qualname,
@@ -112,11 +105,11 @@ def _standing(place: Place) -> types.FrameType:
         co_firstlineno=code.co_firstlineno,
         co_linetable=code.co_linetable,
         co_exceptiontable=b"",
-        co_flags=inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS,
-        co_stacksize=4,
-        co_consts=(sys._getframe,),
+        co_flags=inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS | inspect.CO_GENERATOR,
+        co_stacksize=1,
         co_code=bytes(byte for unit in units for byte in unit),
     )
-    frame: Any = types.FunctionType(made, place.globals)()
+    generator: Any = types.FunctionType(made, place.globals)()
+    frame = generator.gi_frame
     assert isinstance(frame, types.FrameType)
     return frame

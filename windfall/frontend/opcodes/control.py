@@ -20,7 +20,7 @@ from windfall.frontend.values.objects import Object
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
-from windfall.frontend.values.unseen import made_here
+from windfall.frontend.values.unseen import is_missed_variable, made_here
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -184,7 +184,11 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     for one in frame.variables:
-        if made_here(one, Generator) and one is not value and one.sees_its_end:
+        if one is None or one is value:
+            continue
+        if made_here(one, Generator) and one.sees_its_end:
+            stop(LEFT_GENERATOR, frame.code.co_name)
+        if len(machine.frames) > 1 and is_missed_variable(one):
             stop(LEFT_GENERATOR, frame.code.co_name)
     machine.pop(frame.stack.pop())
 

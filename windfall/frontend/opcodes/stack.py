@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from typing import TYPE_CHECKING, NoReturn
 
 from windfall.frontend.breaks import (
@@ -20,9 +19,8 @@ from windfall.frontend.values.base import NULL, PENDING, Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.unseen import made_here, settled
-from windfall.ir.reading import flags_of
-from windfall.ir.source import Item, Known, Slot
+from windfall.frontend.values.unseen import is_missed_variable, made_here, settled
+from windfall.ir.source import Item, Known
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -41,7 +39,7 @@ def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     if made_here(value, Generator) and value.sees_its_end:
         stop(GENERATOR, "a generator is left before its end")
-    if isinstance(value.source, Slot) and _is_missed(getattr(value, "real", None)):
+    if is_missed_variable(value):
         stop(WATCHED_DEATH, "a result that nobody keeps")
     frame.stack.pop()
 
@@ -102,6 +100,9 @@ def load_fast_and_clear(machine: Machine, frame: Frame, instruction: Instruction
 
 @opcode("STORE_FAST")
 def store_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    before = frame.variables[instruction.argument]
+    if before is not None and before is not frame.stack[-1] and is_missed_variable(before):
+        stop(WATCHED_DEATH, instruction.value)
     value = frame.stack.pop()
     frame.variables[instruction.argument] = None if value is NULL else value
 
@@ -111,16 +112,9 @@ def delete_fast(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     value = frame.variables[instruction.argument]
     if value is None:
         _unbound(machine, instruction)
-    if isinstance(value.source, Slot) and _is_missed(getattr(value, "real", None)):
+    if is_missed_variable(value):
         stop(WATCHED_DEATH, instruction.value)
     frame.variables[instruction.argument] = None
-
-
-def _is_missed(real: object) -> bool:
-    """Whether someone is told when the object dies: then that must happen in its place."""
-    kind = type(real)
-    heap = flags_of(kind) & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
-    return bool(heap) and (hasattr(kind, "__del__") or weakref.getweakrefcount(real) > 0)
 
 
 @opcode("MAKE_CELL")

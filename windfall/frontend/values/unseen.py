@@ -23,10 +23,12 @@ two values, for which both sides are looked at first (`same`).
 from __future__ import annotations
 
 import types
+import weakref
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from windfall.frontend.values.base import Value
-from windfall.ir.source import Source
+from windfall.ir.reading import ABSENT, flags_of, resolve
+from windfall.ir.source import Slot, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -104,6 +106,33 @@ def is_generator_from_outside(value: Any) -> bool:
     """Whether a variable holds a generator whose end may be seen: such a one is looked at. (Asked
     of all variables of a frame that waits; no answer of the program depends on a no.)"""
     return type(value) is Unseen and type(_get_real(value)) is types.GeneratorType
+
+
+def real_of(value: Any) -> Any:
+    """The object that a variable holds, from outside; it is not looked at: for whether its death is
+    seen, on which no answer depends."""
+    return _get_real(value) if type(value) is Unseen else getattr(value, "real", None)
+
+
+_HOLDERS = frozenset({list, tuple, dict})
+_FEW = 64  # items that are asked
+
+
+def is_missed(real: object, depth: int = 2) -> bool:
+    """Whether someone is told when the object dies, or one that it holds: then that must happen in
+    its place."""
+    kind = type(real)
+    if kind in _HOLDERS and depth and len(real) <= _FEW:  # type: ignore[arg-type]
+        held: Any = real.values() if kind is dict else real  # type: ignore[attr-defined]
+        return any(is_missed(one, depth - 1) for one in held)
+    heap = flags_of(kind) & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
+    watched = weakref.getweakrefcount(real) > 0 or resolve(kind, "__del__") is not ABSENT
+    return bool(heap) and watched
+
+
+def is_missed_variable(value: Any) -> bool:
+    """Whether a variable or the stack holds such an object, which the segment was given."""
+    return isinstance(value.source, Slot) and is_missed(real_of(value))
 
 
 def same(one: Value | None, other: Value | None) -> bool:
