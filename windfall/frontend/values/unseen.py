@@ -22,18 +22,23 @@ two values, for which both sides are looked at first (`same`).
 
 from __future__ import annotations
 
+import collections
 import types
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from windfall.frontend.values.base import Value
-from windfall.ir.reading import ABSENT, flags_of, resolve
+from windfall.ir.reading import ABSENT, flags_of, is_among, length, resolve
 from windfall.ir.source import Slot, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
 
 Kind = TypeVar("Kind", bound=Value)
+
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_UNMISSED = frozenset({type(None), bool, int, float, str, bytes, types.CodeType, types.ModuleType})
 
 
 class Unseen:
@@ -114,7 +119,15 @@ def real_of(value: Any) -> Any:
     return _get_real(value) if type(value) is Unseen else getattr(value, "real", None)
 
 
-_HOLDERS = frozenset({list, tuple, dict})
+# Containers that are asked past the methods of a subclass, and what iterates their items.
+_HOLDERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (list, list.__iter__),
+    (tuple, tuple.__iter__),
+    (set, set.__iter__),
+    (frozenset, frozenset.__iter__),
+    (dict, lambda real: (*dict.keys(real), *dict.values(real))),
+    (collections.deque, collections.deque.__iter__),
+)
 _FEW = 64  # items that are asked
 
 
@@ -122,12 +135,16 @@ def is_missed(real: object, depth: int = 2) -> bool:
     """Whether someone is told when the object dies, or one that it holds: then that must happen in
     its place."""
     kind = type(real)
-    if kind in _HOLDERS and depth and len(real) <= _FEW:  # type: ignore[arg-type]
-        held: Any = real.values() if kind is dict else real  # type: ignore[attr-defined]
-        return any(is_missed(one, depth - 1) for one in held)
-    heap = flags_of(kind) & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
-    watched = weakref.getweakrefcount(real) > 0 or resolve(kind, "__del__") is not ABSENT
-    return bool(heap) and watched
+    if is_among(kind, _UNMISSED):
+        return False
+    if weakref.getweakrefcount(real):  # each class of the user has one, from its base
+        return True
+    if flags_of(kind) & _HEAP and resolve(kind, "__del__") is not ABSENT:
+        return True
+    held = next((items for base, items in _HOLDERS if depth and issubclass(kind, base)), None)
+    if held is None or length(real) > _FEW:
+        return False
+    return any(is_missed(one, depth - 1) for one in held(real))
 
 
 def is_missed_variable(value: Any) -> bool:
