@@ -50,6 +50,7 @@ from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import StillRunning
 from windfall.frontend.values.iterator import Iterator
 from windfall.frontend.values.modes import lines as mode_lines
+from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import (
@@ -579,6 +580,8 @@ def _kept(machine: Machine, frame: Frame) -> frozenset[int]:
 
 
 def _sees_its_end(value: Value) -> bool:
+    if made_here(value, Class) and value.source is None:  # its bases know it
+        return True
     if is_generator_from_outside(value) or made_here(value, Iterator):
         return isinstance(value, Iterator) and value.sees_its_end
     return is_missed_variable(value)

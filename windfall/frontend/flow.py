@@ -6,7 +6,10 @@ handlers of exceptions included. Used at breaks: what is dead is not carried ove
 
 from __future__ import annotations
 
-from windfall.frontend.bytecode import Instruction, Listing
+import itertools
+from types import CodeType
+
+from windfall.frontend.bytecode import Instruction, Listing, decode
 from windfall.frontend.words import words
 
 _READS = words("""
@@ -34,6 +37,18 @@ def successors(instruction: Instruction) -> tuple[int, ...]:
 
 
 _CACHE: dict[int, tuple[Listing, tuple[frozenset[int], ...]]] = {}
+
+
+def returns_none(code: CodeType) -> bool:
+    """Whether every `return` of a function is one of None, as is plain to see."""
+    instructions = decode(code).instructions
+    if any(one.name == "RETURN_CONST" and one.value is not None for one in instructions):
+        return False
+    return all(
+        before.name == "LOAD_CONST" and before.value is None
+        for before, one in itertools.pairwise(instructions)
+        if one.name == "RETURN_VALUE"
+    )
 
 
 def live_variables(listing: Listing) -> tuple[frozenset[int], ...]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windfall.errors import InternalError
-from windfall.frontend.breaks import BUDGET, GENERATOR, IDLE_LOOP, LARGE_GRAPH, LEFT_GENERATOR, stop
+from windfall.frontend.breaks import (
+    BUDGET,
+    GENERATOR,
+    IDLE_LOOP,
+    LARGE_GRAPH,
+    LEFT_GENERATOR,
+    UNKNOWN_OPERATION,
+    stop,
+)
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.idle import idle_loop
 from windfall.frontend.opcodes.operators import push
@@ -21,6 +29,7 @@ from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import is_missed_variable, made_here
+from windfall.ir.reading import ABSENT, class_name, resolve
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -165,6 +174,9 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         machine.resume(frame.stack[-1], machine.literal(None), "iterate")
         return
     elif isinstance(frame.stack[-1], Object):
+        kind = frame.stack[-1].python_type()
+        if resolve(kind, "__next__") is ABSENT:
+            stop(UNKNOWN_OPERATION, f"{class_name(kind)} has no __next__ any more")
         frame.retry()
         push(frame, machine.polyfill("next_or", [frame.stack[-1], machine.literal(END)]))
         return

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING
 
-from windfall.frontend.breaks import CONTEXT_MANAGER, EXCEPTION_GROUP, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import (
+    CONTEXT_MANAGER,
+    EXCEPTION_GROUP,
+    UNKNOWN_CALL,
+    UNKNOWN_OPERATION,
+    stop,
+)
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Raised, Value
 from windfall.frontend.values.exception import Exception_
-from windfall.frontend.values.objects import Class
+from windfall.frontend.values.objects import Class, find
 from windfall.frontend.values.sequence import Tuple
 from windfall.ir.reading import class_name, mro_of
 
@@ -86,8 +93,13 @@ def raise_varargs(machine: Machine, frame: Frame, instruction: Instruction) -> N
     raise Raised(value)
 
 
+_OF_PYTHON = (types.FunctionType, staticmethod)
+
+
 def _set_cause(machine: Machine, value: Exception_, cause: Value) -> None:
     if isinstance(cause, Class) and issubclass(cause.real, BaseException):
+        if any(type(find(cause.real, name)) in _OF_PYTHON for name in ("__init__", "__new__")):
+            stop(UNKNOWN_CALL, f"raise ... from {cause.describe()}, which has code of its own")
         cause = cause.call(machine, [], {})
     if not isinstance(cause, Exception_) and cause.python_type() is not type(None):
         stop(UNKNOWN_OPERATION, f"raise ... from {cause.describe()}")

@@ -52,7 +52,15 @@ def instantiate(new: Any, init: Any, cls: Any, arguments: Any, keywords: Any) ->
     """`cls(*arguments, **keywords)` of a class with its own `__new__`."""
     made = new(cls, *arguments, **keywords)
     if isinstance(made, cls):
-        init(made, *arguments, **keywords)
+        initialise(init, made, arguments, keywords)
+    return made
+
+
+def initialise(init: Any, made: Any, arguments: Any, keywords: Any) -> Any:
+    """Call an `__init__` that may return something."""
+    result = init(made, *arguments, **keywords)
+    if result is not None:
+        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     return made
 
 
@@ -177,25 +185,32 @@ def match_class(subject: Any, cls: Any, count: int, names: Any) -> Any:
     if not isinstance(subject, cls):
         return None
     found = []
+    seen = []
     if count:
-        if cls in MATCHED_WHOLE:
-            fields = None
-            found.append(subject)
-        else:
-            fields = getattr(cls, "__match_args__", ())
-        given = 1 if fields is None else len(fields)
+        whole = cls in MATCHED_WHOLE
+        fields = () if whole else getattr(cls, "__match_args__", ())
+        if type(fields) is not tuple:
+            kind = type(fields).__name__
+            raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {kind})")
+        given = 1 if whole else len(fields)
         if count > given:
+            plural = "" if given == 1 else "s"
             raise TypeError(
-                f"{cls.__name__}() accepts {given} positional sub-patterns ({count} given)"
+                f"{cls.__name__}() accepts {given} positional sub-pattern{plural} ({count} given)"
             )
-        for name in (fields or ())[:count]:
-            if not hasattr(subject, name):
-                return None
+        if whole:
+            found.append(subject)
+        seen.extend(fields[:count])
+    for place, name in enumerate((*seen, *names)):
+        if type(name) is not str:
+            kind = type(name).__name__
+            raise TypeError(f"__match_args__ elements must be strings (got {kind})")
+        if name in (*seen, *names)[:place]:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        try:
             found.append(getattr(subject, name))
-    for name in names:
-        if not hasattr(subject, name):
+        except AttributeError:
             return None
-        found.append(getattr(subject, name))
     return (*found,)
 
 
@@ -238,7 +253,7 @@ def iterate_by_index(owner: Any) -> Any:
 def next_or(iterator: Any, default: Any) -> Any:
     """`next(iterator, default)`."""
     try:
-        return iterator.__next__()
+        return type(iterator).__next__(iterator)
     except StopIteration:
         return default
 

@@ -9,6 +9,7 @@ real class can be called.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from types import CodeType
@@ -83,22 +84,48 @@ def _zipped(*iterators: Any) -> Any:
         yield (*items,)
 
 
-def zip_strict(iterables: Any) -> Any:
-    """`zip(*iterables, strict=True)`, all at once."""
-    lists = []
+def zip_strict(*iterables: Any) -> Any:
+    """`zip(*iterables, strict=True)`."""
+    iterators = []
     for iterable in iterables:
-        lists.append([*iterable])
-    for index, one in enumerate(lists):
-        if len(one) != len(lists[0]):
-            word = "shorter" if len(one) < len(lists[0]) else "longer"
-            raise ValueError(f"zip() argument {index + 1} is {word} than argument 1")
-    return zip(*lists)  # noqa: B905
+        iterators.append(iter(iterable))
+    return _zipped_strictly(*iterators)
+
+
+_NOTHING = object()
+
+
+def _zipped_strictly(*iterators: Any) -> Any:
+    while iterators:
+        items = []
+        for iterator in iterators:
+            item = next(iterator, _NOTHING)
+            if item is _NOTHING:
+                break
+            items.append(item)
+        count = len(items)
+        if not count:
+            for iterator in iterators[1:]:
+                count += 1
+                if next(iterator, _NOTHING) is not _NOTHING:
+                    raise ValueError(f"zip() argument {count + 1} is longer than {_first(count)}")
+            return
+        if count < len(iterators):
+            raise ValueError(f"zip() argument {count + 1} is shorter than {_first(count)}")
+        yield (*items,)
+
+
+def _first(count: int) -> str:
+    return "argument 1" if count == 1 else f"arguments 1-{count}"
 
 
 def iter_until(function: Any, sentinel: Any) -> Any:
     """`iter(function, sentinel)`."""
     while True:
-        item = function()
+        try:
+            item = function()
+        except StopIteration:
+            return
         if item is sentinel or item == sentinel:
             return
         yield item
@@ -467,6 +494,7 @@ MAKES: dict[CodeType, type] = _codes(
         _filtered: filter,
         _enumerated: enumerate,
         _zipped: zip,
+        _zipped_strictly: zip,
         iter_until: type(iter(int, 1)),
         chain: itertools.chain,
         _chained: itertools.chain,
@@ -494,6 +522,7 @@ CONSTRUCTORS: dict[CodeType, Callable[..., Any]] = {
     code: made for code, made in MAKES.items() if made is not type(itertools.tee(())[0])
 }
 CONSTRUCTORS[iter_until.__code__] = iter
+CONSTRUCTORS[_zipped_strictly.__code__] = functools.partial(zip, strict=True)
 CONSTRUCTORS[_chained.__code__] = itertools.chain.from_iterable
 CONSTRUCTORS[_multiplied.__code__] = lambda pools: itertools.product(*pools)
 

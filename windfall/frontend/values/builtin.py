@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from windfall.frontend.bounds import admit_values
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import core
 from windfall.frontend.values import symbolic
@@ -45,7 +44,7 @@ from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs
-from windfall.ir.reading import class_name, flags_of, mro_of
+from windfall.ir.reading import class_name, flags_of, is_a, mro_of
 from windfall.ir.source import Attribute, Known
 
 if TYPE_CHECKING:
@@ -175,7 +174,10 @@ def _classes(machine: Machine, value: Value) -> list[type]:
         return [one for item in value.items(machine) for one in _classes(machine, item)]
     if value.python_type() is types.UnionType:
         real = getattr(value, "real", None)
-        return [one for one in getattr(real, "__args__", ()) if isinstance(one, type)]
+        kinds = getattr(real, "__args__", ())
+        if not all(type(one) is not types.GenericAlias and is_a(one, type) for one in kinds):
+            stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}")
+        return list(kinds)
     stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}")
 
 
@@ -191,7 +193,10 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
             return isinstance(value.fake(machine), cls)
     if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:
-        return _among(cls, mro(machine, kind))
+        found = _among(cls, mro(machine, kind))
+        if not found and isinstance(value, Object) and not _tells_its_class(kind):
+            stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which says what it is")
+        return found
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("torch.nn.parameter", "typing"):
@@ -199,6 +204,17 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     if type(cls).__module__ in ("enum", "torch._C", "torch"):
         return issubclass(kind, cls)
     stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
+
+
+def _tells_its_class(kind: type) -> bool:
+    """Whether `__class__` of instances is their class: a property or hook may say otherwise."""
+    return (
+        find(kind, "__class__") is find(object, "__class__")
+        and find(kind, "__getattribute__") in _PLAIN_READS
+    )
+
+
+_PLAIN_READS = (object.__getattribute__, type.__getattribute__)
 
 
 def mro(machine: Machine, cls: type) -> tuple[type, ...]:
@@ -287,6 +303,9 @@ def _super(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if not isinstance(start, Class) or owner is None:
         stop(UNKNOWN_CALL, "super")
     start.rely(machine)
+    kinds = [owner.python_type(), *([owner.real] if isinstance(owner, Class) else ())]
+    if not any(_among(start.real, mro_of(one)) for one in kinds):
+        stop(UNKNOWN_CALL, f"super({start.describe()}, {owner.describe()})")
     return Super(start, owner)
 
 
@@ -537,8 +556,7 @@ def _zip(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if strict is None or len(keywords) > 1:
             stop(ARGUMENTS, "zip")
         if strict.as_constant(machine):
-            admit_values(machine, arguments)
-            return machine.polyfill("zip_strict", [machine.tuple(arguments)])
+            return machine.polyfill("zip_strict", arguments)
     if not all(_is_plain(machine, one) for one in arguments):
         return machine.polyfill("zip", arguments)
     return Zip([one.iterate(machine) for one in arguments])
@@ -636,6 +654,10 @@ def _shown(function: Any, name: str) -> None:
             meta = type(arguments[0].real)
             if meta.__repr__ is type.__repr__ and meta.__str__ is type.__str__:
                 return machine.literal(repr(arguments[0].real))
+        for one in arguments:
+            # As a constant it would be a plain dict.
+            if issubclass(one.python_type(), dict) and one.python_type() is not dict:
+                stop(UNKNOWN_CALL, f"{function.__name__} of {one.describe()}")
         return fold(machine, function, arguments, keywords)
 
     calls(function)(rule)

@@ -46,13 +46,13 @@ class CreatedClass(Class):
         """Nothing: it is made anew on each call."""
 
     def rebuild(self, recipe: Recipe) -> str:
-        """Made with its names in their order, then filled: functions in it may close over it."""
+        """Made with its names in their order, then filled with what may lead back to it."""
         bases = "".join(f"{recipe.name(one)}, " for one in self.bases)
         first, later = [], []
         for key, value in self.namespace.present():
             if key == "__classcell__":
                 continue
-            plain = isinstance(value, Constant)
+            plain = isinstance(value, Constant) or _leads_nowhere(value)
             first.append(f"{key!r}: {recipe.name(value) if plain else None}")
             if not plain:
                 later.append((key, value))
@@ -61,6 +61,17 @@ class CreatedClass(Class):
         for key, value in later:
             recipe.later(f"setattr({name}, {key!r}, {{}})", value)
         return name
+
+
+def _leads_nowhere(value: Value) -> bool:
+    """A function that can be made before its class: the cells that it closes over are filled later.
+    (What is made of instances, an iterator for one, may ask for these methods at once.)"""
+    if isinstance(value, Descriptor):
+        return all(isinstance(one, Constant) or _leads_nowhere(one) for one in value.parts)
+    if not isinstance(value, Function) or value.source is not None or value._attributes:
+        return False
+    defaults = (*(value._defaults or ()), *(value._keyword_defaults or {}).values())
+    return all(isinstance(one, Constant) for one in defaults)
 
 
 # ------------------------------------------------------------------------------- class statements

@@ -10,13 +10,14 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, stop
+from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.tracebacks import Place, through
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.objects import Class, Object, written_table
 from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.unseen import same
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.reading import class_name, flags_of, is_a, mro_of
 from windfall.ir.source import Attribute, Known, Source
@@ -95,9 +96,10 @@ class Exception_(Object):
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Links of created exceptions are noted; all else as of any object."""
-        if name in self.fields:
+        ours = name in _LINKS or name == "args"
+        if name in self.fields or (not ours and _is_field(self.cls.find(machine, name))):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} = ...")
-        elif name not in (*_LINKS, "args"):
+        elif not ours:
             super().set_attribute(machine, name, value)
         elif name == "args" and self.source is None:
             self.set_args(machine, Tuple(value.unpack(machine)))
@@ -148,8 +150,23 @@ class Exception_(Object):
         handled = machine.handled
         if handled is None or handled is self or self.source is not None:
             return
-        if "__context__" not in self.links:
-            self.link(machine, "__context__", handled)
+        if self.lines or "__context__" in self.links:  # it was raised before
+            self._cut_cycle(machine, handled)
+        self.link(machine, "__context__", handled)
+
+    def _cut_cycle(self, machine: Machine, handled: Value) -> None:
+        """What is to be its context must not lead back to it."""
+        one = handled
+        while isinstance(one, Exception_) and one.source is None:
+            following = one.links.get("__context__")
+            if following is None:
+                return
+            if same(following, self):
+                one.link(machine, "__context__", machine.literal(None))
+                return
+            one = following
+        if isinstance(one, Exception_):
+            stop(UNKNOWN_OPERATION, f"{self.describe()} is raised again, in another context")
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made without `__init__`, which has been interpreted; then its links."""
@@ -166,8 +183,9 @@ class Exception_(Object):
         for link, value in (*self.links.items(), *self.fields.items()):
             recipe.later(f"{name}.{link} = {{}}", value)
         if self._attributes is not None:
+            table = written_table(recipe, self.cls.real, name)
             for key, value in self._attributes.present():
-                recipe.later(f"{name}.__dict__[{key!r}] = {{}}", value)
+                recipe.later(f"{table}[{key!r}] = {{}}", value)
         for key, written in self.slots.items():
             if written is not None:
                 recipe.later(f"{name}.{key} = {{}}", written)

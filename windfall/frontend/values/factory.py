@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend import polyfills
 from windfall.frontend.bounds import admit_values
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.flow import returns_none
 from windfall.frontend.frame import Frame
 from windfall.frontend.policy import Treatment
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
@@ -336,7 +337,16 @@ class ValueFactory:
         hook = cls.value_of(machine, "__init__", init)
         if not isinstance(hook, Function) or not self.frames:
             stop(UNKNOWN_CALL, f"{cls.describe()}.__init__")
-        hook.inline(machine, [made, *arguments], keywords, discard=True)
+        return self.initialise(hook, made, arguments, keywords)
+
+    def initialise(
+        self, hook: Function, made: Value, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """Call the `__init__` of something new, which is to return None."""
+        if not returns_none(hook.code):
+            packed = [self.tuple(arguments), self.created_dict(keywords)]
+            return self.polyfill("initialise", [hook, made, *packed])
+        hook.inline(self._machine, [made, *arguments], keywords, discard=True)
         return made
 
     def _instantiate_by_new(
@@ -357,7 +367,7 @@ class ValueFactory:
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
         hook = cls.value_of(machine, "__init__", init)
         if isinstance(hook, Function):
-            hook.inline(machine, [made, *arguments], keywords, discard=True)
+            return self.initialise(hook, made, arguments, keywords)
         elif keywords:
             stop(UNKNOWN_CALL, f"{cls.describe()} with keywords")
         return made

@@ -19,7 +19,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, CALLS
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.sequence import Tuple
-from windfall.frontend.values.unseen import same
+from windfall.frontend.values.unseen import same, settled
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.guard import IdentityIs
@@ -252,6 +252,8 @@ class Function(Value):
         listing = decode(self.code)
         if listing.is_coroutine:
             stop(GENERATOR, self.qualname)
+        if listing.is_generator and not self._is_named_as_written:
+            stop(GENERATOR, f"{self.qualname}, which was given another name")
         if machine.frames and not _CALLER_NAMES.isdisjoint(self.code.co_names):
             stop(FRAME_BOUND, f"{self.qualname} looks at its caller's frame")
         self.rely(machine)
@@ -260,6 +262,10 @@ class Function(Value):
         for index, cell in zip(listing.free, self.closure(machine), strict=True):
             variables[index] = cell
         return machine.push_call(self, variables, discard=discard, region=region)
+
+    @property
+    def _is_named_as_written(self) -> bool:
+        return (self.name, self.qualname) == (self.code.co_name, self.code.co_qualname)
 
     def _bind(
         self,
@@ -420,6 +426,12 @@ if hasattr(types.FunctionType, "__type_params__"):  # from 3.12 on
     _FIELDS |= {"__type_params__"}
 
 
+_BOUND: dict[type, type] = {
+    types.WrapperDescriptorType: types.MethodWrapperType,
+    types.MethodDescriptorType: types.BuiltinMethodType,
+}
+
+
 class Method(Value):
     """A function bound to an object."""
 
@@ -431,8 +443,8 @@ class Method(Value):
         self.owner = owner
 
     def python_type(self) -> type:
-        """A method."""
-        return types.MethodType
+        """A method; of a slot or a function of C, what CPython makes of that."""
+        return _BOUND.get(type(getattr(settled(self.function), "real", None)), types.MethodType)
 
     def describe(self) -> str:
         """As its function."""
@@ -461,6 +473,8 @@ class Method(Value):
 
     def rebuild(self, recipe: Recipe) -> str:
         """Bound anew."""
+        if self.python_type() is not types.MethodType:
+            return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
         bind = recipe.known(types.MethodType, "Method")
         return f"{bind}({recipe.name(self.function)}, {recipe.name(self.owner)})"
 

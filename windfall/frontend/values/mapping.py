@@ -166,7 +166,8 @@ class Dict(Value):
     def as_constant(self, machine: Machine) -> Any:
         """A plain copy."""
         entries = self.load(machine).items()
-        return {key: value.as_constant(machine) for key, value in entries if value is not None}
+        made = {key: value.as_constant(machine) for key, value in entries if value is not None}
+        return collections.OrderedDict(made) if self.made_of is collections.OrderedDict else made
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """A dict of arguments."""

@@ -46,6 +46,13 @@ def find(cls: type, name: str) -> Any:
     return resolve(cls, name)
 
 
+def written_table(recipe: Recipe, cls: type, name: str) -> str:
+    """The text of the dictionary of a new object, past any hook of its class."""
+    if find(cls, "__getattribute__") is object.__getattribute__:
+        return f"{name}.__dict__"
+    return f"{recipe.known(dict_of, 'dict_of')}({name})"
+
+
 def is_data_descriptor(raw: Any) -> bool:
     """Whether it goes before the instance's dictionary."""
     kind = type(raw)
@@ -661,8 +668,9 @@ class Object(Value):
         make = recipe.known(object.__new__ if followed else self.cls.real.__new__, "new")
         name = recipe.bind(self, f"{make}({recipe.name(self.cls)})")
         if self._attributes is not None:
+            table = written_table(recipe, self.cls.real, name)
             for key, value in self._attributes.present():
-                recipe.later(f"{name}.__dict__[{key!r}] = {{}}", value)
+                recipe.later(f"{table}[{key!r}] = {{}}", value)
         for key, written in self.slots.items():
             if written is not None:
                 write = recipe.known(object.__setattr__, "write_slot")

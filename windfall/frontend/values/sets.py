@@ -212,6 +212,8 @@ class Set(Value):
             stop(
                 UNKNOWN_OPERATION, "intersection with an iterator, which need not be asked for all"
             )
+        if name == "copy" and self.made_of is frozenset and not arguments:
+            return self
         others = [mirrored(machine, one) for one in arguments]
         result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
         if not isinstance(result, set | frozenset):
@@ -361,6 +363,8 @@ def _made(kind: type, name: str) -> Callable[[Machine, Arguments, Keywords], Val
         if not arguments:
             return Set(kind())
         (source,) = arguments
+        if kind is frozenset and source.python_type() is frozenset:
+            return source
         if isinstance(source, Object) or machine.is_generator(source):
             return machine.polyfill(name, arguments)
         mirror, values = mirrored(machine, source)

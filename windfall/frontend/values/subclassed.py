@@ -21,7 +21,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.mapping import DICT_METHODS, Dict, Ordered
-from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.objects import Class, Object, find, written_table
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import ABSENT, Equals
@@ -358,8 +358,9 @@ class Subclassed(Object):
             for value in contents._items or ():
                 recipe.later(f"{kind}.append({name}, {{}})", value)
         if self._attributes is not None:
+            table = written_table(recipe, self.cls.real, name)
             for key, value in self._attributes.present():
-                recipe.later(f"{name}.__dict__[{key!r}] = {{}}", value)
+                recipe.later(f"{table}[{key!r}] = {{}}", value)
         for key, written in self.slots.items():
             if written is not None:
                 recipe.later(f"{name}.{key} = {{}}", written)
@@ -554,8 +555,7 @@ def instantiate(
     if isinstance(init, types.FunctionType):
         hook = cls.value_of(machine, "__init__", init)
         assert isinstance(hook, Function)
-        hook.inline(machine, [made, *arguments], keywords, discard=True)
-        return made
+        return machine.initialise(hook, made, arguments, keywords)
     if kind is tuple:
         return made if not keywords else stop(ARGUMENTS, cls.describe())
     if init is not find(kind, "__init__"):
