@@ -265,8 +265,11 @@ def match_keys(machine: Machine, frame: Frame, instruction: Instruction) -> None
     if not isinstance(subject, Dict):
         stop(UNKNOWN_OPERATION, f"match of keys in {subject.describe()}")
     found = []
-    for key in keys.unpack(machine):
-        value = subject.lookup(machine, key.key(machine))
+    plain = [key.key(machine) for key in keys.unpack(machine)]
+    if len(set(plain)) < len(plain):
+        stop(UNKNOWN_OPERATION, "a mapping pattern that asks for one key twice")
+    for key in plain:
+        value = subject.lookup(machine, key)
         if value is None:
             frame.stack.append(machine.literal(None))
             return

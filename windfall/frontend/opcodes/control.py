@@ -178,7 +178,7 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         if resolve(kind, "__next__") is ABSENT:
             stop(UNKNOWN_OPERATION, f"{class_name(kind)} has no __next__ any more")
         frame.retry()
-        push(frame, machine.polyfill("next_or", [frame.stack[-1], machine.literal(END)]))
+        push(frame, machine.polyfill("next_of_object", [frame.stack[-1], machine.literal(END)]))
         return
     else:
         foreign = isinstance(frame.stack[-1], ForeignIterator)

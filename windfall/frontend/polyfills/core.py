@@ -253,6 +253,14 @@ def iterate_by_index(owner: Any) -> Any:
 def next_or(iterator: Any, default: Any) -> Any:
     """`next(iterator, default)`."""
     try:
+        return iterator.__next__()
+    except StopIteration:
+        return default
+
+
+def next_of_object(iterator: Any, default: Any) -> Any:
+    """The same of an instance of a class of the user's, whose attributes may be hooked."""
+    try:
         return type(iterator).__next__(iterator)
     except StopIteration:
         return default

@@ -210,11 +210,8 @@ def _tells_its_class(kind: type) -> bool:
     """Whether `__class__` of instances is their class: a property or hook may say otherwise."""
     return (
         find(kind, "__class__") is find(object, "__class__")
-        and find(kind, "__getattribute__") in _PLAIN_READS
+        and type(find(kind, "__getattribute__")) is types.WrapperDescriptorType
     )
-
-
-_PLAIN_READS = (object.__getattribute__, type.__getattribute__)
 
 
 def mro(machine: Machine, cls: type) -> tuple[type, ...]:

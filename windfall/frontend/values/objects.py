@@ -789,6 +789,8 @@ def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: s
             return Method(holder.value_of(machine, name, raw.__func__), owner)
         if is_a(raw, staticmethod):
             return holder.value_of(machine, name, raw.__func__)
+        if type(raw) is types.ClassMethodDescriptorType:
+            stop(UNKNOWN_ATTRIBUTE, f"super().{name} of {owner.describe()}")
         found = holder.value_of(machine, name, raw)
         if isinstance(owner, Class) or find(type(raw), "__get__") is ABSENT:
             return found

@@ -141,7 +141,7 @@ class Set(Value):
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By key."""
-        return machine.literal(item.key(machine) in self.load(machine))
+        return machine.literal(_looked_for(machine, item) in self.load(machine))
 
     def truth(self, machine: Machine) -> bool | Value:
         """Whether there are items."""
@@ -189,7 +189,7 @@ class Set(Value):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods."""
-        if name in _PURE or name in _METHODS:
+        if (name in _PURE or name in _METHODS) and hasattr(self.made_of, name):
             return machine.method(self, name)
         no_method(machine, self, self.made_of.__name__, self.made_of, name)
 
@@ -262,7 +262,7 @@ class Set(Value):
 
     def discard(self, machine: Machine, item: Value) -> None:
         """`discard`."""
-        key = item.key(machine)
+        key = _looked_for(machine, item)
         if key in self.load(machine):
             left = self.load(machine).copy()
             left.discard(key)
@@ -272,7 +272,7 @@ class Set(Value):
 
     def remove(self, machine: Machine, item: Value) -> None:
         """`remove`."""
-        key = item.key(machine)
+        key = _looked_for(machine, item)
         if key not in self.load(machine):
             raise no_key(machine, key)
         self.discard(machine, item)
@@ -354,6 +354,13 @@ def keys_comparison(machine: Machine, view: DictView, operation: str, other: Val
 
 KEYS_AS_SETS["operation"] = keys_operation
 KEYS_AS_SETS["comparison"] = keys_comparison
+
+
+def _looked_for(machine: Machine, item: Value) -> Any:
+    """The key of an item; a set is looked for as a frozen one, by CPython itself."""
+    if issubclass(item.python_type(), set):
+        stop(UNKNOWN_OPERATION, "a set is looked for in a set")
+    return item.key(machine)
 
 
 def _made(kind: type, name: str) -> Callable[[Machine, Arguments, Keywords], Value]:

@@ -560,6 +560,8 @@ def instantiate(
         return made if not keywords else stop(ARGUMENTS, cls.describe())
     if init is not find(kind, "__init__"):
         stop(UNKNOWN_CALL, f"{cls.describe()}.__init__")
+    if len(arguments) > 1:
+        stop(ARGUMENTS, cls.describe())
     if kind is collections.OrderedDict and (arguments or keywords):
         packed = [machine.tuple(arguments), machine.created_dict(keywords)]
         return machine.polyfill("filled_mapping", [made, *packed])
