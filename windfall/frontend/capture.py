@@ -237,6 +237,8 @@ def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) ->
     direct = None if effects or result is None else _direct(machine, recipe)
     inputs = _close(machine, recipe)
     _rely_on_distinctness(machine)
+    if machine.facts.verify:
+        _verify_covered(machine)
     arguments = recipe.paths([one.source for one in inputs])
     rebuild = Rebuild(
         point.slot_names,
@@ -274,6 +276,17 @@ def _name_module(machine: Machine, recipe: Recipe) -> None:
     frame = next((one for one in reversed(machine.frames) if not one.is_ours), None)
     if frame is not None and "__name__" in frame.globals:
         recipe.namespace["__name__"] = frame.globals["__name__"]
+
+
+def _verify_covered(machine: Machine) -> None:
+    """Whatever was looked at has a guard that tells its class: `Machine.see` adds it, and a kind
+    that is covered otherwise says by which check."""
+    told: dict[Source, set[type | None]] = {}
+    for guard in machine.guards:
+        told.setdefault(guard.source, set()).add(guard.check.implied_class())
+    for source, kind in machine.seen:
+        if kind not in told.get(source, ()):
+            raise InternalError(f"{source} was looked at, and no guard says that it is {kind}")
 
 
 def _stack(machine: Machine) -> tuple[SourceLine, ...]:

@@ -98,7 +98,7 @@ class Compiled(StandIn):
         self.target = target
         self.log = log if log is not None else EventLog()
         self.options = options if options is not None else Options()
-        self.facts = Facts(everything=self.options.dynamic is True)
+        self.facts = _first_facts(self.options)
         self._compile_missing = compile_missing
         self.remake: Callable[[Any, Options], Any] | None = None  # how a copy of it is compiled
         self.made_again: Callable[[Any], Compiled] | None = None  # with another backend
@@ -436,7 +436,7 @@ class Compiled(StandIn):
         with self._guard:
             counts, self._points, self._by_count = tuple(self._by_count), {}, {}
             self._siblings = {}
-            self.facts = Facts(everything=self.options.dynamic is True)
+            self.facts = _first_facts(self.options)
         for count in counts:
             if self._on_change is not None:
                 self._on_change(count, ())
@@ -499,3 +499,8 @@ def _parameter_names(target: Any) -> tuple[str, ...]:
             break
         names.append(one.name)
     return tuple(names)
+
+
+def _first_facts(options: Options) -> Facts:
+    """What is known before anything was captured."""
+    return Facts(everything=options.dynamic is True, verify=options.verify)

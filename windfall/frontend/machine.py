@@ -98,6 +98,7 @@ class Machine(ValueFactory):
         self.graph = GraphBuilder(self)
         self.effects = EffectLog()
         self.guards: list[Guard] = []
+        self.seen: list[tuple[Source, type]] = []  # where one looked, and what was there (verify)
         self._checks: dict[Any, Check] = {}  # one record for equal checks
         self.found: list[tuple[Source, Any]] = []  # items of dicts that were read
         self.answers: dict[type, dict[str, Any]] = {}  # what torch's classes were asked for
@@ -145,6 +146,8 @@ class Machine(ValueFactory):
         if known is None:
             known = wrap(self, value, source)
             known.cover(self)
+            if self.facts.verify:
+                self.seen.append((source, type(value)))
         elif known.source is not None and known.source != source:
             self.alias(known, source)
         return known
