@@ -31,7 +31,6 @@ from windfall.errors import (
     Specialise,
     Unsupported,
     UserError,
-    WindfallError,
     hide_our_frames,
 )
 from windfall.events import EventLog
@@ -144,29 +143,44 @@ class Compiled(StandIn):
     # ------------------------------------------------------------------------------- going on
 
     def _go_on(self, result: Any) -> Any:
-        """Run segment after segment until one returns."""
-        while type(result) is Continue:
-            position, slots = result.position, result.slots
-            result.slots = ()  # whoever called this still holds the first one
-            found = self._points.get(position.key)
-            if found is None:
-                found = self._point(position)
-            del result  # so that values which the program dropped are not kept alive
-            failed = None
-            try:
-                tried = found.calls
-                for call in tried:
-                    result = call(*slots)
-                    if result is not MISS:
-                        break
-                else:
-                    result = self._missed(found, tried, slots)
-            except GraphFailed as error:
-                failed = error
-            if failed is not None:
-                result = self._again(found, slots, failed)
-            del slots
-        return result
+        """Run segment after segment until one returns. What comes in between and is not the
+        program's (an interrupt, an error of ours) is raised where the program stands."""
+        found: Entries | None = None
+        position: Position | None = None
+        slots: tuple[Any, ...] | None = None  # None: nothing waits to be run
+        call: Callable[..., Any] | None = None  # the entry that runs
+        busy = False  # whether the program runs by other means
+        try:
+            while type(result) is Continue:
+                # Whoever called this still holds the first one: it must keep nothing alive that the
+                # program drops. One line, since an interrupt must find the place in either.
+                position, slots, result.slots, result = result.position, result.slots, (), None
+                found = self._points.get(position.key) or self._point(position)
+                failed = None
+                try:
+                    tried = found.calls
+                    for call in tried:
+                        result = call(*slots)
+                        if result is not MISS:
+                            break
+                    else:
+                        busy, call, result = True, None, None
+                        result = self._missed(found, tried, slots)
+                except GraphFailed as error:
+                    failed = error
+                if failed is not None:
+                    busy, call, result = True, None, None
+                    result = self._again(found, slots, failed)
+                busy, call, slots = False, None, None
+            return result
+        except BaseException as error:
+            if type(result) is Continue:  # the next segment was not begun
+                return self._refused(result.position, result.slots, error)
+            if position is None or slots is None or busy:
+                raise
+            if call is not None and _may_be_a_step(found, call):
+                raise
+            return self._refused(position, slots, error)
 
     def _again(self, found: Entries, slots: tuple[Any, ...], failed: GraphFailed) -> Any:
         """The graph of a segment came to no end, and nothing of the segment was seen: eager runs
@@ -182,52 +196,76 @@ class Compiled(StandIn):
         self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
     ) -> Any:
         """No entry fits: compile one, unless another thread just did."""
-        if found.native:
-            return self._natively(found.point, slots)
-        initialise(found.point, slots)
-        obstacle = torch_abi.ambient_obstacle() or self._told_not_to(found, slots)
-        if isinstance(obstacle, RecompileError):
-            return self._refused(found.point, slots, obstacle)
-        if obstacle is not None:  # this call only
-            self.log.count("fallback", str(found.point), reason=obstacle)
-            return self._natively(found.point, slots)
         mine: Entry | None = None
+        asked = False
         while mine is None:
-            # A thread that is compiling (its backend, a finaliser, calls back) must not wait.
-            if not found.lock.acquire(blocking=not is_compiling()):
-                self.log.count("fallback", str(found.point), reason=_CALLED_BACK)
-                return self._natively(found.point, slots)
             try:
-                mine, fresh = self._added(found, tried, slots)
-            except WindfallError as error:
+                mine, fresh = self._more(found, tried, slots, asked)
+            except BaseException as error:  # ours, a backend's, an interrupt; not the program's
                 return self._refused(found.point, slots, error)
             if not fresh:  # it cannot be compiled
                 return self._natively(found.point, slots)
             for call in fresh:
-                result = call(*slots)
+                result = self._first(found, call, slots)
                 if result is not MISS:
                     found.uses.began(mine)
                     return result
-            tried += fresh
+            tried, asked = tried + fresh, True
         broken = first_failure(mine.segment.capture.guards, slots)
         text = f"the guards of a fresh entry do not hold: {broken}"
         self._give_up(found, InternalError(text))
         return self._natively(found.point, slots)
+
+    def _first(self, found: Entries, call: Callable[..., Any], slots: tuple[Any, ...]) -> Any:
+        """The first call of a fresh entry."""
+        try:
+            return call(*slots)
+        except GraphFailed:
+            raise
+        except BaseException as error:
+            if _may_be_a_step(found, call):
+                raise
+            return self._refused(found.point, slots, error)
+
+    def _more(
+        self,
+        found: Entries,
+        tried: tuple[Callable[..., Any], ...],
+        slots: tuple[Any, ...],
+        asked: bool,
+    ) -> tuple[Entry | None, tuple[Callable[..., Any], ...]]:
+        """Entries that were not tried yet, and the one among them that was made for this call; none
+        where this call runs natively. `asked`: whether it may be compiled is known."""
+        if found.native:
+            return None, ()
+        obstacle: str | RecompileError | None = None
+        if not asked:
+            initialise(found.point, slots)
+            obstacle = torch_abi.ambient_obstacle() or self._told_not_to(found, slots)
+        if isinstance(obstacle, RecompileError):
+            raise obstacle
+        # A thread that is compiling (its backend, a finaliser, calls back) must not wait for others
+        # that may wait for it. Of any that wait for each other in a ring, one came last and saw the
+        # next lock taken: so looking first is enough, and `with` takes it.
+        if obstacle is None and is_compiling() and found.lock.locked():
+            obstacle = _CALLED_BACK
+        if obstacle is not None:  # this call only
+            self.log.count("fallback", str(found.point), reason=obstacle)
+            return None, ()
+        return self._added(found, tried, slots)
 
     def _added(
         self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
     ) -> tuple[Entry | None, tuple[Callable[..., Any], ...]]:
         """What was not tried yet: entries of another thread, or one that is compiled now. The lock
         is given back before the program runs on."""
-        try:
+        with found.lock:
             fresh = tuple(call for call in found.calls if call not in tried)
             mine = self._compiled(found, slots) if not fresh else None
             if mine is None:
                 return None, fresh
             self._keep(found, mine)
             return mine, (mine.call,)
-        finally:
-            found.lock.release()
 
     def _told_not_to(self, found: Entries, slots: tuple[Any, ...]) -> str | RecompileError | None:
         """Why the stance forbids to compile now, if it does, or experience."""
@@ -249,9 +287,9 @@ class Compiled(StandIn):
             return found.uses.is_storm
         return found.uses.passes_by(found.entries, slots, self.facts)
 
-    def _refused(self, point: Point, slots: tuple[Any, ...], error: WindfallError) -> Any:
-        """Raise an error of our own where the program stands: what it has begun (`with`, `finally`)
-        it ends, natively."""
+    def _refused(self, point: Point, slots: tuple[Any, ...], error: BaseException) -> Any:
+        """Raise an error that is not the program's where the program stands: what it has begun
+        (`with`, `finally`) it ends, natively."""
         if not isinstance(point, Position):
             raise error
         hide_our_frames(error)
@@ -270,7 +308,7 @@ class Compiled(StandIn):
         """A new entry; None: it cannot be compiled."""
         self._explain(found, slots)
         try:
-            with capturing(), torch_abi.without_saved_tensor_hooks():
+            with torch_abi.fence(), capturing(), torch_abi.without_saved_tensor_hooks():
                 return self._specialised(found, slots)
         except (UserError, BackendError) as error:  # our own frames are not shown
             through(error.with_traceback(None), getattr(error, "stack", ()))
@@ -444,6 +482,18 @@ class Compiled(StandIn):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A compiled function that stands in a class binds like a function."""
         return self if instance is None else types.MethodType(self, instance)
+
+
+def _may_be_a_step(found: Entries | None, call: Callable[..., Any]) -> bool:
+    """Whether what an entry raises may come from the native step at its end, and so has met the
+    handlers around that already. It has not where such a handler is known: what comes out then
+    arose before the step, and nothing of the segment's effects was seen."""
+    entries = found.entries if found is not None else ()
+    entry = next((one for one in entries if one.call is call), None)
+    if entry is None:
+        return False
+    resume: Any = entry.segment.capture.resume
+    return resume is not None and resume.handler is None
 
 
 _FAILED = "a graph came to no end, and eager runs this call"
