@@ -65,7 +65,7 @@ def _program(
 
 def _tensors(*sizes: int, grad: bool = False) -> Callable[[], tuple[Any, ...]]:
     def make() -> tuple[Any, ...]:
-        values = torch.arange(float(torch.Size(sizes).numel())).reshape(sizes) / 7 - 1
+        values = torch.arange(float(torch.Size(sizes).numel())).reshape(sizes).mul(1.7).sin()
         return values.clone().requires_grad_(grad), (values * 2 + 1).requires_grad_(grad), Box()
 
     return make

@@ -181,6 +181,8 @@ class Compiled(StandIn):
             if call is not None and _may_be_a_step(found, call):
                 raise
             return self._refused(position, slots, error)
+        finally:
+            del slots, result
 
     def _again(self, found: Entries, slots: tuple[Any, ...], failed: GraphFailed) -> Any:
         """The graph of a segment came to no end, and nothing of the segment was seen: eager runs
@@ -208,6 +210,7 @@ class Compiled(StandIn):
             for call in fresh:
                 result = self._first(found, call, slots)
                 if result is not MISS:
+                    slots = ()
                     found.uses.began(mine)
                     return result
             tried, asked = tried + fresh, True
@@ -219,7 +222,9 @@ class Compiled(StandIn):
     def _first(self, found: Entries, call: Callable[..., Any], slots: tuple[Any, ...]) -> Any:
         """The first call of a fresh entry."""
         try:
-            return call(*slots)
+            result = call(*slots)
+            slots = ()  # an exception that the program handles may stand there
+            return result
         except GraphFailed:
             raise
         except BaseException as error:
