@@ -40,7 +40,7 @@ def _set_dispatch_modes(wanted: tuple[Any, ...]) -> None:
 
 
 def _function_modes() -> tuple[Any, ...]:
-    return tuple(_get_current_function_mode_stack())
+    return tuple(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
 
 
 def _set_function_modes(wanted: tuple[Any, ...]) -> None:
