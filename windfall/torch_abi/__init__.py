@@ -45,7 +45,7 @@ from windfall.torch_abi.dispatch import (
     dispatched,
     wrapper_tensor,
 )
-from windfall.torch_abi.fence import FENCED, fence, without_saved_tensor_hooks
+from windfall.torch_abi.fencing import FENCED, fence, without_saved_tensor_hooks
 from windfall.torch_abi.functions import (
     CALL_OF_MODULES,
     CHECKS,
