@@ -6,7 +6,8 @@ program and the same number is the same line, so that what fails can be repeated
 
 The exit of a `with` statement is no place for a fault: CPython looks for signals between the end of
 the body and `__exit__` nowhere, so that no interrupt comes there, and no statement can protect
-itself against one (bpo-29988). The next line is taken instead.
+itself against one (bpo-29988). Nor is a line that does nothing, as `try:` is: CPython leaves that of
+an inner one out of the range that the outer one protects. The next line is taken instead.
 
     >>> fault = Fault(KeyboardInterrupt, 120)
     >>> with fault: ...
@@ -62,7 +63,7 @@ class Fault:
         if event == "line":
             self.lines += 1
             due = self.at is not None and self.lines >= self.at and not self.happened
-            if due and not _leaves_with(frame.f_code, frame.f_lasti):
+            if due and frame.f_lasti not in _untouchable(frame.f_code):
                 name = frame.f_code.co_filename[len(_HOME) :]
                 self.where = f"windfall/{name}:{frame.f_lineno} {frame.f_code.co_qualname}"
                 sys.settrace(None)
@@ -75,20 +76,16 @@ def _is_ours(code: CodeType) -> bool:
     return os.path.abspath(code.co_filename).startswith(_HOME)
 
 
-def _leaves_with(code: CodeType, offset: int) -> bool:
-    """Whether the instruction there begins the exit of a `with` statement."""
-    return offset in _exits(code)
-
-
 @functools.cache
-def _exits(code: CodeType) -> frozenset[int]:
+def _untouchable(code: CodeType) -> frozenset[int]:
+    """Where the exits of `with` statements begin, and where nothing is done."""
     instructions = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
     found = set()
     for index, one in enumerate(instructions):
         following = [other.opname for other in instructions[index : index + 4]]
         nones = all(other.argval is None for other in instructions[index : index + 3])
         normal = following[:3] == ["LOAD_CONST"] * 3 and nones and following[3] in _CALLS
-        if normal or following[:2] == ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
+        if one.opname == "NOP" or normal or following[:2] == ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
             found.add(one.offset)
     return frozenset(found)
 

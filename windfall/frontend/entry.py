@@ -44,6 +44,7 @@ from windfall.frontend.native import NativeWay
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
 from windfall.frontend.strikes import Strikes, Uses
 from windfall.frontend.tracebacks import through
+from windfall.ir.guard import AmbientIs
 from windfall.ir.stages import MISS, Entry
 from windfall.options import Options
 
@@ -110,6 +111,7 @@ class Compiled(StandIn):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
+        call = result = None
         try:
             if stance.asked:
                 now = stance.current()
@@ -130,15 +132,35 @@ class Compiled(StandIn):
                     if result is not MISS:
                         break
                 else:
+                    call = None
                     result = self._missed(found, tried, args)
             except GraphFailed as error:
-                failed = error
+                call, failed = None, error
             if failed is not None:
                 result = self._again(found, args, failed)
             return self._go_on(result) if type(result) is Continue else result
         except BaseException as error:
             hide_our_frames(error)
+            if call is not None:  # it was compiled already
+                return self._disturbed(found, call, result, error)
             raise
+
+    def _disturbed(
+        self, found: Entries, call: Callable[..., Any], result: Any, error: BaseException
+    ) -> Any:
+        """An entry raised, or what comes behind it did: in the program, or beside it."""
+        try:
+            if type(result) is Continue and result.slots is not _TAKEN:
+                slots, result.slots = result.slots, _TAKEN
+                return self._refused(result.position, slots, error)
+            if result is None:
+                _is_before_its_step(found, call)
+            raise error
+        except BaseException as last:
+            hide_our_frames(last)
+            raise
+        finally:
+            del error
 
     # ------------------------------------------------------------------------------- going on
 
@@ -154,7 +176,7 @@ class Compiled(StandIn):
             while type(result) is Continue:
                 # Whoever called this still holds the first one: it must keep nothing alive that the
                 # program drops. One line, since an interrupt must find the place in either.
-                position, slots, result.slots, result = result.position, result.slots, (), None
+                position, slots, result.slots, result = result.position, result.slots, _TAKEN, None
                 found = self._points.get(position.key) or self._point(position)
                 failed = None
                 try:
@@ -175,10 +197,11 @@ class Compiled(StandIn):
             return result
         except BaseException as error:
             if type(result) is Continue:  # the next segment was not begun
-                return self._refused(result.position, result.slots, error)
+                slots, result.slots = result.slots, _TAKEN
+                return self._refused(result.position, slots, error)
             if position is None or slots is None or busy:
                 raise
-            if call is not None and _may_be_a_step(found, call):
+            if call is not None and not _is_before_its_step(found, call):
                 raise
             return self._refused(position, slots, error)
         finally:
@@ -228,7 +251,7 @@ class Compiled(StandIn):
         except GraphFailed:
             raise
         except BaseException as error:
-            if _may_be_a_step(found, call):
+            if not _is_before_its_step(found, call):
                 raise
             return self._refused(found.point, slots, error)
 
@@ -489,18 +512,26 @@ class Compiled(StandIn):
         return self if instance is None else types.MethodType(self, instance)
 
 
-def _may_be_a_step(found: Entries | None, call: Callable[..., Any]) -> bool:
-    """Whether what an entry raises may come from the native step at its end, and so has met the
-    handlers around that already. It has not where such a handler is known: what comes out then
-    arose before the step, and nothing of the segment's effects was seen."""
+def _is_before_its_step(found: Entries | None, call: Callable[..., Any]) -> bool:
+    """Whether what an entry raised arose before the native step at its end; then the thread's modes
+    are again as at the segment's start, which its guards know. It did not, or nobody can tell,
+    where a step has no handler: what the step raises has met all others already."""
     entries = found.entries if found is not None else ()
     entry = next((one for one in entries if one.call is call), None)
     if entry is None:
-        return False
+        return True
     resume: Any = entry.segment.capture.resume
-    return resume is not None and resume.handler is None
+    if resume is not None and resume.handler is None:
+        return False
+    for guard in entry.segment.capture.guards:
+        if isinstance(guard.check, AmbientIs):
+            torch_abi.set_ambient(
+                guard.check.grad_enabled, guard.check.inference_mode, guard.check.autocast
+            )
+    return True
 
 
+_TAKEN: tuple[Any, ...] = (object(),)  # stands where the slots of a `Continue` were
 _FAILED = "a graph came to no end, and eager runs this call"
 _CALLED_BACK = "called while it is being compiled"
 _STORM = "it was compiled again and again for calls that did not come back"
