@@ -6,8 +6,8 @@ program and the same number is the same line, so that what fails can be repeated
 
 The exit of a `with` statement is no place for a fault: CPython looks for signals between the end of
 the body and `__exit__` nowhere, so that no interrupt comes there, and no statement can protect
-itself against one (bpo-29988). Nor is a line that does nothing, as `try:` is: CPython leaves that of
-an inner one out of the range that the outer one protects. The next line is taken instead.
+itself against one (bpo-29988). Nor is a line that does nothing, as `try:` is: CPython leaves that
+of an inner one out of the range that the outer one protects. The next line is taken instead.
 
     >>> fault = Fault(KeyboardInterrupt, 120)
     >>> with fault: ...

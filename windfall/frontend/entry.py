@@ -22,6 +22,7 @@ from typing import Any
 from windfall import locks, stance, torch_abi
 from windfall.directives import StandIn, capturing, is_compiling
 from windfall.errors import (
+    SEGMENT,
     BackendError,
     Counts,
     GraphFailed,
@@ -154,7 +155,7 @@ class Compiled(StandIn):
                 slots, result.slots = result.slots, _TAKEN
                 return self._refused(result.position, slots, error)
             if result is None:
-                _is_before_its_step(found, call)
+                _is_before_its_step(found, call, error)
             raise error
         except BaseException as last:
             hide_our_frames(last)
@@ -201,7 +202,7 @@ class Compiled(StandIn):
                 return self._refused(result.position, slots, error)
             if position is None or slots is None or busy:
                 raise
-            if call is not None and not _is_before_its_step(found, call):
+            if call is not None and not _is_before_its_step(found, call, error):
                 raise
             return self._refused(position, slots, error)
         finally:
@@ -251,7 +252,7 @@ class Compiled(StandIn):
         except GraphFailed:
             raise
         except BaseException as error:
-            if not _is_before_its_step(found, call):
+            if not _is_before_its_step(found, call, error):
                 raise
             return self._refused(found.point, slots, error)
 
@@ -512,7 +513,9 @@ class Compiled(StandIn):
         return self if instance is None else types.MethodType(self, instance)
 
 
-def _is_before_its_step(found: Entries | None, call: Callable[..., Any]) -> bool:
+def _is_before_its_step(
+    found: Entries | None, call: Callable[..., Any], error: BaseException
+) -> bool:
     """Whether what an entry raised arose before the native step at its end; then the thread's modes
     are again as at the segment's start, which its guards know. It did not, or nobody can tell,
     where a step has no handler: what the step raises has met all others already."""
@@ -521,7 +524,7 @@ def _is_before_its_step(found: Entries | None, call: Callable[..., Any]) -> bool
     if entry is None:
         return True
     resume: Any = entry.segment.capture.resume
-    if resume is not None and resume.handler is None:
+    if resume is not None and resume.handler is None and _passed_a_segment(error):
         return False
     for guard in entry.segment.capture.guards:
         if isinstance(guard.check, AmbientIs):
@@ -529,6 +532,15 @@ def _is_before_its_step(found: Entries | None, call: Callable[..., Any]) -> bool
                 guard.check.grad_enabled, guard.check.inference_mode, guard.check.autocast
             )
     return True
+
+
+def _passed_a_segment(error: BaseException) -> bool:
+    traceback = error.__traceback__
+    while traceback is not None:
+        if SEGMENT in traceback.tb_frame.f_globals:
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 _TAKEN: tuple[Any, ...] = (object(),)  # stands where the slots of a `Continue` were
