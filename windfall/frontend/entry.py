@@ -142,26 +142,29 @@ class Compiled(StandIn):
             return self._go_on(result) if type(result) is Continue else result
         except BaseException as error:
             hide_our_frames(error)
-            if call is not None:  # it was compiled already
-                return self._disturbed(found, call, result, error)
-            raise
+            if call is None or self._passes(found, call, result, error):
+                raise
+            return self._resumed(result, error)
 
-    def _disturbed(
+    def _passes(
         self, found: Entries, call: Callable[..., Any], result: Any, error: BaseException
-    ) -> Any:
-        """An entry raised, or what comes behind it did: in the program, or beside it."""
+    ) -> bool:
+        """Whether what came out of an entry, or from behind it, goes on to the caller. It does not
+        where the program stands behind the entry, and has not met it."""
+        if result is None:
+            _is_before_its_step(found, call, error)
+        return type(result) is not Continue or result.slots is _TAKEN
+
+    def _resumed(self, result: Any, error: BaseException) -> Any:
+        """Raise `error` where the program stands."""
+        slots, result.slots = result.slots, _TAKEN
         try:
-            if type(result) is Continue and result.slots is not _TAKEN:
-                slots, result.slots = result.slots, _TAKEN
-                return self._refused(result.position, slots, error)
-            if result is None:
-                _is_before_its_step(found, call, error)
-            raise error
+            return self._refused(result.position, slots, error)
         except BaseException as last:
             hide_our_frames(last)
             raise
         finally:
-            del error
+            del error, slots
 
     # ------------------------------------------------------------------------------- going on
 
