@@ -131,6 +131,14 @@ def capture(state: State, facts: Facts) -> Capture:
     modes = torch_abi.modes()
     machine = Machine(state, facts)
     try:
+        return _run(machine, ambient, modes)
+    finally:  # once more: an interrupt may come while it is closed
+        machine.close()
+
+
+def _run(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) -> Capture:
+    point = machine.state.point
+    try:
         with machine.symbols.assumed:
             machine.begin()
             machine.run()
@@ -150,12 +158,14 @@ def capture(state: State, facts: Facts) -> Capture:
     except WindfallError:
         raise
     except Exception as error:
-        raise InternalError(f"capture of {state.point}: {type(error).__name__}: {error}") from error
+        raise InternalError(f"capture of {point}: {type(error).__name__}: {error}") from error
     finally:
-        if machine.effects.switched:
-            torch_abi.set_modes(modes)
-            torch.clear_autocast_cache()  # of casts of fakes
-        machine.close()
+        try:
+            if machine.effects.switched:
+                torch_abi.set_modes(modes)
+                torch.clear_autocast_cache()  # of casts of fakes
+        finally:
+            machine.close()
 
 
 def _refuse_counters(machine: Machine) -> None:

@@ -90,6 +90,14 @@ class Machine(ValueFactory):
     """One capture in progress."""
 
     def __init__(self, state: State, facts: Facts) -> None:
+        try:
+            self._set_up(state, facts)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, state: State, facts: Facts) -> None:
+        self.generators: list[Generator] = []
         self.state = state
         self.facts = facts
         self.frames: list[Frame] = []
@@ -127,7 +135,11 @@ class Machine(ValueFactory):
     def close(self) -> None:
         """Let go of everything: machine, values and frames refer to each other, and the user's
         tensors must not wait for the garbage collector."""
-        vars(self.graph).clear()  # it and its mode refer to each other too
+        for one in self.__dict__.get("generators", ()):
+            one.forget()  # it and its frame
+        graph = self.__dict__.get("graph")
+        if graph is not None:
+            vars(graph).clear()  # it and its mode
         self.__dict__.clear()
 
     # ---------------------------------------------------------------------------------- values
@@ -249,12 +261,18 @@ class Machine(ValueFactory):
             self.frames, self.frames[1:], point.frames[1:], strict=False
         ):
             if shape.generator:
-                frame.generator = Generator(frame, MAKES.get(frame.code) if frame.is_ours else None)
+                frame.generator = self.generator(frame)
                 frame.generator.running = frame.generator.started = True
                 frame.role = "iterate"
                 below.stack[-1] = frame.generator
         if point.handled:
             self.handled = next(slots)
+
+    def generator(self, frame: Frame) -> Generator:
+        """The generator whose frame this is, from now on."""
+        made = Generator(frame, MAKES.get(frame.code) if frame.is_ours else None)
+        self.generators.append(made)
+        return made
 
     def _restored(self, shape: FrameShape, slots: Any) -> Frame:
         variables: list[Value | None] = [None] * len(shape.variable_names)

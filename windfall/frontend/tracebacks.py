@@ -7,15 +7,15 @@ files, functions and lines are the user's; local variables of frames that never 
 
 from __future__ import annotations
 
-import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from windfall.errors import SourceLine
 
 
-def _here() -> types.FrameType:
-    return sys._getframe()
+def _here() -> Iterator[None]:
+    yield
 
 
 def through(error: BaseException, callers: tuple[SourceLine, ...]) -> None:
@@ -27,14 +27,16 @@ def through(error: BaseException, callers: tuple[SourceLine, ...]) -> None:
 
 
 def _frame(line: SourceLine) -> types.FrameType:
-    """A frame of a function of that name and file."""
+    """A frame of a function of that name and file. It is that of a generator which was never asked:
+    nobody called it, so that it keeps no frame of a caller alive, and what that one holds."""
     name = line.function.rpartition(".")[2]
     code = _here.__code__.replace(
         co_name=name,
         co_qualname=line.function,
         co_filename=line.file,
-        co_firstlineno=line.line - 1,  # the frame stands in the one line of the function's body
+        co_firstlineno=line.line,  # where a generator stands that was never asked
     )
-    made: Any = types.FunctionType(code, {"sys": sys})()
-    assert isinstance(made, types.FrameType)
-    return made
+    made: Any = types.FunctionType(code, {})()
+    frame = made.gi_frame
+    assert isinstance(frame, types.FrameType)
+    return frame
