@@ -188,10 +188,10 @@ class Compiled(StandIn):
                 idle = (idle + 1) * found.is_idle
                 if idle > self.facts.idle:
                     busy = True
-                    left, idle = self._left_idle(position, slots, idle)
+                    result, idle = self._left_idle(position, slots, idle)
                     busy = False
-                    if left is not None:
-                        result, slots, left = left[0], None, None
+                    if result is not None:
+                        result, slots = result[0], None
                         continue
                 failed = None
                 try:
@@ -213,13 +213,10 @@ class Compiled(StandIn):
                 busy, call, slots = False, None, None
             return result
         except BaseException as error:
-            if type(result) is Continue:  # the next segment was not begun
-                position, slots, result.slots = result.position, result.slots, _TAKEN
-            elif busy or (call is not None and not _is_before_its_step(found, call, error)):
-                slots = None
-            if position is None or slots is None:
+            waiting = _waiting(result, found, position, None if busy else slots, call, error)
+            if waiting is None:
                 raise
-            return self._refused(position, slots, error)
+            return self._refused(*waiting, error)
         finally:
             del slots, result
 
@@ -544,6 +541,26 @@ class Compiled(StandIn):
 
 _FEW_ENTRIES, _THRASH = 2, 100  # segments for which one more compilation counts
 _IDLE = f"W{IDLE_LOOP.number:04d}: a loop whose rounds all break does nothing with tensors"
+
+
+def _waiting(
+    result: Any,
+    found: Entries | None,
+    position: Position | None,
+    slots: tuple[Any, ...] | None,
+    call: Callable[..., Any] | None,
+    error: BaseException,
+) -> tuple[Position, tuple[Any, ...]] | None:
+    """Where the program stood that was interrupted between two segments, or in one that had not
+    come to its step; None: the program has met the exception itself."""
+    if type(result) is Continue:  # the next segment was not begun
+        slots, result.slots = result.slots, _TAKEN
+        return result.position, slots
+    if position is None or slots is None:
+        return None
+    if call is not None and not _is_before_its_step(found, call, error):
+        return None
+    return position, slots
 
 
 def _is_before_its_step(

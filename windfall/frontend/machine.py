@@ -157,12 +157,19 @@ class Machine(ValueFactory):
         known = self._memo.get(id(value))
         if known is None:
             known = wrap(self, value, source)
-            known.cover(self)
+            self._cover(known, value, source)
             if self.facts.verify:
                 self.seen.append((source, type(value)))
         elif known.source is not None and known.source != source:
             self.alias(known, source)
         return known
+
+    def _cover(self, known: Value, value: Any, source: Source) -> None:
+        """Rely on what made it a value of its kind: the exact class of what stands there."""
+        if known.source is not None and known.source == source:
+            known.guard(self, "type", TypeIs(type(value)), "looked at")
+        else:  # a kind that is made of parts: it has another source, or none
+            self.add_guard(source, TypeIs(type(value)), "looked at")
 
     def wrap_certain(self, value: Any, source: Source) -> Value:
         """An object from outside whose class the language guarantees, wherever it was read: the

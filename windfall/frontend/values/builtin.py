@@ -37,6 +37,7 @@ from windfall.frontend.values.objects import (
     Super,
     find,
     is_plain_class,
+    is_plain_metaclass,
     relied,
 )
 from windfall.frontend.values.sequence import List, Slice, Tuple
@@ -204,7 +205,7 @@ def mro(machine: Machine, cls: type) -> tuple[type, ...]:
     """The classes that a class derives from, relied upon: its bases may be replaced."""
     order = cls.__mro__
     if any(not base.__flags__ & IMMUTABLE for base in order):
-        if relied(machine, type(cls), "__getattribute__") is not type.__getattribute__:
+        if not is_plain_metaclass(machine, type(cls)):
             stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
         where = Attribute(Known(cls, cls.__qualname__), "__mro__")
         machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
