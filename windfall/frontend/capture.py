@@ -52,6 +52,7 @@ from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import (
     is_generator_from_outside,
     is_unseen,
+    look,
     made_here,
     same,
 )
@@ -370,11 +371,11 @@ def _direct(machine: Machine, recipe: Recipe) -> Direct | None:
         return None
     if isinstance(value, Tensor):
         return Direct((_index(recipe, machine, value),), "leaf")
-    if type(value) in (Tuple, List):  # made here: it has no source
+    if type(look(value)) in (Tuple, List):
         items = value.unpack(machine)
-        if items and all(isinstance(one, Tensor) and one.source is None for one in items):
+        if items and all(made_here(one, Tensor) and one.source is None for one in items):
             leaves = tuple(_index(recipe, machine, one) for one in items)
-            return Direct(leaves, "tuple" if type(value) is Tuple else "list")
+            return Direct(leaves, "tuple" if isinstance(value, Tuple) else "list")
     return None
 
 
