@@ -3,6 +3,7 @@ every test gets: torch's global state as it found it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import hypothesis
@@ -12,6 +13,10 @@ import torch
 from tests.golden import Golden, golden_for
 
 pytest_plugins = ["pytester"]
+
+# Records are checked between stages, and guards for covering what was looked at; set before the
+# first `Options` is made, and handed on to child processes.
+os.environ.setdefault("WINDFALL_VERIFY", "1")
 
 # The same examples in every run: what fails here can be repeated. Deep sweeps draw new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

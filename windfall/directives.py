@@ -342,17 +342,24 @@ _capturing = threading.local()
 @contextmanager
 def capturing() -> Iterator[None]:
     """While this thread captures, `is_compiling()` is true for what capturing calls."""
-    before = getattr(_capturing, "now", False)
-    _capturing.now = True
+    before = is_compiling()
     try:
+        _capturing.now = True
         yield
     finally:
         _capturing.now = before
 
 
+def _set_compiling(value: bool) -> None:
+    _capturing.now = value
+
+
 def is_compiling() -> bool:
     """True in code that is being captured (torch.compiler.is_compiling() says the same there)."""
     return getattr(_capturing, "now", False)
+
+
+torch_abi.FENCED["compiling"] = torch_abi.Switch(is_compiling, _set_compiling)
 
 
 def is_exporting() -> bool:

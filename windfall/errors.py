@@ -11,9 +11,12 @@ Invariant: no room catches `Exception` to hide it; whoever catches one of these 
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import inspect
 import os
 from dataclasses import dataclass
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 
@@ -129,13 +132,46 @@ def hide_our_frames(error: BaseException) -> None:
 
     A frame that catches an exception, calls this and says `raise`, no more, is not seen: Python
     adds a frame where an exception is raised or passes, not where it is raised again.
+
+    The program's frames in between were called by ours, and name them as their callers: those let
+    go of what they hold. It may be the exception itself, and all of that would wait for the
+    garbage collector. So does the frame of a segment that holds an exception: where the program
+    only says `raise`, its source gives it a name.
     """
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen and not isinstance(one, InternalError):
         seen.add(id(one))
         one.__traceback__ = _of_others(one.__traceback__)
+        _empty_callers(one.__traceback__)
         one = one.__cause__ or one.__context__
+
+
+def _empty_callers(traceback: TracebackType | None) -> None:
+    """Clear those of our frames that have ended and that frames of a traceback lead back to."""
+    while traceback is not None:
+        _empty_segment(traceback.tb_frame)
+        frame = traceback.tb_frame.f_back
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename.startswith(_HERE) and not code.co_flags & inspect.CO_GENERATOR:
+                try:
+                    frame.clear()
+                except RuntimeError:  # it runs, and so do its callers
+                    break
+            frame = frame.f_back
+        traceback = traceback.tb_next
+
+
+SEGMENT = "windfall segment"  # in the globals of generated source
+
+
+def _empty_segment(frame: FrameType) -> None:
+    # `f_locals` would make a copy that stays.
+    kinds = (BaseException, TracebackType)
+    if SEGMENT in frame.f_globals and any(isinstance(x, kinds) for x in gc.get_referents(frame)):
+        with contextlib.suppress(RuntimeError):  # it runs: it called what is compiled by itself
+            frame.clear()
 
 
 def _of_others(traceback: TracebackType | None) -> TracebackType | None:

@@ -279,10 +279,13 @@ class Runner:
                 if results is not _MISS:
                     return results
             tried += fresh
-        results = self._op_by_op(*numbers, *tensors)  # what the program raises, this raises
-        if failure is not None:
-            self._give_up(failure)
-        return results
+        try:
+            results = self._op_by_op(*numbers, *tensors)  # what the program raises, this raises
+            if failure is not None:
+                self._give_up(failure)
+            return results
+        finally:
+            del failure  # which holds this very frame, and that the tensors
 
     def _added(
         self, tried: tuple[Call, ...], numbers: tuple[int, ...], tensors: tuple[torch.Tensor, ...]
@@ -315,7 +318,9 @@ class Runner:
         """It cannot be compiled, and the program is not to blame."""
         if self._shared.strict and not isinstance(reason, Unsupported):
             raise reason
-        self._refused = True
+        # As of entries: these say nothing of the next call.
+        passing = (RecursionError, MemoryError)
+        self._refused = not isinstance(reason.__cause__ or reason, passing)
         self._shared.log.add("fallback", self.name, reason=f"{type(reason).__name__}: {reason}")
 
     def _made(self, numbers: Sequence[int], tensors: Sequence[torch.Tensor]) -> Variant:

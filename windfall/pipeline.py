@@ -175,7 +175,11 @@ class Compiler:
 
         def backward(variant: torch.fx.Graph) -> GraphCallable:
             try:
-                with Assumptions(known, closed=True), torch_abi.without_saved_tensor_hooks():
+                with (
+                    torch_abi.fence(),
+                    Assumptions(known, closed=True),
+                    torch_abi.without_saved_tensor_hooks(),
+                ):
                     return self._backward(variant, name, halves.symbols)
             except (Unsupported, InternalError) as reason:
                 if self.options.strict and isinstance(reason, InternalError):
@@ -202,7 +206,7 @@ class Compiler:
             name: str,
             given: Sequence[Relation],
         ) -> pieces.Compiled:
-            with capturing(), torch_abi.without_saved_tensor_hooks():
+            with torch_abi.fence(), capturing(), torch_abi.without_saved_tensor_hooks():
                 made = self.compile_graph(graph, inputs, name, given)
             return pieces.Compiled(made.call, made.relations, made.writes)
 

@@ -164,6 +164,74 @@ def llvm_users(module: Module) -> list[str]:
     ]
 
 
+def around_the_look(modules: Mapping[str, Module]) -> list[str]:
+    """Ways past `unseen.look` in the front end: `type(value)` compared with a kind of value is not
+    told what an unseen one stands for; the real object, the making of kinds (`wrap.wrap`) and `see`
+    are for the door and the machine alone."""
+    kinds = _kinds_of_value(modules)
+    broken = []
+    for module in modules.values():
+        if place(module.name) != "frontend" or module.name.endswith("values.unseen"):
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Compare) and _is_bare_type(node.left):
+                named = {one.id for part in node.comparators for one in _names(part)}
+                if named & kinds:
+                    told = ", ".join(sorted(named & kinds))
+                    broken.append(f"{module.name}:{node.lineno}: type(...) compared with {told}")
+        broken += [
+            f"{module.name}:{seen.line}: {seen.path} is for the door alone"
+            for seen in module.imports
+            if seen.path in _DOOR_ALONE and module.name not in _DOOR_ALONE[seen.path]
+        ]
+        if not module.name.endswith("frontend.machine"):
+            broken += [
+                f"{module.name}:{seen.line}: .see(...) is for the door alone"
+                for seen in module.attributes
+                if seen.path == "see"
+            ]
+    return broken
+
+
+_VALUES = "windfall.frontend.values"
+_DOOR_ALONE = {
+    f"{_VALUES}.unseen.Unseen": frozenset[str](),
+    f"{_VALUES}.unseen.unseen": frozenset({"windfall.frontend.machine"}),
+    f"{_VALUES}.wrap.wrap": frozenset({"windfall.frontend.machine"}),
+}
+
+
+def _kinds_of_value(modules: Mapping[str, Module]) -> set[str]:
+    """The names of all classes that derive from `Value`, and of tuples of such."""
+    bases = {
+        node.name: {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+        for module in modules.values()
+        if place(module.name) == "frontend"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    kinds = {"Value"}
+    while more := {name for name, above in bases.items() if above & kinds} - kinds:
+        kinds |= more
+    return kinds
+
+
+def _is_bare_type(node: ast.expr) -> bool:
+    """`type(x)` of a name or attribute; `type(look(x))` has looked."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        return False
+    asked = node.func.id == "type" and len(node.args) == 1
+    return asked and not (
+        isinstance(node.args[0], ast.Call)
+        and isinstance(node.args[0].func, ast.Name)
+        and node.args[0].func.id == "look"
+    )
+
+
+def _names(node: ast.expr) -> list[ast.Name]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
 def missing_docstring(module: Module) -> list[str]:
     return [] if ast.get_docstring(module.tree) else [f"{module.name}:1: has no docstring"]
 

@@ -209,3 +209,31 @@ def test_users_of_llvmlite_are_seen() -> None:
 def test_a_missing_docstring_is_seen() -> None:
     assert rules.missing_docstring(scan("windfall.ir.x", "x = 1"))
     assert rules.missing_docstring(scan("windfall.ir.x", '"""Words."""')) == []
+
+
+KINDS = {
+    "frontend__values__base": "class Value: ...",
+    "frontend__values__list": "class List(Value): ...",
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if type(value) is List: ...",
+        "if type(self.owner) in (List, Value): ...",
+        "from windfall.frontend.values.unseen import Unseen",
+        "from windfall.frontend.values.wrap import wrap",
+        "machine.see(value, source)",
+    ],
+)
+def test_a_way_around_the_look_is_seen(text: str) -> None:
+    assert len(rules.around_the_look(house(**KINDS, frontend__values__rule=text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["if type(look(value)) is List: ...", "isinstance(value, List)", "if type(real) is list: ..."],
+)
+def test_looking_is_fine(text: str) -> None:
+    assert not rules.around_the_look(house(**KINDS, frontend__values__rule=text))

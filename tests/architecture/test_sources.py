@@ -21,7 +21,9 @@ def test_the_scan_sees_the_house() -> None:
     assert {"windfall", "windfall.options", "windfall.ir.stages"} <= MODULES.keys()
 
 
-@pytest.mark.parametrize("rule", [rules.import_direction, rules.import_cycles])
+@pytest.mark.parametrize(
+    "rule", [rules.import_direction, rules.import_cycles, rules.around_the_look]
+)
 def test_rule_over_all_modules(rule) -> None:
     broken = rule(MODULES)
     assert not broken, shown(broken)

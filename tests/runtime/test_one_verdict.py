@@ -262,7 +262,7 @@ def test_the_same_object_or_another() -> None:
 @pytest.mark.parametrize(
     "mode",
     [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu"), torch.enable_grad],
-    ids=str,
+    ids=["no_grad", "inference_mode", "autocast", "enable_grad"],
 )
 def test_the_state_of_the_thread(mode: Callable[[], Any]) -> None:
     outside = Tiers(ambient_guard())

@@ -57,6 +57,7 @@ from windfall.frontend.values.unseen import (
     is_generator_from_outside,
     is_missed_variable,
     is_unseen,
+    look,
     made_here,
     same,
     settled,
@@ -139,6 +140,14 @@ def capture(state: State, facts: Facts) -> Capture:
     modes = torch_abi.modes()
     machine = Machine(state, facts)
     try:
+        return _run(machine, ambient, modes)
+    finally:  # once more: an interrupt may come while it is closed
+        machine.close()
+
+
+def _run(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) -> Capture:
+    point = machine.state.point
+    try:
         with machine.symbols.assumed:
             machine.begin()
             machine.run()
@@ -158,12 +167,14 @@ def capture(state: State, facts: Facts) -> Capture:
     except WindfallError:
         raise
     except Exception as error:
-        raise InternalError(f"capture of {state.point}: {type(error).__name__}: {error}") from error
+        raise InternalError(f"capture of {point}: {type(error).__name__}: {error}") from error
     finally:
-        if machine.effects.switched:
-            torch_abi.set_modes(modes)
-            torch.clear_autocast_cache()  # of casts of fakes
-        machine.close()
+        try:
+            if machine.effects.switched:
+                torch_abi.set_modes(modes)
+                torch.clear_autocast_cache()  # of casts of fakes
+        finally:
+            machine.close()
 
 
 def _refuse_counters(machine: Machine) -> None:
@@ -245,6 +256,8 @@ def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) ->
     direct = None if effects or result is None else _direct(machine, recipe)
     inputs = _close(machine, recipe)
     _rely_on_distinctness(machine)
+    if machine.facts.verify:
+        _verify_covered(machine)
     arguments = recipe.paths([one.source for one in inputs])
     rebuild = Rebuild(
         point.slot_names,
@@ -282,6 +295,17 @@ def _name_module(machine: Machine, recipe: Recipe) -> None:
     frame = next((one for one in reversed(machine.frames) if not one.is_ours), None)
     if frame is not None and "__name__" in frame.globals:
         recipe.namespace["__name__"] = frame.globals["__name__"]
+
+
+def _verify_covered(machine: Machine) -> None:
+    """Whatever was looked at has a guard that tells its class: `Machine.see` adds it, and a kind
+    that is covered otherwise says by which check."""
+    told: dict[Source, set[type | None]] = {}
+    for guard in machine.guards:
+        told.setdefault(guard.source, set()).add(guard.check.implied_class())
+    for source, kind in machine.seen:
+        if kind not in told.get(source, ()):
+            raise InternalError(f"{source} was looked at, and no guard says that it is {kind}")
 
 
 def _stack(machine: Machine) -> tuple[SourceLine, ...]:
@@ -355,11 +379,11 @@ def _direct(machine: Machine, recipe: Recipe) -> Direct | None:
         return None
     if isinstance(value, Tensor):
         return Direct((_index(recipe, machine, value),), "leaf")
-    if type(value) in (Tuple, List):  # made here: it has no source
+    if type(look(value)) in (Tuple, List):
         items = value.unpack(machine)
-        if items and all(isinstance(one, Tensor) and one.source is None for one in items):
+        if items and all(made_here(one, Tensor) and one.source is None for one in items):
             leaves = tuple(_index(recipe, machine, one) for one in items)
-            return Direct(leaves, "tuple" if type(value) is Tuple else "list")
+            return Direct(leaves, "tuple" if isinstance(value, Tuple) else "list")
     return None
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from windfall import locks, stance, torch_abi
 from windfall.directives import StandIn, capturing, is_compiling
 from windfall.errors import (
+    SEGMENT,
     BackendError,
     Counts,
     GraphFailed,
@@ -31,7 +32,6 @@ from windfall.errors import (
     Specialise,
     Unsupported,
     UserError,
-    WindfallError,
     hide_our_frames,
 )
 from windfall.events import EventLog
@@ -45,7 +45,7 @@ from windfall.frontend.rounds import idle_loop_of, stands_in_loop
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
 from windfall.frontend.strikes import Strikes, Uses
 from windfall.frontend.tracebacks import through
-from windfall.ir.guard import first_failure
+from windfall.ir.guard import AmbientIs, first_failure
 from windfall.ir.stages import MISS, Entry
 from windfall.options import Options
 
@@ -98,7 +98,7 @@ class Compiled(StandIn):
         self.target = target
         self.log = log if log is not None else EventLog()
         self.options = options if options is not None else Options()
-        self.facts = Facts(everything=self.options.dynamic is True)
+        self.facts = _first_facts(self.options)
         self._compile_missing = compile_missing
         self.remake: Callable[[Any, Options], Any] | None = None  # how a copy of it is compiled
         self.made_again: Callable[[Any], Compiled] | None = None  # with another backend
@@ -114,6 +114,7 @@ class Compiled(StandIn):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
+        call = result = None
         try:
             if stance.asked:
                 now = stance.current()
@@ -134,52 +135,90 @@ class Compiled(StandIn):
                     if result is not MISS:
                         break
                 else:
+                    call = None
                     result = self._missed(found, tried, args)
             except GraphFailed as error:
-                failed = error
+                call, failed = None, error
             if failed is not None:
                 result = self._again(found, args, failed)
             return self._go_on(result) if type(result) is Continue else result
         except BaseException as error:
             hide_our_frames(error)
+            if call is None or self._passes(found, call, result, error):
+                raise
+            return self._resumed(result, error)
+
+    def _passes(
+        self, found: Entries, call: Callable[..., Any], result: Any, error: BaseException
+    ) -> bool:
+        """Whether what came out of an entry, or from behind it, goes on to the caller. It does not
+        where the program stands behind the entry, and has not met it."""
+        if result is None:
+            _is_before_its_step(found, call, error)
+        return type(result) is not Continue or result.slots is _TAKEN
+
+    def _resumed(self, result: Any, error: BaseException) -> Any:
+        """Raise `error` where the program stands."""
+        slots, result.slots = result.slots, _TAKEN
+        try:
+            return self._refused(result.position, slots, error)
+        except BaseException as last:
+            hide_our_frames(last)
             raise
+        finally:
+            del error, slots
 
     # ------------------------------------------------------------------------------- going on
 
     def _go_on(self, result: Any) -> Any:
-        """Run segment after segment until one returns."""
+        """Run segment after segment until one returns. What comes in between and is not the
+        program's (an interrupt, an error of ours) is raised where the program stands."""
+        found: Entries | None = None
+        position: Position | None = None
+        slots: tuple[Any, ...] | None = None  # None: nothing waits to be run
+        call: Callable[..., Any] | None = None  # the entry that runs
+        busy = False  # whether the program runs by other means
         idle = 0  # segments since the last one with an operation on tensors
-        while type(result) is Continue:
-            position, slots = result.position, result.slots
-            result.slots = ()  # whoever called this still holds the first one
-            found = self._points.get(position.key)
-            if found is None:
-                found = self._point(position)
-            idle = idle + 1 if found.is_idle else 0
-            if idle > self.facts.idle:
-                left, idle = self._left_idle(position, slots, idle)
-                if left is not None:
-                    result = left[0]
-                    del slots, left
-                    continue
-            del result  # so that values which the program dropped are not kept alive
-            failed = None
-            try:
-                tried = found.calls
-                for call in tried:
-                    result = call(*slots)
-                    if result is not MISS:
-                        break
-                else:
-                    # One that is compiled again and again for other values thrashes.
-                    idle += _THRASH if len(tried) > _FEW_ENTRIES else 0
-                    result = self._missed(found, tried, slots)
-            except GraphFailed as error:
-                failed = error
-            if failed is not None:
-                result = self._again(found, slots, failed)
-            del slots
-        return result
+        try:
+            while type(result) is Continue:
+                # Whoever called this still holds the first one: it must keep nothing alive that the
+                # program drops. One line, since an interrupt must find the place in either.
+                position, slots, result.slots, result = result.position, result.slots, _TAKEN, None
+                found = self._points.get(position.key) or self._point(position)
+                idle = (idle + 1) * found.is_idle
+                if idle > self.facts.idle:
+                    busy = True
+                    result, idle = self._left_idle(position, slots, idle)
+                    busy = False
+                    if result is not None:
+                        result, slots = result[0], None
+                        continue
+                failed = None
+                try:
+                    tried = found.calls
+                    for call in tried:
+                        result = call(*slots)
+                        if result is not MISS:
+                            break
+                    else:
+                        busy, call, result = True, None, None
+                        # One that is compiled again and again for other values thrashes.
+                        idle += _THRASH * (len(tried) > _FEW_ENTRIES)
+                        result = self._missed(found, tried, slots)
+                except GraphFailed as error:
+                    failed = error
+                if failed is not None:
+                    busy, call, result = True, None, None
+                    result = self._again(found, slots, failed)
+                busy, call, slots = False, None, None
+            return result
+        except BaseException as error:
+            waiting = _waiting(result, found, position, None if busy else slots, call, error)
+            if waiting is None:
+                raise
+            return self._refused(*waiting, error)
+        finally:
+            del slots, result
 
     def _left_idle(
         self, position: Position, slots: tuple[Any, ...], idle: int
@@ -209,52 +248,79 @@ class Compiled(StandIn):
         self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
     ) -> Any:
         """No entry fits: compile one, unless another thread just did."""
-        if found.native:
-            return self._natively(found.point, slots)
-        initialise(found.point, slots)
-        obstacle = torch_abi.ambient_obstacle() or self._told_not_to(found, slots)
-        if isinstance(obstacle, RecompileError):
-            return self._refused(found.point, slots, obstacle)
-        if obstacle is not None:  # this call only
-            self.log.count("fallback", str(found.point), reason=obstacle)
-            return self._natively(found.point, slots)
         mine: Entry | None = None
+        asked = False
         while mine is None:
-            # A thread that is compiling (its backend, a finaliser, calls back) must not wait.
-            if not found.lock.acquire(blocking=not is_compiling()):
-                self.log.count("fallback", str(found.point), reason=_CALLED_BACK)
-                return self._natively(found.point, slots)
             try:
-                mine, fresh = self._added(found, tried, slots)
-            except WindfallError as error:
+                mine, fresh = self._more(found, tried, slots, asked)
+            except BaseException as error:  # ours, a backend's, an interrupt; not the program's
                 return self._refused(found.point, slots, error)
             if not fresh:  # it cannot be compiled
                 return self._natively(found.point, slots)
             for call in fresh:
-                result = call(*slots)
+                result = self._first(found, call, slots)
                 if result is not MISS:
+                    slots = ()
                     found.uses.began(mine)
                     return result
-            tried += fresh
+            tried, asked = tried + fresh, True
         broken = first_failure(mine.segment.capture.guards, slots)
         text = f"the guards of a fresh entry do not hold: {broken}"
         self._give_up(found, InternalError(text))
         return self._natively(found.point, slots)
+
+    def _first(self, found: Entries, call: Callable[..., Any], slots: tuple[Any, ...]) -> Any:
+        """The first call of a fresh entry."""
+        try:
+            result = call(*slots)
+            slots = ()  # an exception that the program handles may stand there
+            return result
+        except GraphFailed:
+            raise
+        except BaseException as error:
+            if not _is_before_its_step(found, call, error):
+                raise
+            return self._refused(found.point, slots, error)
+
+    def _more(
+        self,
+        found: Entries,
+        tried: tuple[Callable[..., Any], ...],
+        slots: tuple[Any, ...],
+        asked: bool,
+    ) -> tuple[Entry | None, tuple[Callable[..., Any], ...]]:
+        """Entries that were not tried yet, and the one among them that was made for this call; none
+        where this call runs natively. `asked`: whether it may be compiled is known."""
+        if found.native:
+            return None, ()
+        obstacle: str | RecompileError | None = None
+        if not asked:
+            initialise(found.point, slots)
+            obstacle = torch_abi.ambient_obstacle() or self._told_not_to(found, slots)
+        if isinstance(obstacle, RecompileError):
+            raise obstacle
+        # A thread that is compiling (its backend, a finaliser, calls back) must not wait for others
+        # that may wait for it. Of any that wait for each other in a ring, one came last and saw the
+        # next lock taken: so looking first is enough, and `with` takes it.
+        if obstacle is None and is_compiling() and found.lock.locked():
+            obstacle = _CALLED_BACK
+        if obstacle is not None:  # this call only
+            self.log.count("fallback", str(found.point), reason=obstacle)
+            return None, ()
+        return self._added(found, tried, slots)
 
     def _added(
         self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
     ) -> tuple[Entry | None, tuple[Callable[..., Any], ...]]:
         """What was not tried yet: entries of another thread, or one that is compiled now. The lock
         is given back before the program runs on."""
-        try:
+        with found.lock:
             fresh = tuple(call for call in found.calls if call not in tried)
             mine = self._compiled(found, slots) if not fresh else None
             if mine is None:
                 return None, fresh
             self._keep(found, mine)
             return mine, (mine.call,)
-        finally:
-            found.lock.release()
 
     def _told_not_to(self, found: Entries, slots: tuple[Any, ...]) -> str | RecompileError | None:
         """Why the stance forbids to compile now, if it does, or experience."""
@@ -276,9 +342,9 @@ class Compiled(StandIn):
             return found.uses.is_storm
         return found.uses.passes_by(found.entries, slots, self.facts)
 
-    def _refused(self, point: Point, slots: tuple[Any, ...], error: WindfallError) -> Any:
-        """Raise an error of our own where the program stands: what it has begun (`with`, `finally`)
-        it ends, natively."""
+    def _refused(self, point: Point, slots: tuple[Any, ...], error: BaseException) -> Any:
+        """Raise an error that is not the program's where the program stands: what it has begun
+        (`with`, `finally`) it ends, natively."""
         if not isinstance(point, Position):
             raise error
         hide_our_frames(error)
@@ -297,7 +363,7 @@ class Compiled(StandIn):
         """A new entry; None: it cannot be compiled."""
         self._explain(found, slots)
         try:
-            with capturing(), torch_abi.without_saved_tensor_hooks():
+            with torch_abi.fence(), capturing(), torch_abi.without_saved_tensor_hooks():
                 return self._specialised(found, slots)
         except (UserError, BackendError) as error:  # our own frames are not shown
             through(error.with_traceback(None), getattr(error, "stack", ()))
@@ -436,7 +502,7 @@ class Compiled(StandIn):
         with self._guard:
             counts, self._points, self._by_count = tuple(self._by_count), {}, {}
             self._siblings = {}
-            self.facts = Facts(everything=self.options.dynamic is True)
+            self.facts = _first_facts(self.options)
         for count in counts:
             if self._on_change is not None:
                 self._on_change(count, ())
@@ -475,6 +541,59 @@ class Compiled(StandIn):
 
 _FEW_ENTRIES, _THRASH = 2, 100  # segments for which one more compilation counts
 _IDLE = f"W{IDLE_LOOP.number:04d}: a loop whose rounds all break does nothing with tensors"
+
+
+def _waiting(
+    result: Any,
+    found: Entries | None,
+    position: Position | None,
+    slots: tuple[Any, ...] | None,
+    call: Callable[..., Any] | None,
+    error: BaseException,
+) -> tuple[Position, tuple[Any, ...]] | None:
+    """Where the program stood that was interrupted between two segments, or in one that had not
+    come to its step; None: the program has met the exception itself."""
+    if type(result) is Continue:  # the next segment was not begun
+        slots, result.slots = result.slots, _TAKEN
+        return result.position, slots
+    if position is None or slots is None:
+        return None
+    if call is not None and not _is_before_its_step(found, call, error):
+        return None
+    return position, slots
+
+
+def _is_before_its_step(
+    found: Entries | None, call: Callable[..., Any], error: BaseException
+) -> bool:
+    """Whether what an entry raised arose before the native step at its end; then the thread's modes
+    are again as at the segment's start, which its guards know. It did not, or nobody can tell,
+    where a step has no handler: what the step raises has met all others already."""
+    entries = found.entries if found is not None else ()
+    entry = next((one for one in entries if one.call is call), None)
+    if entry is None:
+        return True
+    resume: Any = entry.segment.capture.resume
+    if resume is not None and resume.handler is None and _passed_a_segment(error):
+        return False
+    for guard in entry.segment.capture.guards:
+        if isinstance(guard.check, AmbientIs):
+            torch_abi.set_ambient(
+                guard.check.grad_enabled, guard.check.inference_mode, guard.check.autocast
+            )
+    return True
+
+
+def _passed_a_segment(error: BaseException) -> bool:
+    traceback = error.__traceback__
+    while traceback is not None:
+        if SEGMENT in traceback.tb_frame.f_globals:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+_TAKEN: tuple[Any, ...] = (object(),)  # stands where the slots of a `Continue` were
 _FAILED = "a graph came to no end, and eager runs this call"
 _CALLED_BACK = "called while it is being compiled"
 _STORM = "it was compiled again and again for calls that did not come back"
@@ -499,3 +618,8 @@ def _parameter_names(target: Any) -> tuple[str, ...]:
             break
         names.append(one.name)
     return tuple(names)
+
+
+def _first_facts(options: Options) -> Facts:
+    """What is known before anything was captured."""
+    return Facts(everything=options.dynamic is True, verify=options.verify)

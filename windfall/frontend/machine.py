@@ -91,6 +91,14 @@ class Machine(ValueFactory):
     """One capture in progress."""
 
     def __init__(self, state: State, facts: Facts) -> None:
+        try:
+            self._set_up(state, facts)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, state: State, facts: Facts) -> None:
+        self.generators: list[Generator] = []
         self.state = state
         self.facts = facts
         self.frames: list[Frame] = []
@@ -99,6 +107,7 @@ class Machine(ValueFactory):
         self.graph = GraphBuilder(self)
         self.effects = EffectLog()
         self.guards: list[Guard] = []
+        self.seen: list[tuple[Source, type]] = []  # where one looked, and what was there (verify)
         self._checks: dict[Any, Check] = {}  # one record for equal checks
         self.found: list[tuple[Source, Any]] = []  # items of dicts that were read
         self.answers: dict[type, dict[str, Any]] = {}  # what torch's classes were asked for
@@ -127,7 +136,11 @@ class Machine(ValueFactory):
     def close(self) -> None:
         """Let go of everything: machine, values and frames refer to each other, and the user's
         tensors must not wait for the garbage collector."""
-        vars(self.graph).clear()  # it and its mode refer to each other too
+        for one in self.__dict__.get("generators", ()):
+            one.forget()  # it and its frame
+        graph = self.__dict__.get("graph")
+        if graph is not None:
+            vars(graph).clear()  # it and its mode
         self.__dict__.clear()
 
     # ---------------------------------------------------------------------------------- values
@@ -145,11 +158,20 @@ class Machine(ValueFactory):
         known = self._memo.get(id(value))
         if known is None:
             known = wrap(self, value, source)
-            assert known.python_type() is type(value), f"the class of {known.describe()}"
-            known.cover(self)
+            self._cover(known, value, source)
+            if self.facts.verify:
+                assert known.python_type() is type(value), f"the class of {known.describe()}"
+                self.seen.append((source, type(value)))
         elif known.source is not None and known.source != source:
             self.alias(known, source)
         return known
+
+    def _cover(self, known: Value, value: Any, source: Source) -> None:
+        """Rely on what made it a value of its kind: the exact class of what stands there."""
+        if known.source is not None and known.source == source:
+            known.guard(self, "type", TypeIs(type(value)), "looked at")
+        else:  # a kind that is made of parts: it has another source, or none
+            self.add_guard(source, TypeIs(type(value)), "looked at")
 
     def wrap_certain(self, value: Any, source: Source) -> Value:
         """An object from outside whose class the language guarantees, wherever it was read: the
@@ -248,12 +270,18 @@ class Machine(ValueFactory):
             self.frames, self.frames[1:], point.frames[1:], strict=False
         ):
             if shape.generator:
-                frame.generator = Generator(frame, MAKES.get(frame.code) if frame.is_ours else None)
+                frame.generator = self.generator(frame)
                 frame.generator.running = frame.generator.started = True
                 frame.role = "iterate"
                 below.stack[-1] = frame.generator
         if point.handled:
             self.handled = next(slots)
+
+    def generator(self, frame: Frame) -> Generator:
+        """The generator whose frame this is, from now on."""
+        made = Generator(frame, MAKES.get(frame.code) if frame.is_ours else None)
+        self.generators.append(made)
+        return made
 
     def _restored(self, shape: FrameShape, slots: Any) -> Frame:
         variables: list[Value | None] = [None] * len(shape.variable_names)

@@ -8,7 +8,7 @@ Invariant: what the frame raises goes to the handler of a waiting frame, or leav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,9 +55,16 @@ class NativeWay:
         frames = [_filled(shape, values) for shape in position.frames]
         handled = next(values) if position.handled else None
         shape, variables, stack = frames[-1]
-        frames[-1] = (replace(shape, last=shape.ip), variables, stack)
         if error.__traceback__ is None:  # CPython relies on one where an exception is handled
             through(error, tuple(_place(one) for one, _, _ in frames))
+        instructions = decode(shape.code).instructions
+        if instructions[shape.ip].name == "PUSH_EXC_INFO":
+            # Another one is about to be handled, by an `__exit__` for instance: this comes instead.
+            error.__context__ = error.__context__ or stack[-1][1]
+            stack[-1] = (True, error)
+            return _continue(frames[:-1], shape, shape.ip, 0, variables, stack, handled)
+        last = shape.ip - 1 if _leaves_with(instructions, shape.ip) else shape.ip
+        frames[-1] = (replace(shape, last=last), variables, stack)
         found = _handler(frames)
         if found is None:
             raise error
@@ -93,8 +100,9 @@ class NativeWay:
                 raise
             if found is None:
                 raise known from error
-            handler, error = found[1], known
-            return _unwound(outer[: depth + 1], handler, error, handled)
+            following = _unwound(outer[: depth + 1], found[1], known, handled)
+            del known, handled, outer  # which frames of the exception lead back to
+            return following
         if stops:
             return _arrived(outer, shape, *result)
         if not outer:
@@ -111,6 +119,16 @@ def _is_kept(real: Any) -> bool:
 
 def _place(shape: FrameShape) -> Place:
     return place_of(shape.code, shape.globals, decode(shape.code).instructions[shape.last])
+
+
+def _leaves_with(instructions: Sequence[Instruction], index: int) -> bool:
+    """Whether a `with` block ends here by calling `__exit__`, which what is thrown must do too: it
+    came at the end of the instruction before, as interrupts do."""
+    if instructions[index].name == "SWAP":  # a value is being returned
+        index += 1
+    following = instructions[index : index + 4]
+    nothing = [one.name == "LOAD_CONST" and one.value is None for one in following[:3]]
+    return len(following) == 4 and all(nothing) and following[3].name in ("PRECALL", "CALL")
 
 
 def _arrived(outer: list[_Filled], shape: FrameShape, arrival: Arrival, slots: Slots) -> Continue:

@@ -150,6 +150,7 @@ class Facts:
     apart: frozenset[str] = frozenset()  # sizes that were equal to others once, and then not
     sizes: frozenset[str] = frozenset()  # numbers that are used as sizes: 2 or more
     everything: bool = False  # every size and number that the caller gives varies
+    verify: bool = False  # check that whatever was looked at is covered by a guard
     budget: int = 400_000  # bytecodes of one capture
     idle: int = 500  # jumps backward with no operation on tensors in between
     depth: int = 200  # inlined calls on top of each other

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from types import TracebackType
 
+from windfall import torch_abi
 from windfall.errors import Specialise
 from windfall.ir.symint import (
     Atom,
@@ -267,6 +268,13 @@ _THREAD = _Thread()
 def assumptions() -> Assumptions | None:
     """Those that this thread works under."""
     return _THREAD.assumptions
+
+
+def _set_assumptions(value: Assumptions | None) -> None:
+    _THREAD.assumptions = value
+
+
+torch_abi.FENCED["assumptions"] = torch_abi.Switch(assumptions, _set_assumptions)
 
 
 def told(operation: str, left: Size, right: Size) -> bool | None:

@@ -30,7 +30,7 @@ from typing import Any, Literal, Protocol
 import torch
 import torch.fx
 
-from windfall.errors import InternalError, SourceLine
+from windfall.errors import SEGMENT, InternalError, SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard
 from windfall.ir.relation import Relation
@@ -126,7 +126,7 @@ class Segment:
             if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler | ast.arg) and self.spans:
                 span = self.spans[node.lineno - 1]
                 node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = span
-        namespace = {**self.namespace, self.graph_name: graph}
+        namespace = {**self.namespace, self.graph_name: graph, SEGMENT: True}
         exec(compile(tree, self.file, "exec"), namespace)
         function: Any = namespace.get(self.name)
         if function is None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from windfall import torch_abi
 from windfall.errors import SourceLine, Specialise
 from windfall.ir.relation import COMPARISONS, Relation, assumptions, decide, known, told
 from windfall.ir.symint import (
@@ -401,12 +402,20 @@ def tries_reads() -> bool:
     return _TRIES.reads
 
 
+def _set_tries(value: bool) -> None:
+    _TRIES.reads = value
+
+
+torch_abi.FENCED["tries_reads"] = torch_abi.Switch(tries_reads, _set_tries)
+
+
 @contextmanager
 def trying_reads() -> Iterator[Callable[[], bool]]:
     """While entered, it is. What it gives tells whether there is anything to try: whether torch's
     own code was told what nobody knows. (The rules of single operators are always tried.)"""
-    before, _TRIES.reads, _TRIES.granted = _TRIES.reads, True, False
+    before = _TRIES.reads
     try:
+        _TRIES.reads, _TRIES.granted = True, False
         yield lambda: _TRIES.granted
     finally:
         _TRIES.reads = before
@@ -467,3 +476,10 @@ class _Asking(threading.local):
 
 
 asking = _Asking()
+
+
+def _set_asking(value: Callable[[], SourceLine | None] | None) -> None:
+    asking.where = value
+
+
+torch_abi.FENCED["asking"] = torch_abi.Switch(lambda: asking.where, _set_asking)

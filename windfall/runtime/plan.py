@@ -25,6 +25,7 @@ from windfall.runtime import support
 from windfall.runtime.arithmetic import Arithmetic, fits
 from windfall.runtime.machine import kept, layout
 from windfall.runtime.results import (
+    MOST_BYTES,
     errors_of,
     extent,
     has_elements,
@@ -145,6 +146,8 @@ def add_plan(
     )
     step = program.code.address(program.steps[0].function) if program.steps else 0  # type: ignore[union-attr]
     arena = program.arena_bytes if arena_rows[0] else 0
+    if isinstance(arena, int):
+        arena = min(arena, MOST_BYTES)  # which nobody has: more would be another number in a word
     if arena != 0 or keep:
         _count_arena_user(words)
     arena_words = table.quantity(arena)

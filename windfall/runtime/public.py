@@ -22,7 +22,7 @@ from windfall.errors import GraphFailed, InternalError
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.ir.symint import Expression, Size
 from windfall.runtime.arithmetic import check_words, evaluator
-from windfall.runtime.results import errors_of, is_static, is_whole, sole_shapes
+from windfall.runtime.results import MOST_BYTES, errors_of, is_static, is_whole, sole_shapes
 
 ALIGNMENT = 64
 
@@ -136,17 +136,25 @@ class PublicProgram:
             raise TypeError(f"a compiled graph of {wanted} got {len(values)} inputs")
         table = sizes.table(values[: sizes.symbols])
         run = _Run(len(program.buffers), sizes, table)
-        run.arena = self._take_arena(run.size(program.arena_bytes))
         try:
             # A program is what is left of ops after autograd: nothing here is recorded again.
             with torch.no_grad():
-                self._fill(run, values[sizes.symbols :])
+                self._allocate(run, values[sizes.symbols :])
                 for step in self._steps:
                     step(run)
             return self._results(run)
         finally:
             if run.arena is not None:
                 self._arenas.append(run.arena)
+
+    def _allocate(self, run: _Run, inputs: tuple[torch.Tensor, ...]) -> None:
+        try:
+            run.arena = self._take_arena(run.size(self.program.arena_bytes))
+            self._fill(run, inputs)
+        except RuntimeError as error:  # no memory: eager names what it tried to get
+            if not self.program.again:
+                raise
+            raise GraphFailed(f"{type(error).__name__}: {error}", error) from None
 
     def _take_arena(self, needed: int) -> torch.Tensor | None:
         if not needed:
@@ -157,7 +165,8 @@ class PublicProgram:
             kept = None
         # One that has become too small makes way for a larger one.
         if kept is None or kept.numel() < needed + ALIGNMENT:
-            kept = torch.empty(needed + ALIGNMENT, dtype=torch.uint8)
+            # Nobody has the most that is asked for; more is no size at all to torch.
+            kept = torch.empty(min(needed, MOST_BYTES) + ALIGNMENT, dtype=torch.uint8)
         return kept
 
     def _fill(self, run: _Run, inputs: tuple[torch.Tensor, ...]) -> None:

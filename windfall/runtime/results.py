@@ -14,6 +14,7 @@ from windfall.errors import GraphFailed, InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Program, ResultNote
 from windfall.ir.symint import Size, hint_of, known_at_least, symbol_atom
+from windfall.runtime.machine.layout import NO_MEMORY
 
 
 def check_program(program: Program) -> None:
@@ -33,11 +34,17 @@ def check_program(program: Program) -> None:
         symbol_atom(symbol)
 
 
+MOST_BYTES = 1 << 62  # of an arena
+
+
 def errors_of(program: Program) -> dict[int, tuple[type[Exception], str]]:
-    """What a native step raises, by the number that it answers."""
+    """What a native step raises, by the number that it answers; and what is raised where there is
+    no memory for it: eager says how much it tried to get, or gets by with less."""
+    found: dict[int, tuple[type[Exception], str]] = dict(program.errors)
+    found[NO_MEMORY] = (RuntimeError, "no memory for a compiled graph")
     if not program.again:
-        return dict(program.errors)
-    named = program.errors.items()
+        return found
+    named = found.items()
     return {code: (GraphFailed, f"{kind.__name__}: {text}") for code, (kind, text) in named}
 
 

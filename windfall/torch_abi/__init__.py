@@ -25,7 +25,6 @@ from windfall.torch_abi.autograd import (
     running_autograd_sequence,
     versions_of,
     view_base,
-    without_saved_tensor_hooks,
 )
 from windfall.torch_abi.builtins import (
     Memory,
@@ -46,6 +45,7 @@ from windfall.torch_abi.dispatch import (
     dispatched,
     wrapper_tensor,
 )
+from windfall.torch_abi.fencing import FENCED, fence, without_saved_tensor_hooks
 from windfall.torch_abi.functions import (
     CALL_OF_MODULES,
     CHECKS,
@@ -90,6 +90,7 @@ from windfall.torch_abi.switches import (
     is_mode_switch,
     modes,
     private_backend_name,
+    set_ambient,
     set_grad_mode,
     set_mode,
     set_modes,
@@ -152,6 +153,7 @@ __all__ = [
     "DEFAULT_DTYPE",
     "DETERMINISTIC",
     "DISPATCH_MODES",
+    "FENCED",
     "FORWARD_GRAD",
     "FUNCTION_MODES",
     "FUNCTION_STATE",
@@ -195,6 +197,7 @@ __all__ = [
     "dispatched",
     "dispatcher_version",
     "dtype_code",
+    "fence",
     "forward_level",
     "function_layout",
     "function_mode_enabled",
@@ -232,6 +235,7 @@ __all__ = [
     "running_autograd_sequence",
     "scalar_type",
     "scripted_from",
+    "set_ambient",
     "set_grad_mode",
     "set_mode",
     "set_modes",

@@ -5,8 +5,7 @@ Enters: tensors, or the backward pass that runs in this thread. Leaves: what aut
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,22 +52,6 @@ below_autograd: Any = torch._C._AutoDispatchBelowADInplaceOrView
 
 def hooked(tensor: Any) -> None:
     """Stands in captured graphs behind a tensor that the program registers a hook on."""
-
-
-@contextlib.contextmanager
-def without_saved_tensor_hooks() -> Iterator[None]:
-    """The thread's hooks for tensors that autograd saves (`saved_tensors_hooks`, checkpoints) are
-    not told of what is saved here: a compiler works with tensors of its own."""
-    state = torch._C._autograd
-    hooks = []
-    while (top := state._top_saved_tensors_default_hooks(False)) is not None:
-        hooks.append(top)
-        state._pop_saved_tensors_default_hooks()
-    try:
-        yield
-    finally:
-        for pack, unpack in reversed(hooks):
-            state._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def hooks_saved_tensors() -> bool:

@@ -99,6 +99,19 @@ def set_modes(wanted: Mapping[str, Any]) -> None:
             switch.write(wanted[name])
 
 
+def set_ambient(grad: bool, inference: bool, autocast: tuple[tuple[str, str], ...]) -> None:
+    """Make those modes what guards know of them; a device that is not named does not cast."""
+    wanted = modes()
+    wanted |= {"inference": inference, "grad": grad}
+    dtypes = dict(autocast)
+    for device in ("cpu", "cuda"):
+        wanted[f"autocast_enabled_{device}"] = device in dtypes
+        if device in dtypes:
+            name = dtypes[device].removeprefix("torch.")
+            wanted[f"autocast_dtype_{device}"] = getattr(torch, name)
+    set_modes(wanted)
+
+
 def is_mode_switch(target: Any) -> bool:
     """Whether a node of a captured graph switches a mode."""
     return target is set_mode or target is set_grad_mode

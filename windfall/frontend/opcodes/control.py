@@ -18,7 +18,6 @@ from windfall.frontend.bytecode import Instruction
 from windfall.frontend.idle import idle_loop
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
-from windfall.frontend.polyfills.iterators import MAKES
 from windfall.frontend.state import Start
 from windfall.frontend.values.base import Raised, Value
 from windfall.frontend.values.checks import asserted
@@ -208,7 +207,7 @@ def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> No
 @opcode("RETURN_GENERATOR")
 def return_generator(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """The call of a generator function ends here; its frame waits to be resumed."""
-    frame.generator = Generator(frame, MAKES.get(frame.code) if frame.is_ours else None)
+    frame.generator = machine.generator(frame)
     machine.frames.pop()
     if not machine.frames:
         machine.result = frame.generator

@@ -238,18 +238,6 @@ def contains_by_method(method: Any, item: Any) -> bool:
     return True if method(item) else False  # noqa: SIM210
 
 
-def iterate_by_index(owner: Any) -> Any:
-    """`iter` of an object that has only `__getitem__`, all at once."""
-    items = []
-    index = 0
-    while True:
-        try:
-            items.append(owner[index])
-        except IndexError:
-            return iter(items)
-        index += 1
-
-
 def next_or(iterator: Any, default: Any) -> Any:
     """`next(iterator, default)`."""
     try:

@@ -131,6 +131,18 @@ def iter_until(function: Any, sentinel: Any) -> Any:
         yield item
 
 
+def by_index(owner: Any) -> Any:
+    """`iter` of an object that has only `__getitem__`."""
+    index = 0
+    while True:
+        try:
+            item = owner[index]
+        except (IndexError, StopIteration):
+            return
+        yield item
+        index += 1
+
+
 # --------------------------------------------------------------------------------- of itertools
 
 
@@ -487,6 +499,16 @@ def _codes(rows: dict[Callable[..., Any], Any]) -> dict[CodeType, Any]:
     return {function.__code__: value for function, value in rows.items()}
 
 
+class _Left:
+    """Gives the items of an iterator by index, to one that goes by index from the start."""
+
+    def __init__(self, left: Any) -> None:
+        self.left = iter(left)
+
+    def __getitem__(self, index: int) -> Any:
+        return next(self.left)
+
+
 # The code of a generator → the class that it stands for.
 MAKES: dict[CodeType, type] = _codes(
     {
@@ -496,6 +518,7 @@ MAKES: dict[CodeType, type] = _codes(
         _zipped: zip,
         _zipped_strictly: zip,
         iter_until: type(iter(int, 1)),
+        by_index: type(iter(_Left(()))),
         chain: itertools.chain,
         _chained: itertools.chain,
         _sliced: itertools.islice,
@@ -521,7 +544,7 @@ MAKES: dict[CodeType, type] = _codes(
 CONSTRUCTORS: dict[CodeType, Callable[..., Any]] = {
     code: made for code, made in MAKES.items() if made is not type(itertools.tee(())[0])
 }
-CONSTRUCTORS[iter_until.__code__] = iter
+CONSTRUCTORS[iter_until.__code__] = CONSTRUCTORS[by_index.__code__] = iter
 CONSTRUCTORS[_zipped_strictly.__code__] = functools.partial(zip, strict=True)
 CONSTRUCTORS[_chained.__code__] = itertools.chain.from_iterable
 CONSTRUCTORS[_multiplied.__code__] = lambda pools: itertools.product(*pools)
@@ -540,6 +563,7 @@ AGAIN: dict[type, Callable[[Any], Any]] = {
     itertools.compress: lambda left: itertools.compress(left, itertools.repeat(True)),
     type(itertools.tee(())[0]): lambda left: itertools.tee(left, 1)[0],
     type(iter(int, 1)): lambda left: iter(left.__next__, left),
+    type(iter(_Left(()))): lambda left: iter(_Left(left)),
 }
 
 

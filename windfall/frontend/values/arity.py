@@ -106,6 +106,20 @@ for _owner, _names, _shape in _METHODS:
     _SHAPES.update({getattr(_owner, name): _shape for name in _names.split()})
 
 
+# Callables that may be looked up in a table: C hashes them, by identity or by what they wrap.
+HASHED = frozenset(
+    {
+        type,
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.MethodWrapperType,
+    }
+)
+
+
 @functools.cache
 def parameters(function: Any) -> inspect.Signature | None:
     """The parameters of a callable; None: nothing is known of them."""
@@ -117,6 +131,8 @@ def parameters(function: Any) -> inspect.Signature | None:
 
 def fits(function: Any, count: int, names: Iterable[str]) -> bool:
     """Whether `function` can be called with so many arguments, and others of these names."""
+    if type(function) not in HASHED:
+        return True
     return _fits(function, count, tuple(names))
 
 

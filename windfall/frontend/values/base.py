@@ -68,10 +68,6 @@ class Value:
         if self.source is not None:
             self.guard(machine, "type", TypeIs(self.python_type()))
 
-    def cover(self, machine: Machine) -> None:
-        """Rely on what made it a value of this kind: the exact class, for all but a few."""
-        self.guard(machine, "type", TypeIs(self.python_type()))
-
     # -------------------------------------------------------------------------------- constants
 
     def is_constant(self) -> bool:

@@ -36,6 +36,7 @@ from windfall.frontend.values.objects import (
     Super,
     find,
     is_plain_class,
+    is_plain_metaclass,
     relied,
 )
 from windfall.frontend.values.sequence import List, Slice, Tuple
@@ -218,7 +219,7 @@ def mro(machine: Machine, cls: type) -> tuple[type, ...]:
     """The classes that a class derives from, relied upon: its bases may be replaced."""
     order = mro_of(cls)
     if any(not flags_of(base) & IMMUTABLE for base in order):
-        if relied(machine, type(cls), "__getattribute__") is not type.__getattribute__:
+        if not is_plain_metaclass(machine, type(cls)):
             stop(UNKNOWN_OPERATION, f"the bases of class {class_name(cls)}")
         where = Attribute(Known(cls, class_name(cls)), "__mro__")
         machine.add_guard(where, IdentityIs(order), "the classes that it derives from")

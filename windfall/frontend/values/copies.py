@@ -37,23 +37,27 @@ class _Copier:
 
     def copied(self, value: Value) -> Value:
         value = look(value)
+        kind = type(value)
         known = self.memo.get(id(value))
         if known is not None:
             return known
         if isinstance(value, Constant | Class | Function):
             return value
-        if type(value) in (Dict, Ordered):
+        if kind in (Dict, Ordered):
             assert isinstance(value, Dict)
             return self._dict(value)
-        if type(value) is List:
+        if kind is List:
+            assert isinstance(value, List)
             made = self.memo[id(value)] = List([])
             made._items = [self.copied(one) for one in value.items(self.machine)]
             return made
-        if type(value) is Tuple:
+        if kind is Tuple:
+            assert isinstance(value, Tuple)
             return self._tuple(value)
         if isinstance(value, Set) and not value.load(self.machine) - self._plain(value):
             return value if value.made_of is frozenset else Set(set(value.load(self.machine)))
-        if type(value) is Object:
+        if kind is Object:
+            assert isinstance(value, Object)
             return self._object(value)
         stop(UNKNOWN_CALL, f"deepcopy of {value.describe()}")
 

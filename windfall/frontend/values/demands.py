@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from windfall.frontend.values.arity import HASHED
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import Constant
 
@@ -148,7 +149,7 @@ DEMANDS: dict[Any, dict[int | str, Demand]] = {
 
 def misfit(function: Any, arguments: Arguments, keywords: Keywords) -> Value | None:
     """The first argument for which the rule of `function` is not written."""
-    demands = DEMANDS.get(function)
+    demands = DEMANDS.get(function) if type(function) in HASHED else None
     if demands is None:
         return None
     places: list[tuple[int | str, Value]] = [*enumerate(arguments), *keywords.items()]

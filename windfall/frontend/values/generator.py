@@ -48,6 +48,15 @@ class Generator(Iterator):
         self.handled: Value | None = None  # the exception that its frame is handling
         self.outer: Value | None = None  # the one that whoever resumed it is handling
 
+    def forget(self) -> None:
+        """Let go of the frame, and let it let go: the capture is over."""
+        frame, self.frame = self.frame, None
+        self.handled = self.outer = None
+        if frame is not None:
+            frame.generator = None
+            frame.stack.clear()
+            frame.variables.clear()
+
     @property
     def sees_its_end(self) -> bool:
         """Whether code of it runs when it is dropped where it stands: a `finally`, a `with`."""

@@ -73,6 +73,12 @@ def goes_first(machine: Machine, raw: Any) -> bool:
     return any(relied(machine, kind, name) is not ABSENT for name in ("__set__", "__delete__"))
 
 
+def is_plain_metaclass(machine: Machine, kind: type) -> bool:
+    """Whether its classes are read as C reads them: no `__getattribute__` of the user's."""
+    getter = relied(machine, kind, "__getattribute__")
+    return isinstance(getter, types.WrapperDescriptorType)
+
+
 class Placeholder:
     """Stands in a class's dictionary for a value that exists only symbolically."""
 
@@ -145,8 +151,7 @@ class Class(Given):
         if written is not None:
             return written
         meta = self.meta(machine, name)
-        getter = self.meta(machine, "__getattribute__")
-        if getter is not type.__getattribute__:
+        if not is_plain_metaclass(machine, type(self.real)):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} whose metaclass has __getattribute__")
         raw = self.find(machine, name)
         if raw is ABSENT or (meta is not ABSENT and goes_first(machine, meta)):
@@ -639,6 +644,9 @@ class Object(Value):
         found = self._asked(machine, "__iter__")
         if found is not None:
             return found
+        by_index = self.cls.find(machine, "__iter__") is ABSENT
+        if by_index and self._followed(machine, "__getitem__") is not None:
+            return machine.polyfill("by_index", [self])
         return super().iterate(machine)
 
     def truth(self, machine: Machine) -> bool | Value:

@@ -127,8 +127,8 @@ class SequenceValue(Value):
             found = items[index]
         except (IndexError, TypeError):
             raise machine.raised(_item_error(self, len(items), index)) from None
-        if not isinstance(found, list):
-            one: Value = found
+        if not isinstance(index, slice):
+            one: Value = found  # passed on, not looked at
             return one
         whole = self.made_of is tuple and len(found) == len(items) and index.step in (None, 1)
         return self if whole else self.same_kind(found)

@@ -719,13 +719,13 @@ def with_sizes(machine: Machine, target: Any, arguments: Sequence[Value]) -> Seq
 
 
 def _as_number(machine: Machine, value: Value) -> Value:
-    value = look(value)
-    if type(value) in (Tuple, List):
+    kind = type(look(value))
+    if kind in (Tuple, List):
         parts = value.unpack(machine)
         read = [_as_number(machine, one) for one in parts]
         if all(same(one, other) for one, other in zip(read, parts, strict=True)):
             return value
-        return Tuple(read) if type(value) is Tuple else List(read)
+        return Tuple(read) if kind is Tuple else List(read)
     if isinstance(value, Tensor) and not value.fake(machine).dim():
         return index(machine, value)
     return value

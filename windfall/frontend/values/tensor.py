@@ -379,8 +379,8 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def _place(machine: Machine, key: Value) -> Value:
     """A key of a tensor: an integer tensor without dimensions is the number that it holds."""
-    key = look(key)
-    if type(key) is Tuple:
+    if type(look(key)) is Tuple:
+        assert isinstance(key, Tuple)
         parts = key.items(machine)
         read = [_place(machine, one) for one in parts]
         unchanged = all(same(one, other) for one, other in zip(read, parts, strict=True))

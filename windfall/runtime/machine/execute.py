@@ -23,6 +23,7 @@ from windfall.runtime.machine.layout import (
     INSTRUCTION_ROWS,
     INSTRUCTIONS,
     LIST,
+    NO_MEMORY,
     OBJECT_ROW_WORDS,
     OBJECT_ROWS,
     OBJECT_VIEW,
@@ -422,7 +423,7 @@ done:
   ret i1 1
 fail:
   store ptr null, ptr %slot
-  %ignored = call ptr @PyErr_NoMemory()
+  call void @raise(ptr %plan, i32 {NO_MEMORY})
   ret i1 0
 }}
 define internal void @fill_arena(ptr %plan, ptr %arena, ptr %table, ptr %buffers) {{
@@ -643,7 +644,7 @@ take:
   %short = icmp eq ptr %taken, null
   br i1 %short, label %starved, label %place
 starved:
-  %ignored.memory = call ptr @PyErr_NoMemory()
+  call void @raise(ptr %plan, i32 {NO_MEMORY})
   br label %finish
 place:
   call void @fill_arena(ptr %plan, ptr %taken, ptr %table, ptr %buffers)

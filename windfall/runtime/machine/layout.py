@@ -49,6 +49,8 @@ INPUT_ROW_WORDS, FRESH_ROW_WORDS, ARENA_ROW_WORDS, OBJECT_ROW_WORDS = 5, 9, 3, 8
 RELEASE_BYTES = 1 << 20
 # Kinds of objects that a run makes.
 NOTHING, INPUT, INPUT_VIEW, RESULT, OBJECT_VIEW = range(5)
+# The error that says that there is no memory for a run; codes of steps are small.
+NO_MEMORY = 1 << 30
 # Structures of what a run returns.
 LEAF, TUPLE, LIST = range(3)
 
