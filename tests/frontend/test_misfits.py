@@ -5,7 +5,10 @@ capture may tell it) and where it leaves the program (so that a native step rais
 
 from __future__ import annotations
 
-import itertools
+import collections
+import enum
+import functools
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -88,6 +91,23 @@ class Mapped:
         return {"a": 1, "b": 2}[key]
 
 
+class Numbers(list[int]):
+    pass
+
+
+class Table(dict[str, int]):
+    pass
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class AClassWhoseNameIsSoLongThatCPythonCutsItInSomeOfItsMessages:
+    pass
+
+
 def function(*args: Any, **kwargs: Any) -> Any:
     return args, sorted(kwargs.items(), key=repr)
 
@@ -126,6 +146,24 @@ OPERANDS: dict[str, Callable[[], Any]] = {
     "dtype": lambda: torch.float32,
     "module": lambda: torch,
     "NotImplemented": lambda: NotImplemented,
+    "True": lambda: True,
+    "numbers": lambda: Numbers([1, 2]),
+    "table": lambda: Table(a=1),
+    "long name": lambda: AClassWhoseNameIsSoLongThatCPythonCutsItInSomeOfItsMessages(),
+    "class of a long name": lambda: AClassWhoseNameIsSoLongThatCPythonCutsItInSomeOfItsMessages,
+    "deque": lambda: collections.deque([1, 2]),
+    "class of C": lambda: collections.deque,
+    "ordered": lambda: collections.OrderedDict(a=1),
+    "partial": lambda: functools.partial(function, 1),
+    "enumeration": lambda: Colour,
+    "member": lambda: Colour.RED,
+    "bytes": lambda: b"ab",
+    "complex": lambda: 1j,
+    "parameter": lambda: torch.nn.Parameter(torch.ones(2)),
+    "frozen set": lambda: frozenset([1]),
+    "exception": lambda: ValueError("text"),
+    "bound": lambda: "ab".upper,
+    "large": lambda: 1 << 70,
 }
 
 
@@ -237,6 +275,66 @@ def sliced(a: Any) -> Any:
     return a[0:1]
 
 
+def reversed_(a: Any) -> Any:
+    return [*reversed(a)]
+
+
+def key_seen_again(a: Any) -> Any:
+    return [*{a: 1}]
+
+
+def truth(a: Any) -> Any:
+    return (1 if a else 2), not a, a and 1, a or 2
+
+
+def copied(a: Any) -> Any:
+    return type(a.copy()).__name__, a.copy()
+
+
+def ordered_after_object(a: Any) -> Any:
+    return Plain() >= a
+
+
+def length(a: Any) -> Any:
+    return len(a)
+
+
+def sorted_(a: Any) -> Any:
+    return sorted(a)
+
+
+def joined(a: Any) -> Any:
+    return ",".join(a)
+
+
+def zipped(a: Any) -> Any:
+    return [*zip(a, (1, 2))]  # noqa: B905
+
+
+def as_dict(a: Any) -> Any:
+    return dict(a)
+
+
+def largest(a: Any) -> Any:
+    return max(a)
+
+
+def larger(a: Any) -> Any:
+    return max(a, 1)
+
+
+def formatted(a: Any) -> Any:
+    return f"{a:>9}"
+
+
+def shown(a: Any) -> Any:
+    return f"{a}", str(a), "%s" % (a,), format(a)  # noqa: UP031
+
+
+def shown_inside(a: Any) -> Any:
+    return ascii(a), format([a]), "%s" % a if not isinstance(a, dict | tuple) else 0  # noqa: UP031
+
+
 def entered(a: Any) -> Any:
     with a as inner:
         return inner
@@ -304,7 +402,7 @@ def attribute_store(a: Any) -> Any:
 
 
 def attribute_delete(a: Any) -> Any:
-    del a.nothing
+    del a.another
 
 
 def rest_of_iterator(a: Any) -> Any:
@@ -326,6 +424,9 @@ with warnings.catch_warnings():
     ]
 
 
+_ADDRESS = re.compile("0x[0-9a-f]+")
+
+
 def caught(form: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def program(a: Any) -> Any:
         try:
@@ -344,7 +445,8 @@ def outcome(program: Callable[[Any], Any], operand: Callable[[], Any]) -> Any:
             answer = program(operand())
         except Exception as error:
             answer = type(error), str(error), type(error.__context__)
-    return repr(answer), [(one.category, str(one.message)) for one in seen]
+    text = repr(sorted(map(repr, answer)) if isinstance(answer, set) else answer)
+    return _ADDRESS.sub("", text), [(one.category, str(one.message)) for one in seen]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)

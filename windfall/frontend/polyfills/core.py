@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from windfall.frontend.classnames import full_name
+
 
 class Told:
     """Answers what a special method of the user answered: CPython judges it as it would there."""
@@ -133,13 +135,7 @@ def refuse_kinds(operation: str, left: type, right: type) -> Any:
 def _declining(kind: type) -> Any:
     if kind in _PLAIN:
         return kind()
-    name = kind.__name__
-    if not kind.__flags__ & _OF_PYTHON and kind.__module__ != "builtins":
-        name = f"{kind.__module__}.{name}"  # what a class of C calls itself
-    return type(name, (), {})()
-
-
-_OF_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+    return type(full_name(kind), (), {})()
 
 
 def truth(value: Any) -> bool:
@@ -212,7 +208,14 @@ def cached_property(owner: Any, function: Any, name: str) -> Any:
 
 def contains(container: Any, item: Any) -> bool:
     """`item in container`, one by one."""
-    for one in container:  # noqa: SIM110  (`any` itself is a polyfill)
+    iterator = None
+    try:
+        iterator = iter(container)
+    except TypeError:
+        iterator = None
+    if iterator is None:  # and not in the `except`: CPython's error has no context
+        raise TypeError(f"argument of type '{type(container).__name__}' is not iterable")
+    for one in iterator:  # noqa: SIM110  (`any` itself is a polyfill)
         if one is item or one == item:
             return True
     return False
@@ -310,7 +313,14 @@ def extended(target: Any, items: Any) -> Any:
 
 def join(method: Any, items: Any) -> Any:
     """`method(items)`, a method of a string that asks for all items."""
-    return method([*items])
+    iterator = None
+    try:
+        iterator = iter(items)
+    except TypeError:
+        iterator = None
+    if iterator is None:
+        raise TypeError("can only join an iterable")
+    return method(list(iterator))
 
 
 def index_of(items: Any, item: Any, start: int, stop: int, text: str | None) -> int:

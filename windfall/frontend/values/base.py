@@ -243,7 +243,7 @@ class Given(Value):
 def no_method(machine: Machine, owner: Value, kind: str, real: type, name: str) -> NoReturn:
     """An attribute of a builtin kind that has no rule here: a break if it has one, else the error
     that Python raises."""
-    if hasattr(real, name):
+    if hasattr(real, name) or real.__dictoffset__:  # an `OrderedDict` has attributes of its own
         stop(UNKNOWN_OPERATION, f"{real.__name__}.{name}")
     raise machine.no_attribute(owner, name, f"'{kind}' object has no attribute '{name}'")
 

@@ -554,6 +554,11 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
         return DictView(value, "keys").iterate_back(machine)
     if isinstance(value, DictView):
         return value.iterate_back(machine)
+    if isinstance(value, Tensor):
+        return value.reversed(machine)
+    value.guard_type(machine)
+    if isinstance(value, Class) or not _is_reversible(value.python_type()):
+        stop(ARGUMENTS, "reversed")
     items = value.unpack(machine)
     count = len(items)
 
@@ -565,6 +570,12 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     kind = value.python_type()
     sample = kind(1) if kind is range else kind()
     return machine.iterate_over(value, type(reversed(sample)), read, "reversed({})")
+
+
+def _is_reversible(kind: type) -> bool:
+    if find(kind, "__reversed__") is not ABSENT:
+        return True
+    return all(find(kind, name) is not ABSENT for name in ("__len__", "__getitem__"))
 
 
 def _polyfilled(function: Any) -> None:

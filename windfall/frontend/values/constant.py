@@ -17,6 +17,7 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_constant, admit_fold, admit_result
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.bytecode import VERSION
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
@@ -148,7 +149,9 @@ class Constant(Value):
         return fold(machine, IN_PLACE[operation], [self, other], {})
 
     def unary(self, machine: Machine, operation: str) -> Value:
-        """Folded."""
+        """Folded, except what CPython 3.12 warns of."""
+        if operation == "~" and type(self.value) is bool and VERSION >= (3, 12):
+            stop(UNKNOWN_OPERATION, "~ of a bool")
         return fold(machine, UNARY[operation], [self], {})
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -168,7 +171,9 @@ class Constant(Value):
         return fold(machine, operator.contains, [self, item], {})
 
     def truth(self, machine: Machine) -> bool | Value:
-        """Known."""
+        """Known, and without the warning that CPython gives of one of them."""
+        if self.value is NotImplemented:
+            stop(UNKNOWN_OPERATION, "NotImplemented in a boolean context")
         return bool(self.as_constant(machine))
 
     def length(self, machine: Machine) -> Value:

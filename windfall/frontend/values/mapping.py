@@ -16,6 +16,7 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
+from windfall.frontend.classnames import short_name
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
@@ -296,9 +297,7 @@ class Dict(Value):
         """Methods."""
         if name in DICT_METHODS:
             return machine.method(self, name)
-        kind = self.made_of
-        place = "" if kind is dict else "collections."
-        no_method(machine, self, f"{place}{kind.__name__}", kind, name)
+        no_method(machine, self, short_name(self.made_of), self.made_of, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -458,7 +457,7 @@ def _there(value: Value | None) -> Value:
 
 DICT_METHODS: dict[str, Callable[..., Value]] = {
     "get": Dict.get,
-    "copy": Dict.copied,
+    "copy": lambda owner, machine: owner.copied(machine),  # kinds of dicts have their own
     "update": Dict.update,
     "pop": Dict.take,
     "popitem": Dict.take_last,

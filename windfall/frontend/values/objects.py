@@ -19,10 +19,12 @@ from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
     UNKNOWN_ATTRIBUTE,
     UNKNOWN_CALL,
+    UNKNOWN_OPERATION,
     UNKNOWN_VALUE,
     stop,
 )
 from windfall.frontend.policy import Treatment, treatment
+from windfall.frontend.classnames import short_name
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import Function, Method
@@ -194,7 +196,7 @@ class Class(Given):
         if meta is ABSENT and self.meta(machine, "__getattr__") is not ABSENT:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} whose metaclass has __getattr__")
         if meta is ABSENT:
-            text = f"type object '{self.real.__name__}' has no attribute '{name}'"
+            text = f"type object '{short_name(self.real)}' has no attribute '{name}'"
             raise machine.no_attribute(self, name, text)
         if isinstance(meta, types.FunctionType):
             return Method(machine.known(meta, name), self)
@@ -205,7 +207,7 @@ class Class(Given):
         self.rely(machine)
         if self._is_enumeration():
             try:
-                return machine.literal(self._members()[key.as_constant(machine)])
+                return machine.literal(self._members()[key.key(machine)])
             except KeyError as error:
                 raise machine.raised(error) from None
         raw = find(self.real, "__class_getitem__")
@@ -411,7 +413,7 @@ class Object(Value):
         return hook.call(machine, [self, machine.literal(name)], {})
 
     def missing(self, machine: Machine, name: str) -> Value:
-        text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
+        text = f"'{short_name(self.cls.real)}' object has no attribute '{name}'"
         raise machine.no_attribute(self, name, text)
 
     def described(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -516,7 +518,7 @@ class Object(Value):
         if attributes is None:
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         if value is None and attributes.lookup(machine, name) is None:
-            self.missing(machine, name)
+            stop(ATTRIBUTE_WRITE, f"del {self.describe()}.{name}, which is not there")
         attributes.store(machine, name, value)
 
     def _write_slot(self, machine: Machine, name: str, value: Value | None) -> None:
@@ -629,6 +631,8 @@ class Object(Value):
         """`__contains__`, or by iterating."""
         method = self.dunder(machine, "__contains__")
         if method is None:
+            if self.dunder(machine, "__iter__") is None and not self.dunder(machine, "__getitem__"):
+                stop(UNKNOWN_OPERATION, f"{self.describe()} is not iterable")
             return machine.polyfill("contains", [self, item])
         if not isinstance(method, Method) or not isinstance(method.function, Function):
             return super().contains(machine, item)

@@ -119,6 +119,8 @@ class SequenceValue(Value):
     def get_item(self, machine: Machine, key: Value) -> Value:
         """By index or slice."""
         index = key_of(machine, key)
+        if type(index) is not key.python_type():
+            stop(UNKNOWN_OPERATION, f"an index that is {key.describe()}")
         if self.is_long(machine) and type(index) is int:
             return self._one_item(machine, index)
         items = self.items(machine)
@@ -314,6 +316,11 @@ class Size(Tuple):
 
     __slots__ = ()
     made_of = torch.Size
+
+    def key(self, machine: Machine) -> Any:
+        """Hashed and equal as a tuple, but another object where it is seen again."""
+        found = super().key(machine)
+        return torch.Size(found) if all(type(one) is int for one in found) else found
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of a tuple, and `numel`."""

@@ -23,6 +23,7 @@ from windfall.frontend.breaks import (
     SUBCLASS,
     TENSOR_BRANCH,
     UNKNOWN_ATTRIBUTE,
+    UNKNOWN_OPERATION,
     stop,
 )
 from windfall.frontend.values.base import Arguments, Keywords, Value
@@ -276,7 +277,9 @@ class Tensor(Value):
         )
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """In the graph."""
+        """In the graph. (Text that is filled in shows the data.)"""
+        if operation == "%" and issubclass(other.python_type(), str | bytes | bytearray):
+            stop(UNKNOWN_OPERATION, f"text % {self.describe()}")
         self.rely_on(machine, _special(BINARY[operation], "r"))
         return machine.torch_call(
             "call_function", BINARY[operation], [other.operand(machine, self), self], {}
@@ -343,6 +346,13 @@ class Tensor(Value):
     def iterate(self, machine: Machine) -> Value:
         """Its rows."""
         return machine.iterator(self.unpack(machine))
+
+    def reversed(self, machine: Machine) -> Value:
+        """`reversed(self)`: a tensor again, whose rows share nothing with these."""
+        self.rely_on(machine, "__reversed__")
+        if self.fake(machine).dim() == 0:
+            return self
+        return machine.torch_call("call_method", "flip", [self, machine.literal(0)], {})
 
     def rebuild(self, recipe: Recipe) -> str:
         """A result of the graph."""

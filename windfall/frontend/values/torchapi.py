@@ -209,7 +209,7 @@ def treated(
         return _in_graph(machine, function, arguments, keywords)
     if how is Treatment.FOLD:
         given = (*arguments, *keywords.values())
-        if any(isinstance(one, Tensor | Tuple | List) for one in given):
+        if function not in _SHOWS and any(isinstance(one, Tensor | Tuple | List) for one in given):
             plain = tuple(_type_only(machine, one) for one in arguments)
             named = {key: _type_only(machine, one) for key, one in keywords.items()}
             result = machine.graph.on_fakes(function, plain, named)
@@ -218,6 +218,9 @@ def treated(
             return machine.literal(result)
         return fold(machine, function, arguments, keywords)
     stop(UNKNOWN_CALL, name)
+
+
+_SHOWS = (format, ascii, repr)  # what they say of a tensor is its data, not its type
 
 
 # A Python function of torch that cannot be one node (it gets a callable, or answers no tensor) is
