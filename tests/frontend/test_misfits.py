@@ -242,7 +242,7 @@ def contained_in_dict(a: Any) -> Any:
 
 
 def loop(a: Any) -> Any:
-    return [one for one in a]  # noqa: C416
+    return [one for one in a]
 
 
 def called(a: Any) -> Any:
@@ -345,7 +345,7 @@ def ordered(a: Any) -> Any:
 
 
 def ordered_with_itself(a: Any) -> Any:
-    return a >= a  # noqa: PLR0124
+    return a >= a
 
 
 def added(a: Any) -> Any:
@@ -389,7 +389,8 @@ def caught_by(a: Any) -> Any:
 
 
 def identity(a: Any) -> Any:
-    return a is 3, 3 is a  # noqa: F632
+    three = 3
+    return a is three, three is a
 
 
 def attribute(a: Any) -> Any:
@@ -413,15 +414,11 @@ def rest_of_iterator(a: Any) -> Any:
     return first, second
 
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    FORMS = [
-        one
-        for one in list(vars().values())
-        if getattr(one, "__code__", None) is not None
-        and one.__code__.co_varnames[:1] == ("a",)
-        and one.__code__.co_argcount == 1
-    ]
+FORMS = [
+    one
+    for one in list(vars().values())
+    if getattr(one, "__code__", None) is not None and one.__code__.co_varnames[:1] == ("a",)
+]
 
 
 _ADDRESS = re.compile("0x[0-9a-f]+")

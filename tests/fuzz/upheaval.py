@@ -157,7 +157,8 @@ SHADOWED = {
     "super": "lambda *args: Mixin()",
 }
 USES = (
-    "bool({e})", "1 if {e} else 2", "not {e}", "{e} and 1", "{e} or 3", "len({e})", "tuple({e})", "len(set({e}))",
+    "bool({e})", "1 if {e} else 2", "not {e}", "{e} and 1", "{e} or 3", "len({e})", "tuple({e})",
+    "len(set({e}))",
     "[one for one in {e}]", "hasattr({e}, 'limit')", "hasattr({e}, 'extra')",
     "getattr({e}, 'extra', None)", "getattr({e}, 'limit', 0)", "{e}.limit", "{e}.extra",
     "{e}.value",

@@ -1,7 +1,7 @@
 """The names by which CPython's messages call a class.
 
-Enters: a class. Leaves: its name as in `'collections.deque' object has no attribute 'x'`: classes of
-C are called with their module, those of Python without it. Invariant: no user code runs.
+Enters: a class. Leaves: its name as in `'collections.deque' object has no attribute 'x'`: classes
+of C are called with their module, those of Python without it. Invariant: no user code runs.
 """
 
 from __future__ import annotations

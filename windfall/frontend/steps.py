@@ -496,7 +496,7 @@ def _dict_merge(writer: Writer, instruction: Instruction) -> None:
 
 
 def _merge(called: Any, target: dict[Any, Any], items: Any) -> None:
-    """`called(**target, **items)` up to the call. Keys that are no strings are the call's matter."""
+    """`called(**target, **items)` up to the call. Keys that are no strings: the call tells."""
     if type(items) is dict and not target.keys() & items.keys():
         target.update(items)
     else:

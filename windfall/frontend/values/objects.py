@@ -23,8 +23,8 @@ from windfall.frontend.breaks import (
     UNKNOWN_VALUE,
     stop,
 )
-from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.classnames import short_name
+from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import Function, Method
