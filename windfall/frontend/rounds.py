@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from windfall.frontend.loops import Loop, loops
+from windfall.frontend.metaclasses import is_among
 from windfall.frontend.state import Position
 
 
@@ -40,7 +41,7 @@ def stands_in_loop(position: Position) -> bool:
 def _holds_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor | torch.nn.Module):
         return True
-    few = value[:_FEW] if type(value) in (list, tuple) else ()
+    few = value[:_FEW] if is_among(type(value), (list, tuple)) else ()
     return any(isinstance(one, torch.Tensor) for one in few)
 
 

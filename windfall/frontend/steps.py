@@ -10,6 +10,7 @@ does for that instruction.
 
 from __future__ import annotations
 
+import functools
 import keyword
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -772,8 +773,25 @@ def _values_at(subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 @native("MATCH_CLASS")
 def _match_class(writer: Writer, instruction: Instruction) -> None:
-    from windfall.frontend.polyfills.core import match_class
-
     names, cls, subject = writer.pop(), writer.pop(), writer.pop()
-    function = writer.known(match_class, "match_class")
+    function = writer.known(_attributes_at, "attributes_at")
     writer.result(f"{function}({subject}, {cls}, {instruction.argument}, {names})")
+
+
+def _attributes_at(subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> Any:
+    """What a class pattern finds."""
+    return _class_pattern(count, names)(subject, cls)
+
+
+@functools.cache
+def _class_pattern(count: int, names: tuple[str, ...]) -> Callable[[Any, Any], Any]:
+    """A `match` statement with one class pattern of so many positions and these keywords."""
+    found = [f"found_{index}" for index in range(count + len(names))]
+    named = [f"{name}={into}" for name, into in zip(names, found[count:], strict=True)]
+    parts = ", ".join([*found[:count], *named])
+    result = f"({', '.join(found)},)" if found else "()"
+    space: dict[str, Any] = {}
+    lines = ("def matched(subject, cls):", " match subject:", f"  case cls({parts}):")
+    exec("\n".join((*lines, f"   return {result}", " return None")), space)
+    made: Callable[[Any, Any], Any] = space["matched"]
+    return made

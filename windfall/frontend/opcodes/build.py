@@ -13,7 +13,7 @@ from windfall.frontend.values.base import Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Object, find, relied
+from windfall.frontend.values.objects import Class, Object, find, relied
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.sets import Set
 from windfall.ir.guard import ABSENT
@@ -286,5 +286,7 @@ def match_keys(machine: Machine, frame: Frame, instruction: Instruction) -> None
 @opcode("MATCH_CLASS")
 def match_class(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     names, cls, subject = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
+    if not isinstance(cls, Class):
+        stop(UNKNOWN_OPERATION, f"a pattern of {cls.describe()}")
     count = machine.literal(instruction.argument)
     push(frame, machine.polyfill("match_class", [subject, cls, count, names]))

@@ -18,6 +18,7 @@ from torch import nn
 
 from windfall.frontend.bounds import admit_values
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.metaclasses import is_among
 from windfall.frontend.polyfills import core
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
@@ -185,7 +186,7 @@ _PLAIN_CHECKS = (type.__instancecheck__,)
 def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     kind = value.python_type()
     if issubclass(kind, torch.Tensor):
-        if cls in (nn.Parameter, nn.Buffer) and kind is torch.Tensor:
+        if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
             real = value.real if isinstance(value, Tensor) else None
             return real is not None and isinstance(real, cls)
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
@@ -644,8 +645,8 @@ def _shown(function: Any, name: str) -> None:
             return _shown_object(machine, arguments[0], function, name)
         if len(arguments) == 1 and isinstance(arguments[0], Class):
             arguments[0].rely(machine)
-            meta = type(arguments[0].real)
-            if meta.__repr__ is type.__repr__ and meta.__str__ is type.__str__:
+            names = ("__repr__", "__str__")
+            if all(arguments[0].meta(machine, one) is find(type, one) for one in names):
                 return machine.literal(repr(arguments[0].real))
         return fold(machine, function, arguments, keywords)
 

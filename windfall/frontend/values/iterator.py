@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.bounds import admit, admit_values, range_length
 from windfall.frontend.breaks import FOREIGN_ITERATOR, stop
 from windfall.frontend.bytecode import decode
+from windfall.frontend.metaclasses import is_among
 from windfall.frontend.state import Start
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
@@ -375,7 +376,7 @@ ITERATOR_TYPES: tuple[type, ...] = (
 @wraps(*ITERATOR_TYPES)
 def _wrap_iterator(machine: Machine, value: Any, source: Source | None) -> Value:
     assert source is not None
-    if type(value) in _KNOWN_STATE and isinstance(machine.state.point, Start):
+    if is_among(type(value), _KNOWN_STATE) and isinstance(machine.state.point, Start):
         return machine.remember(value, GivenIterator(value, source))
     return machine.remember(value, ForeignIterator(value, source))
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall.frontend import spans
+from windfall.frontend.metaclasses import is_among
 from windfall.frontend.policy import Treatment
 from windfall.frontend.spans import Span
 from windfall.frontend.values.base import Arguments, Keywords, Value
@@ -239,7 +240,7 @@ def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     (data, *rest) = arguments or (None,)
     several = isinstance(data, List | Tuple)
     parts = data.items(machine) if isinstance(data, List | Tuple) else [data]
-    numbers = all(one is not None and one.python_type() in (int, float) for one in parts)
+    numbers = all(one is not None and is_among(one.python_type(), (int, float)) for one in parts)
     varies = numbers and any(isinstance(one, Float) for one in parts)
     if not varies or rest or not keywords.keys() <= {"dtype"}:
         return treated(machine, Treatment.GRAPH, torch.tensor, arguments, keywords)

@@ -23,7 +23,7 @@ from windfall.frontend.breaks import (
     UNKNOWN_VALUE,
     stop,
 )
-from windfall.frontend.classnames import short_name
+from windfall.frontend.metaclasses import is_among, short_name
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
@@ -302,12 +302,20 @@ class Class(Given):
         return super().truth(machine)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """By identity."""
+        """By identity, unless a metaclass has a say."""
         if operation in ("==", "!=") and isinstance(other, Class):
             self.rely(machine)
             other.rely(machine)
+            for one in (self, other):
+                one.refuse_own(machine, "__eq__", "__ne__")
             return machine.literal((self.real is other.real) == (operation == "=="))
         return None
+
+    def refuse_own(self, machine: Machine, *names: str) -> None:
+        """Special methods of a metaclass of the user are called natively."""
+        for name in names:
+            if self.meta(machine, name) is not find(type, name):
+                stop(UNKNOWN_OPERATION, f"{self.describe()}, whose metaclass has {name}")
 
 
 _CLASS_FIELDS = words("__name__ __qualname__ __module__ __doc__ __mro__ __bases__")
@@ -797,7 +805,7 @@ def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: s
         found = holder.value_of(machine, name, raw)
         if isinstance(owner, Class) or find(type(raw), "__get__") is ABSENT:
             return found
-        if type(raw) not in _BOUND_AS_METHODS:
+        if not is_among(type(raw), _BOUND_AS_METHODS):
             stop(UNKNOWN_ATTRIBUTE, f"super().{name} of {owner.describe()}")
         return Method(found, owner)
     return None

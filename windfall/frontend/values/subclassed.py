@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.metaclasses import is_among
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.function import Function
@@ -75,7 +76,7 @@ class HeldDict(Dict):
             builtin: Any = self.kind
             self.guard_type(machine)
             keys = tuple(builtin.keys(self.real))
-            if not all(type(key) in (str, int) for key in keys):
+            if not all(is_among(type(key), (str, int)) for key in keys):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             where = KeysOf(ByMethod(source, self.kind, "keys"))
             machine.add_guard(where, Equals(keys), "all keys")

@@ -26,6 +26,7 @@ from windfall.frontend.breaks import (
     UNKNOWN_OPERATION,
     stop,
 )
+from windfall.frontend.metaclasses import is_among
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
 from windfall.frontend.values.sequence import Tuple
@@ -394,11 +395,26 @@ def _place(machine: Machine, key: Value) -> Value:
         read = [_place(machine, one) for one in parts]
         unchanged = all(same(one, other) for one, other in zip(read, parts, strict=True))
         return key if unchanged else Tuple(read)
+    if _is_taken_for_tuple(machine, key):
+        stop(UNKNOWN_OPERATION, f"an index that is {key.describe()}")
     if not isinstance(key, Tensor):
         return key
     known = key.fake(machine)
     # One of bytes is a mask.
     return key if known.dim() or known.dtype is torch.uint8 else machine.index(key)
+
+
+def _is_taken_for_tuple(machine: Machine, key: Value) -> bool:
+    """Whether torch may take a sequence of other things than numbers for a tuple. It warns of it
+    each time, and the capture is not to warn once more."""
+    if is_among(key.python_type(), (str, bytes)):
+        return True
+    if key.python_type() is not list or len(items := key.unpack(machine)) >= _LONG:
+        return False
+    return not all(is_among(one.python_type(), (int, bool)) for one in items)
+
+
+_LONG = 32  # from this length on, torch takes every sequence for numbers
 
 
 def _stand_in(real: torch.Tensor, type: TensorType) -> torch.Tensor:

@@ -25,6 +25,7 @@ from windfall.frontend.breaks import (
     UNKNOWN_CALL,
     stop,
 )
+from windfall.frontend.metaclasses import is_among
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
@@ -326,7 +327,7 @@ def _rule(real: Any) -> Any:
 )
 def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
     owner = getattr(value, "__self__", None)
-    if source is not None and type(owner) in (dict, list, tuple, str, int, float, bytes):
+    if source is not None and is_among(type(owner), (dict, list, tuple, str, int, float, bytes)):
         # A method of a container that was bound outside: the container is what matters.
         held = machine.wrap(owner, BoundTo(source))
         method = machine.method(held, value.__name__)
