@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import abc
+import collections.abc
+import contextlib
+import numbers
 import types
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +36,10 @@ class World:
 
         class Base(metaclass=Meta):
             limit = 1
+
+            def __enter__(self) -> int:
+                return 1
+
             described = Described()
 
         class Part(Base):
@@ -74,6 +82,17 @@ QUESTIONS: dict[str, Callable[[World], Any]] = {
     "subclass of base": lambda w: issubclass(w.Part, w.Base),
     "taken": lambda w: isinstance(w.part, w.Taken),
     "taken class": lambda w: issubclass(w.Part, w.Taken),
+    "mapping": lambda w: isinstance(w.part, collections.abc.Mapping),
+    "iterable": lambda w: isinstance(w.part, collections.abc.Iterable),
+    "iterable class": lambda w: issubclass(w.Part, collections.abc.Iterable),
+    "number": lambda w: isinstance(w.part, (int, numbers.Number)),
+    "manager": lambda w: isinstance(w.part, contextlib.AbstractContextManager),
+    "protocol": lambda w: isinstance(w.part, typing.SupportsInt),
+    "int": lambda w: isinstance(w.part, int),
+    "shown": lambda w: str(w.Part).rpartition(".")[2],
+    "equal classes": lambda w: w.Part == w.Base,
+    "unequal classes": lambda w: w.Part != w.Base,
+    "equal to an instance": lambda w: w.part == w.Part,
     "global": lambda w: w.module.thing,
     "no global": lambda w: getattr(w.module, "extra", None),
 }
@@ -100,6 +119,22 @@ CHANGES: dict[str, Callable[[World], Any]] = {
     "bases": lambda w: setattr(w.Part, "__bases__", (w.Base, w.Mixin)),
     "fewer bases": lambda w: setattr(w.Part, "__bases__", (w.Mixin,)),
     "registered": lambda w: w.Taken.register(w.Part),
+    "iter": put("Base", "__iter__", lambda self: iter(())),
+    "int": put("Base", "__int__", lambda self: 3),
+    "exit": put("Base", "__exit__", lambda self, *error: None),
+    "class": put("Base", "__class__", property(lambda self: int)),
+    "getattribute": put(
+        "Base",
+        "__getattribute__",
+        lambda self, name: int if name == "__class__" else object.__getattribute__(self, name),
+    ),
+    "registered mapping": lambda w: collections.abc.Mapping.register(w.Part),
+    "registered iterable": lambda w: collections.abc.Iterable.register(w.Base),
+    "registered number": lambda w: numbers.Number.register(w.Part),
+    "metaclass repr": put("Meta", "__repr__", lambda cls: "meta"),
+    "metaclass str": put("Meta", "__str__", lambda cls: "meta str"),
+    "metaclass inequality": put("Meta", "__ne__", lambda cls, other: "unequal"),
+    "equality": put("Base", "__eq__", lambda self, other: "equal"),
     "hook": put("Taken", "__subclasshook__", classmethod(lambda cls, kind: True)),
     "module getattr": put("module", "__getattr__", lambda name: 10),
     "module class": put("module", "__class__", Computed),

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.loops import Loop, loops
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.tensor import Tensor
+from windfall.ir.reading import is_among
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame

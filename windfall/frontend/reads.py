@@ -19,9 +19,9 @@ import torch.fx
 
 from windfall.errors import Specialise, Unsupported
 from windfall.frontend.breaks import DATA_SIZE, stop
-from windfall.frontend.metaclasses import is_among
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info
+from windfall.ir.reading import is_among
 from windfall.ir.relation import Relation
 from windfall.ir.symint import Expression, Size, bounds, evaluate, reads_of
 from windfall.ops.fake import FakeMode, Storage, fake, is_fake, storage_of

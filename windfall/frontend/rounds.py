@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from windfall.frontend.loops import Loop, loops
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.state import Position
+from windfall.ir.reading import is_among
 
 
 def idle_loop_of(position: Position, slots: tuple[Any, ...]) -> Loop | None:

@@ -6,7 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from windfall.frontend.metaclasses import full_name, is_among
+from windfall.frontend.classnames import full_name
+from windfall.ir.reading import is_among
 
 
 class Told:

@@ -7,6 +7,7 @@ the user (keys of `sorted`, `__len__` of objects) is done by a polyfill: a Pytho
 
 from __future__ import annotations
 
+import abc
 import collections
 import inspect
 import types
@@ -18,7 +19,6 @@ from torch import nn
 
 from windfall.frontend.bounds import admit_values
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.polyfills import core
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
@@ -46,7 +46,7 @@ from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 from windfall.frontend.words import words
-from windfall.ir.guard import ABSENT, IdentityIs
+from windfall.ir.guard import ABSENT, IdentityIs, RegistrationsAre
 from windfall.ir.source import Attribute, Known
 
 if TYPE_CHECKING:
@@ -163,9 +163,18 @@ def _isinstance(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
     exactly(arguments, keywords, 2, 2, "isinstance")
     value, classes = arguments
     value.guard_type(machine)
-    return machine.literal(
-        any(_is_instance(machine, value, one) for one in _classes(machine, classes))
-    )
+    found = any(_is_instance(machine, value, one) for one in _classes(machine, classes))
+    if not found and isinstance(value, Object):
+        _refuse_other_class(machine, value)
+    return machine.literal(found)
+
+
+def _refuse_other_class(machine: Machine, value: Object) -> None:
+    """`isinstance` also asks the object for its `__class__`, which may be another than its own."""
+    kind = value.python_type()
+    told = relied(machine, kind, "__class__") is find(object, "__class__")
+    if not told or isinstance(relied(machine, kind, "__getattribute__"), types.FunctionType):
+        stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which has a __class__")
 
 
 def _classes(machine: Machine, value: Value) -> list[type]:
@@ -186,7 +195,7 @@ _PLAIN_CHECKS = (type.__instancecheck__,)
 def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     kind = value.python_type()
     if issubclass(kind, torch.Tensor):
-        if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
+        if _among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
             real = value.real if isinstance(value, Tensor) else None
             return real is not None and isinstance(real, cls)
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
@@ -195,9 +204,11 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
         return _among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
-    if type(cls).__module__ in ("torch.nn.parameter", "typing"):
-        return issubclass(kind, cls)
-    if type(cls).__module__ in ("enum", "torch._C", "torch"):
+    if type(cls).__module__ == "typing" and any(
+        not one.__flags__ & IMMUTABLE for one in kind.__mro__
+    ):
+        stop(UNKNOWN_OPERATION, f"isinstance with the protocol {cls.__qualname__}")
+    if type(cls).__module__ in ("torch.nn.parameter", "typing", "enum", "torch._C", "torch"):
         return issubclass(kind, cls)
     stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
 
@@ -205,12 +216,16 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
 def mro(machine: Machine, cls: type) -> tuple[type, ...]:
     """The classes that a class derives from, relied upon: its bases may be replaced."""
     order = cls.__mro__
-    if any(not base.__flags__ & IMMUTABLE for base in order):
+    if _is_mutable(cls):
         if not is_plain_metaclass(machine, type(cls)):
             stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
         where = Attribute(Known(cls, cls.__qualname__), "__mro__")
         machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
     return order
+
+
+def _is_mutable(cls: type) -> bool:
+    return any(not base.__flags__ & IMMUTABLE for base in cls.__mro__)
 
 
 def _among(cls: type, order: tuple[type, ...]) -> bool:
@@ -223,7 +238,7 @@ def _registered(machine: Machine, kind: type, cls: type) -> bool:
     of the user, or says in its `__subclasshook__`, is not relied upon: it is asked natively."""
     order = mro(machine, kind)
     if cls.__module__ in _LIBRARY:
-        return issubclass(kind, cls)
+        return _taken_by_library(machine, kind, cls)
     if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
         stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which has a hook")
     if not _among(cls, order):
@@ -231,6 +246,23 @@ def _registered(machine: Machine, kind: type, cls: type) -> bool:
     return True
 
 
+def _taken_by_library(machine: Machine, kind: type, cls: type) -> bool:
+    """By an abstract class of the standard library: its hook looks for methods of the names that
+    stand in its own dictionary and those of its bases; and classes may be registered later."""
+    if "__subclasshook__" in vars(cls):
+        for name in {name for base in cls.__mro__[:-1] for name in vars(base)} - _NOT_ASKED:
+            relied(machine, kind, name)
+    found = issubclass(kind, cls)
+    if not found:
+        where = Known(cls, cls.__qualname__)
+        machine.add_guard(where, RegistrationsAre(abc.get_cache_token()), "it may be registered")
+    return found
+
+
+_NOT_ASKED = words(
+    "__abstractmethods__ __class_getitem__ __dict__ __doc__ __module__ __slots__ __subclasshook__"
+    " __weakref__ _abc_impl __firstlineno__ __static_attributes__"
+)
 _LIBRARY = words("collections.abc numbers contextlib typing io os abc")
 
 

@@ -18,11 +18,11 @@ import torch
 from windfall.frontend.bounds import admit, admit_constant, admit_fold, admit_result
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import VERSION
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals
+from windfall.ir.reading import is_among
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:

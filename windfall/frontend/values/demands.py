@@ -19,9 +19,9 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall.frontend.values.arity import HASHED
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import Constant
+from windfall.ir.reading import is_among
 
 Demand = Callable[[Value], bool]
 

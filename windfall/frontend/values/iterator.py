@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.bounds import admit, admit_values, range_length
 from windfall.frontend.breaks import FOREIGN_ITERATOR, stop
 from windfall.frontend.bytecode import decode
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.state import Start
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, LengthIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:

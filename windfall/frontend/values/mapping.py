@@ -16,7 +16,7 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
-from windfall.frontend.metaclasses import is_among, short_name
+from windfall.frontend.classnames import short_name
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
@@ -24,6 +24,7 @@ from windfall.frontend.values.unseen import same, settled
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
+from windfall.ir.reading import is_among
 from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:

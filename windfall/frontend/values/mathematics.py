@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall.frontend import spans
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.policy import Treatment
 from windfall.frontend.spans import Span
 from windfall.frontend.values.base import Arguments, Keywords, Value
@@ -28,6 +27,7 @@ from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
 from windfall.frontend.values.symbolic import BUILTINS, Float, Integer, made, operands, span_of
 from windfall.frontend.values.torchapi import treated
+from windfall.ir.reading import is_among
 from windfall.ir.relation import decide
 from windfall.ir.symint import Size
 

@@ -23,7 +23,7 @@ from windfall.frontend.breaks import (
     UNKNOWN_VALUE,
     stop,
 )
-from windfall.frontend.metaclasses import is_among, short_name
+from windfall.frontend.classnames import short_name
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
@@ -32,6 +32,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, Resolves, TypeIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, Known, Source
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_values, admit_writes, range_length
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:

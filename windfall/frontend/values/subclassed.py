@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.function import Function
@@ -26,6 +25,7 @@ from windfall.frontend.values.objects import Class, Object, find
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import ABSENT, Equals
+from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, KeysOf, Known, Source
 
 if TYPE_CHECKING:

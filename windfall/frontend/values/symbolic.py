@@ -21,7 +21,6 @@ import torch
 
 from windfall.errors import Narrow, Specialise
 from windfall.frontend import spans
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.symbols import python_text
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, Constant, fold
@@ -32,6 +31,7 @@ from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Compares, TypeIs
+from windfall.ir.reading import is_among
 from windfall.ir.relation import OPPOSITE, Relation, decide, told
 from windfall.ir.source import ScalarOf, Source
 from windfall.ir.symint import (

@@ -26,7 +26,6 @@ from windfall.frontend.breaks import (
     UNKNOWN_OPERATION,
     stop,
 )
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
 from windfall.frontend.values.sequence import Tuple
@@ -35,6 +34,7 @@ from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import ABSENT, Equals, HasKey, TensorIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, DictOf, Item, Source
 from windfall.ops.fake import fake, is_fake, storage_of
 

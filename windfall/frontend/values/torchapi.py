@@ -25,7 +25,6 @@ from windfall.frontend.breaks import (
     UNKNOWN_CALL,
     stop,
 )
-from windfall.frontend.metaclasses import is_among
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
@@ -38,6 +37,7 @@ from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals, IdentityIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, BoundTo, Known, Source
 from windfall.ops.fake import is_fake
 
