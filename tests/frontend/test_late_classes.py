@@ -43,10 +43,11 @@ class World:
             described = Described()
 
         class Part(Base):
-            pass
+            def above(self) -> Any:
+                return super().limit  # type: ignore[misc]
 
         class Mixin:
-            pass
+            limit = "mixed in"
 
         class Taken(abc.ABC):  # noqa: B024 (whoever is registered is one)
             pass
@@ -93,6 +94,12 @@ QUESTIONS: dict[str, Callable[[World], Any]] = {
     "equal classes": lambda w: w.Part == w.Base,
     "unequal classes": lambda w: w.Part != w.Base,
     "equal to an instance": lambda w: w.part == w.Part,
+    "super": lambda w: w.part.above(),
+    "order": lambda w: [one.__name__ for one in w.Part.__mro__],
+    "bases": lambda w: [one.__name__ for one in w.Part.__bases__],
+    "name": lambda w: w.Part.__name__,
+    "module": lambda w: w.Part.__module__,
+    "documentation": lambda w: w.Part.__doc__,
     "global": lambda w: w.module.thing,
     "no global": lambda w: getattr(w.module, "extra", None),
 }
@@ -117,6 +124,12 @@ CHANGES: dict[str, Callable[[World], Any]] = {
     "deleter": put("Described", "__delete__", lambda self, owner: None),
     "other getter": put("Described", "__get__", lambda self, owner, kind=None: "other"),
     "bases": lambda w: setattr(w.Part, "__bases__", (w.Base, w.Mixin)),
+    "other bases": lambda w: setattr(w.Part, "__bases__", (w.Mixin, w.Base)),
+    "metaclass name": put("Meta", "__name__", property(lambda cls: "named")),
+    "metaclass documentation": put("Meta", "__doc__", "meta"),
+    "metaclass module": put("Meta", "__module__", property(lambda cls: "meta")),
+    "other name": put("Part", "__name__", "Other"),
+    "other documentation": put("Part", "__doc__", "Other"),
     "fewer bases": lambda w: setattr(w.Part, "__bases__", (w.Mixin,)),
     "registered": lambda w: w.Taken.register(w.Part),
     "iter": put("Base", "__iter__", lambda self: iter(())),

@@ -32,13 +32,13 @@ from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
 from windfall.frontend.values.mapping import Dict, DictView
 from windfall.frontend.values.objects import (
-    IMMUTABLE,
     Class,
     Object,
     Super,
     find,
+    is_mutable,
     is_plain_class,
-    is_plain_metaclass,
+    mro,
     relied,
 )
 from windfall.frontend.values.sequence import List, Slice, Tuple
@@ -47,7 +47,7 @@ from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, RegistrationsAre
-from windfall.ir.source import Attribute, Known
+from windfall.ir.source import Known
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -204,28 +204,11 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
         return _among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
-    if type(cls).__module__ == "typing" and any(
-        not one.__flags__ & IMMUTABLE for one in kind.__mro__
-    ):
+    if type(cls).__module__ == "typing" and is_mutable(kind):
         stop(UNKNOWN_OPERATION, f"isinstance with the protocol {cls.__qualname__}")
     if type(cls).__module__ in ("torch.nn.parameter", "typing", "enum", "torch._C", "torch"):
         return issubclass(kind, cls)
     stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
-
-
-def mro(machine: Machine, cls: type) -> tuple[type, ...]:
-    """The classes that a class derives from, relied upon: its bases may be replaced."""
-    order = cls.__mro__
-    if _is_mutable(cls):
-        if not is_plain_metaclass(machine, type(cls)):
-            stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
-        where = Attribute(Known(cls, cls.__qualname__), "__mro__")
-        machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
-    return order
-
-
-def _is_mutable(cls: type) -> bool:
-    return any(not base.__flags__ & IMMUTABLE for base in cls.__mro__)
 
 
 def _among(cls: type, order: tuple[type, ...]) -> bool:

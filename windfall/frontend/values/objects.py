@@ -27,7 +27,7 @@ from windfall.frontend.classnames import short_name
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
-from windfall.frontend.values.function import Function, Method
+from windfall.frontend.values.function import BuiltinMethod, Function, Method
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
@@ -61,6 +61,22 @@ def relied(machine: Machine, cls: type, name: str) -> Any:
     """As `find`, of a class that is not a value of the program (a metaclass, a descriptor's)."""
     known = machine.known(cls, cls.__qualname__)
     return known.find(machine, name) if isinstance(known, Class) else find(cls, name)
+
+
+def is_mutable(cls: type) -> bool:
+    """Whether it, or a class that it derives from, may change."""
+    return any(not base.__flags__ & IMMUTABLE for base in cls.__mro__)
+
+
+def mro(machine: Machine, cls: type) -> tuple[type, ...]:
+    """The classes that a class derives from, relied upon: its bases may be replaced."""
+    order = cls.__mro__
+    if is_mutable(cls):
+        if not is_plain_metaclass(machine, type(cls)):
+            stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
+        where = Attribute(Known(cls, cls.__qualname__), "__mro__")
+        machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
+    return order
 
 
 def goes_first(machine: Machine, raw: Any) -> bool:
@@ -158,15 +174,25 @@ class Class(Given):
 
     def _field(self, machine: Machine, name: str) -> Value:
         """What every class has; of a class of the user, texts may be others in the next call."""
+        meta = self.meta(machine, name)
+        own = name in ("__doc__", "__module__") and (meta is None or type(meta) is str)
+        plain = is_plain_metaclass(machine, type(self.real))
+        if not plain or not (own or meta is find(type, name)):
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, which its metaclass answers")
         found = getattr(self.real, name, ABSENT)
         if found is ABSENT:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         if type(found) is Placeholder:
             return found.value
         if isinstance(found, tuple):  # of classes; some may be stand-ins for what is to be made
+            if self.source is not None and not self.real.__flags__ & IMMUTABLE:
+                where = Attribute(Known(self.real, self.real.__qualname__), name)
+                machine.add_guard(where, IdentityIs(found), "the classes that it derives from")
             return machine.tuple([machine.known(one, one.__qualname__) for one in found])
-        if self.source is None or self.real.__flags__ & IMMUTABLE or not isinstance(found, str):
+        if self.source is None or self.real.__flags__ & IMMUTABLE:
             return machine.literal_or_known(found, f"{self.describe()}.{name}")
+        if found is not None and type(found) is not str:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return machine.wrap(found, Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -484,7 +510,8 @@ class Object(Value):
         return machine.wrap(value, Attribute(self.source, name))
 
     def _bind_builtin(self, machine: Machine, name: str, raw: Any) -> Value:
-        return Method(self.cls.value_of(machine, name, raw), self)
+        kind = BuiltinMethod if is_among(type(raw), _BUILTIN_DESCRIPTORS) else Method
+        return kind(self.cls.value_of(machine, name, raw), self)
 
     # ----------------------------------------------------------------------------------- writes
 
@@ -714,6 +741,7 @@ _BINDERS: dict[type, Any] = {
 }
 
 
+_BUILTIN_DESCRIPTORS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _BOUND_AS_METHODS = (
     types.FunctionType,
     types.WrapperDescriptorType,
@@ -787,10 +815,11 @@ class Opaque(Given):
 
 def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: str) -> Value | None:
     """`super(start, owner).name`: what comes after `start` in the MRO of `cls`."""
-    mro = cls.__mro__
-    if start not in mro:  # a metaclass's method, or an error
+    order = mro(machine, cls)
+    place = next((place for place, one in enumerate(order) if one is start), None)
+    if place is None:  # a metaclass's method, or an error
         stop(UNKNOWN_CALL, f"super({start.__qualname__}, {owner.describe()})")
-    for base in mro[mro.index(start) + 1 :]:
+    for base in order[place + 1 :]:
         if name not in base.__dict__:
             continue
         raw = base.__dict__[name]
@@ -808,7 +837,8 @@ def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: s
             return found
         if not is_among(type(raw), _BOUND_AS_METHODS):
             stop(UNKNOWN_ATTRIBUTE, f"super().{name} of {owner.describe()}")
-        return Method(found, owner)
+        kind = BuiltinMethod if is_among(type(raw), _BUILTIN_DESCRIPTORS) else Method
+        return kind(found, owner)
     return None
 
 

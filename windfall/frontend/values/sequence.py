@@ -120,7 +120,8 @@ class SequenceValue(Value):
     def get_item(self, machine: Machine, key: Value) -> Value:
         """By index or slice."""
         index = key_of(machine, key)
-        if type(index) is not key.python_type():
+        kind: type = type(index)
+        if kind is not key.python_type():
             stop(UNKNOWN_OPERATION, f"an index that is {key.describe()}")
         if self.is_long(machine) and type(index) is int:
             return self._one_item(machine, index)

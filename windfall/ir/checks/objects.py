@@ -379,11 +379,11 @@ class RegistrationsAre(Check):
     """Nothing has been registered with an abstract class since: what such a class does not take for
     its own is so until then. (CPython counts the registrations of all of them.)"""
 
-    count: int
+    count: Any  # nothing is said of it but that it differs
 
     def holds(self, value: Any, *others: Any) -> bool:
         """Whatever the value is."""
-        return abc.get_cache_token() == self.count
+        return bool(abc.get_cache_token() == self.count)
 
     def explain(self, value: Any) -> str:
         """How many there are."""
