@@ -5,7 +5,9 @@ from __future__ import annotations
 import abc
 import collections.abc
 import contextlib
+import enum
 import numbers
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -52,6 +54,10 @@ class World:
         class Taken(abc.ABC):  # noqa: B024 (whoever is registered is one)
             pass
 
+        class Colour(enum.Enum):
+            RED = 1
+
+        self.Colour = Colour
         self.Meta, self.OtherMeta, self.Described = Meta, Other, Described
         self.Base, self.Part, self.Mixin, self.Taken = Base, Part, Mixin, Taken
         self.part: Any = Part()
@@ -94,6 +100,7 @@ QUESTIONS: dict[str, Callable[[World], Any]] = {
     "equal classes": lambda w: w.Part == w.Base,
     "unequal classes": lambda w: w.Part != w.Base,
     "equal to an instance": lambda w: w.part == w.Part,
+    "member": lambda w: w.Colour.RED.value,
     "super": lambda w: w.part.above(),
     "order": lambda w: [one.__name__ for one in w.Part.__mro__],
     "bases": lambda w: [one.__name__ for one in w.Part.__bases__],
@@ -128,6 +135,8 @@ CHANGES: dict[str, Callable[[World], Any]] = {
     "metaclass name": put("Meta", "__name__", property(lambda cls: "named")),
     "metaclass documentation": put("Meta", "__doc__", "meta"),
     "metaclass module": put("Meta", "__module__", property(lambda cls: "meta")),
+    "value of a member": lambda w: setattr(w.Colour.RED, "_value_", 5),
+    "value of members": put("Colour", "value", property(lambda self: 6)),
     "other name": put("Part", "__name__", "Other"),
     "other documentation": put("Part", "__doc__", "Other"),
     "fewer bases": lambda w: setattr(w.Part, "__bases__", (w.Mixin,)),
@@ -180,3 +189,23 @@ def test_late_change(question: str, change: str) -> None:
                 pytest.skip("CPython does not allow it")
             answers.append(answer(function, world))
         assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("gone", [None, types.ModuleType("other")])
+def test_module_that_is_replaced(gone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor, used: bool) -> Any:
+        import side_of_this_test as found  # type: ignore[import-not-found]
+
+        return x + 1, found.__name__ if used else 0
+
+    for used in (True, False):
+        compiled = windfall.compile(program, backend="eager", options={"strict": True})
+        for module in (types.ModuleType("side"), gone):
+            monkeypatch.setitem(sys.modules, "side_of_this_test", module)
+            answers = []
+            for function in (program, compiled):
+                try:
+                    answers.append(function(torch.ones(1), used)[1])
+                except ImportError as error:
+                    answers.append(str(error))
+            assert answers[0] == answers[1]

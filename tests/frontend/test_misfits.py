@@ -335,6 +335,18 @@ def shown_inside(a: Any) -> Any:
     return ascii(a), format([a]), "%s" % a if not isinstance(a, dict | tuple) else 0  # noqa: UP031
 
 
+def bound(a: Any) -> Any:
+    return type(a.items).__name__, a.items, a.items.__self__ is a
+
+
+def bound_slot(a: Any) -> Any:
+    return type(a.__len__).__name__, a.__len__, a.__len__.__self__ is a
+
+
+def bound_function(a: Any) -> Any:
+    return a.__iter__.__func__.__name__
+
+
 def entered(a: Any) -> Any:
     with a as inner:
         return inner

@@ -27,7 +27,7 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import is_callable, misfit
 from windfall.frontend.values.exception import Exception_
-from windfall.frontend.values.function import Cell, Function, Method
+from windfall.frontend.values.function import Cell, Function, Method, bound_class
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
 from windfall.frontend.values.mapping import Dict, DictView
@@ -70,8 +70,8 @@ class KindMethod(Value):
         self.name = name
 
     def python_type(self) -> type:
-        """A builtin method."""
-        return types.BuiltinMethodType
+        """A builtin method, or what stands for a slot."""
+        return bound_class(type(find(self.owner.python_type(), self.name)))
 
     def describe(self) -> str:
         """Owner and name."""

@@ -237,8 +237,9 @@ class ConstantMethod(Value):
         self.name = name
 
     def python_type(self) -> type:
-        """A builtin method."""
-        return types.BuiltinMethodType
+        """A builtin method, or what stands for a slot."""
+        is_slot = type(getattr(type(self.owner.value), self.name)) is types.WrapperDescriptorType
+        return types.MethodWrapperType if is_slot else types.BuiltinMethodType
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """Folded; a string joins items that interpreted code gives when they are there."""
@@ -306,11 +307,15 @@ class EnumMember(Constant):
         return recipe.known(self.value, self.value.name)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
-        """`name` and `value`; other attributes as of any object."""
-        if name in ("name", "value", "_name_", "_value_"):
-            return machine.literal(getattr(self.as_constant(machine), name))
+        """As of any object: `name` and `value` stand under other names in its dictionary."""
         member = self.as_constant(machine)
-        return machine.object_of(member, Known(member, str(member))).get_attribute(machine, name)
+        kind = type(member)
+        known = Known(member, f"{kind.__qualname__}.{member._name_}")
+        if name in ("name", "value"):
+            cls: Any = machine.known(kind, kind.__qualname__)
+            if cls.find(machine, name) is vars(enum.Enum)[name]:
+                name = f"_{name}_"
+        return machine.object_of(member, known).get_attribute(machine, name)
 
 
 @wraps_if(10, lambda value: isinstance(value, enum.Enum))

@@ -465,6 +465,14 @@ class Method(Value):
         return f"{bind}({recipe.name(self.function)}, {recipe.name(self.owner)})"
 
 
+def bound_class(descriptor: type) -> type:
+    """The class of what binding gives, by that of what stands in the dictionary of the class."""
+    if descriptor is types.FunctionType:
+        return types.MethodType
+    is_slot = descriptor is types.WrapperDescriptorType
+    return types.MethodWrapperType if is_slot else types.BuiltinMethodType
+
+
 class BuiltinMethod(Method):
     """A method of a class of C, bound: no `types.MethodType`."""
 
@@ -472,8 +480,7 @@ class BuiltinMethod(Method):
 
     def python_type(self) -> type:
         """A method wrapper, of what stands for a slot of the class (`__len__`)."""
-        is_slot = self.function.python_type() is types.WrapperDescriptorType
-        return types.MethodWrapperType if is_slot else types.BuiltinMethodType
+        return bound_class(self.function.python_type())
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """It names its owner, but no function."""

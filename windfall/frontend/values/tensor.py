@@ -28,6 +28,7 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
+from windfall.frontend.values.function import bound_class
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps, wraps_if
@@ -440,8 +441,8 @@ class TensorMethod(Value):
         self.name = name
 
     def python_type(self) -> type:
-        """As of a builtin method."""
-        return type(getattr(torch.Tensor, self.name))
+        """A method in Python, or a builtin one."""
+        return bound_class(type(_OWN.get(self.name)))
 
     def describe(self) -> str:
         """The method's name."""
