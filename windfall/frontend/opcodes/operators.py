@@ -12,7 +12,7 @@ from windfall.frontend.values.base import PENDING, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, Opaque, find
+from windfall.frontend.values.objects import Class, Object, Opaque, find, relied
 from windfall.frontend.values.sequence import SequenceValue, Slice
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.symbolic import Question
@@ -103,6 +103,9 @@ def by_dunder(
     """Through the special methods of objects, tried in Python's order by interpreted code."""
     if isinstance(left, Opaque) or isinstance(right, Opaque):  # methods of C that may well answer
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
+    for value, dunder in ((left, name), (right, reflected)):
+        if isinstance(value, Class):
+            value.refuse_own(machine, dunder)
     candidates = []
     if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
         candidates.append(machine.tuple([method, right]))
@@ -176,7 +179,7 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
         left.guard_type(machine)
         right.guard_type(machine)
         return machine.literal(operation == "!=")
-    if operation in ("==", "!=") and _default_equality(left) and _default_equality(right):
+    if operation in ("==", "!=") and all(_default_equality(machine, one) for one in (left, right)):
         return machine.literal(identical(machine, left, right) == (operation == "=="))
     name, reflected = _COMPARISONS[operation]
     return by_dunder(machine, name, reflected, operation, left, right)
@@ -191,9 +194,11 @@ def _asks_object(machine: Machine, left: Value, right: Value, operation: str) ->
     return False
 
 
-def _default_equality(value: Value) -> bool:
+def _default_equality(machine: Machine, value: Value) -> bool:
     """Whether no class has a say: such an object is equal only to itself."""
-    return find(value.python_type(), "__eq__") is find(object, "__eq__")
+    value.guard_type(machine)
+    kind = value.python_type()
+    return all(relied(machine, kind, one) is find(object, one) for one in ("__eq__", "__ne__"))
 
 
 def _unequal_kinds(left: Value, right: Value) -> bool:

@@ -87,7 +87,7 @@ def zip_strict(iterables: Any) -> Any:
     """`zip(*iterables, strict=True)`, all at once."""
     lists = []
     for iterable in iterables:
-        lists.append([*iterable])
+        lists.append(list(iterable))
     for index, one in enumerate(lists):
         if len(one) != len(lists[0]):
             word = "shorter" if len(one) < len(lists[0]) else "longer"
@@ -388,7 +388,7 @@ def product(*iterables: Any, repeat: int = 1) -> Any:
     """`itertools.product(*iterables, repeat=repeat)`: reads its arguments at once."""
     pools = []
     for iterable in iterables:
-        pools.append([*iterable])
+        pools.append(list(iterable))
     return _multiplied(pools * repeat)
 
 
@@ -415,7 +415,7 @@ def _multiplied(pools: Any) -> Any:
 
 def permutations(iterable: Any, r: Any = None) -> Any:
     """`itertools.permutations(iterable, r)`."""
-    pool = [*iterable]
+    pool = list(iterable)
     length = len(pool) if r is None else r
     if length < 0:
         raise ValueError("r must be non-negative")
@@ -424,7 +424,7 @@ def permutations(iterable: Any, r: Any = None) -> Any:
 
 def combinations(iterable: Any, r: int) -> Any:
     """`itertools.combinations(iterable, r)`."""
-    pool = [*iterable]
+    pool = list(iterable)
     if r < 0:
         raise ValueError("r must be non-negative")
     return _combined(pool, r)
@@ -432,7 +432,7 @@ def combinations(iterable: Any, r: int) -> Any:
 
 def combinations_with_replacement(iterable: Any, r: int) -> Any:
     """`itertools.combinations_with_replacement(iterable, r)`."""
-    pool = [*iterable]
+    pool = list(iterable)
     if r < 0:
         raise ValueError("r must be non-negative")
     return _combined_again(pool, r)

@@ -465,6 +465,34 @@ class Method(Value):
         return f"{bind}({recipe.name(self.function)}, {recipe.name(self.owner)})"
 
 
+def bound_class(descriptor: type) -> type:
+    """The class of what binding gives, by that of what stands in the dictionary of the class."""
+    if descriptor is types.FunctionType:
+        return types.MethodType
+    is_slot = descriptor is types.WrapperDescriptorType
+    return types.MethodWrapperType if is_slot else types.BuiltinMethodType
+
+
+class BuiltinMethod(Method):
+    """A method of a class of C, bound: no `types.MethodType`."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        """A method wrapper, of what stands for a slot of the class (`__len__`)."""
+        return bound_class(self.function.python_type())
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """It names its owner, but no function."""
+        if name != "__self__":
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+        return self.owner
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Bound anew."""
+        return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
+
+
 @wraps(types.FunctionType)
 def _wrap_function(machine: Machine, value: types.FunctionType, source: Source | None) -> Value:
     source = source or Known(value, value.__qualname__)

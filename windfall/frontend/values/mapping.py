@@ -16,6 +16,7 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
+from windfall.frontend.classnames import short_name
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
@@ -23,6 +24,7 @@ from windfall.frontend.values.unseen import same, settled
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
+from windfall.ir.reading import is_among
 from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def is_plain_key(key: Any) -> bool:
     """Whether a key may stand in a source: constant, hashed without user code."""
     if isinstance(key, tuple):
         return all(is_plain_key(one) for one in key)
-    return type(key) in _PLAIN
+    return is_among(type(key), _PLAIN)
 
 
 class Dict(Value):
@@ -245,7 +247,7 @@ class Dict(Value):
         """`del self[key]`."""
         plain = key.key(machine)
         if self.lookup(machine, plain) is None:
-            raise no_key(machine, plain)
+            raise no_key(machine, key, plain)
         self.store(machine, plain, None)
 
     # ------------------------------------------------------------------------------- operations
@@ -255,7 +257,7 @@ class Dict(Value):
         plain = key.key(machine)
         found = self.lookup(machine, plain)
         if found is None:
-            raise no_key(machine, plain)
+            raise no_key(machine, key, plain)
         return found
 
     def contains(self, machine: Machine, item: Value) -> Value:
@@ -296,9 +298,7 @@ class Dict(Value):
         """Methods."""
         if name in DICT_METHODS:
             return machine.method(self, name)
-        kind = self.made_of
-        place = "" if kind is dict else "collections."
-        no_method(machine, self, f"{place}{kind.__name__}", kind, name)
+        no_method(machine, self, short_name(self.made_of), self.made_of, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -376,7 +376,7 @@ class Dict(Value):
             if has(other, "keys"):
                 stop(UNKNOWN_OPERATION, f"dict.update by {other.describe()}")
             for pair in other.unpack(machine):
-                plain = pair.python_type() in (tuple, list, str)
+                plain = is_among(pair.python_type(), (tuple, list, str))
                 parts = pair.unpack(machine) if plain else []
                 if len(parts) != 2:
                     stop(UNKNOWN_OPERATION, "dict.update of other than pairs")
@@ -391,7 +391,7 @@ class Dict(Value):
         found = self.lookup(machine, plain)
         if found is None:
             if default is None:
-                raise no_key(machine, plain)
+                raise no_key(machine, key, plain)
             return default
         self.store(machine, plain, None)
         return found
@@ -444,11 +444,21 @@ class Dict(Value):
         return recipe.container(self, "{}", display, "{}.update({})")
 
 
-def no_key(machine: Machine, plain: Any) -> Raised:
-    """What a missing key raises; of an object that holds the object itself: natively."""
-    if not is_plain_key(plain):
+def no_key(machine: Machine, key: Value, plain: Any) -> Raised:
+    """What a missing key raises. It holds the key itself: natively, where that is another object
+    than the constant that it is looked up by."""
+    if not is_plain_key(plain) or not _is_same_key(machine, key, plain):
         stop(UNKNOWN_OPERATION, "KeyError of an object")
     return machine.raised(KeyError(plain))
+
+
+def _is_same_key(machine: Machine, key: Value, plain: Any) -> bool:
+    if key.python_type() is not type(plain):
+        return False
+    if not isinstance(plain, tuple):
+        return True
+    parts = zip(key.unpack(machine), plain, strict=True)
+    return all(_is_same_key(machine, one, other) for one, other in parts)
 
 
 def _there(value: Value | None) -> Value:
@@ -458,7 +468,7 @@ def _there(value: Value | None) -> Value:
 
 DICT_METHODS: dict[str, Callable[..., Value]] = {
     "get": Dict.get,
-    "copy": Dict.copied,
+    "copy": lambda owner, machine: owner.copied(machine),  # kinds of dicts have their own
     "update": Dict.update,
     "pop": Dict.take,
     "popitem": Dict.take_last,
@@ -518,7 +528,7 @@ class Ordered(Dict):
         if plain not in entries:
             if plain is None or isinstance(plain, tuple):  # CPython takes these for the arguments
                 stop(UNKNOWN_OPERATION, "KeyError of None or a tuple")
-            raise no_key(machine, plain)
+            raise no_key(machine, key, plain)
         self.watchers.refuse_change(self.describe())
         before = dict(entries)
 

@@ -19,17 +19,20 @@ from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
     UNKNOWN_ATTRIBUTE,
     UNKNOWN_CALL,
+    UNKNOWN_OPERATION,
     UNKNOWN_VALUE,
     stop,
 )
+from windfall.frontend.classnames import short_name
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
-from windfall.frontend.values.function import Function, Method
+from windfall.frontend.values.function import BuiltinMethod, Function, Method
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, Resolves, TypeIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, Known, Source
 
 if TYPE_CHECKING:
@@ -58,6 +61,22 @@ def relied(machine: Machine, cls: type, name: str) -> Any:
     """As `find`, of a class that is not a value of the program (a metaclass, a descriptor's)."""
     known = machine.known(cls, cls.__qualname__)
     return known.find(machine, name) if isinstance(known, Class) else find(cls, name)
+
+
+def is_mutable(cls: type) -> bool:
+    """Whether it, or a class that it derives from, may change."""
+    return any(not base.__flags__ & IMMUTABLE for base in cls.__mro__)
+
+
+def mro(machine: Machine, cls: type) -> tuple[type, ...]:
+    """The classes that a class derives from, relied upon: its bases may be replaced."""
+    order = cls.__mro__
+    if is_mutable(cls):
+        if not is_plain_metaclass(machine, type(cls)):
+            stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
+        where = Attribute(Known(cls, cls.__qualname__), "__mro__")
+        machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
+    return order
 
 
 def goes_first(machine: Machine, raw: Any) -> bool:
@@ -155,15 +174,25 @@ class Class(Given):
 
     def _field(self, machine: Machine, name: str) -> Value:
         """What every class has; of a class of the user, texts may be others in the next call."""
+        meta = self.meta(machine, name)
+        own = name in ("__doc__", "__module__") and (meta is None or type(meta) is str)
+        plain = is_plain_metaclass(machine, type(self.real))
+        if not plain or not (own or meta is find(type, name)):
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, which its metaclass answers")
         found = getattr(self.real, name, ABSENT)
         if found is ABSENT:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         if type(found) is Placeholder:
             return found.value
         if isinstance(found, tuple):  # of classes; some may be stand-ins for what is to be made
+            if self.source is not None and not self.real.__flags__ & IMMUTABLE:
+                where = Attribute(Known(self.real, self.real.__qualname__), name)
+                machine.add_guard(where, IdentityIs(found), "the classes that it derives from")
             return machine.tuple([machine.known(one, one.__qualname__) for one in found])
-        if self.source is None or self.real.__flags__ & IMMUTABLE or not isinstance(found, str):
+        if self.source is None or self.real.__flags__ & IMMUTABLE:
             return machine.literal_or_known(found, f"{self.describe()}.{name}")
+        if found is not None and type(found) is not str:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return machine.wrap(found, Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -194,7 +223,7 @@ class Class(Given):
         if meta is ABSENT and self.meta(machine, "__getattr__") is not ABSENT:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} whose metaclass has __getattr__")
         if meta is ABSENT:
-            text = f"type object '{self.real.__name__}' has no attribute '{name}'"
+            text = f"type object '{short_name(self.real)}' has no attribute '{name}'"
             raise machine.no_attribute(self, name, text)
         if isinstance(meta, types.FunctionType):
             return Method(machine.known(meta, name), self)
@@ -205,7 +234,7 @@ class Class(Given):
         self.rely(machine)
         if self._is_enumeration():
             try:
-                return machine.literal(self._members()[key.as_constant(machine)])
+                return machine.literal(self._members()[key.key(machine)])
             except KeyError as error:
                 raise machine.raised(error) from None
         raw = find(self.real, "__class_getitem__")
@@ -300,12 +329,20 @@ class Class(Given):
         return super().truth(machine)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """By identity."""
+        """By identity, unless a metaclass has a say."""
         if operation in ("==", "!=") and isinstance(other, Class):
             self.rely(machine)
             other.rely(machine)
+            for one in (self, other):
+                one.refuse_own(machine, "__eq__", "__ne__")
             return machine.literal((self.real is other.real) == (operation == "=="))
         return None
+
+    def refuse_own(self, machine: Machine, *names: str) -> None:
+        """Special methods of a metaclass of the user are called natively."""
+        for name in names:
+            if self.meta(machine, name) is not find(type, name):
+                stop(UNKNOWN_OPERATION, f"{self.describe()}, whose metaclass has {name}")
 
 
 _CLASS_FIELDS = words("__name__ __qualname__ __module__ __doc__ __mro__ __bases__")
@@ -411,7 +448,7 @@ class Object(Value):
         return hook.call(machine, [self, machine.literal(name)], {})
 
     def missing(self, machine: Machine, name: str) -> Value:
-        text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
+        text = f"'{short_name(self.cls.real)}' object has no attribute '{name}'"
         raise machine.no_attribute(self, name, text)
 
     def described(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -473,7 +510,8 @@ class Object(Value):
         return machine.wrap(value, Attribute(self.source, name))
 
     def _bind_builtin(self, machine: Machine, name: str, raw: Any) -> Value:
-        return Method(self.cls.value_of(machine, name, raw), self)
+        kind = BuiltinMethod if is_among(type(raw), _BUILTIN_DESCRIPTORS) else Method
+        return kind(self.cls.value_of(machine, name, raw), self)
 
     # ----------------------------------------------------------------------------------- writes
 
@@ -516,7 +554,7 @@ class Object(Value):
         if attributes is None:
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         if value is None and attributes.lookup(machine, name) is None:
-            self.missing(machine, name)
+            stop(ATTRIBUTE_WRITE, f"del {self.describe()}.{name}, which is not there")
         attributes.store(machine, name, value)
 
     def _write_slot(self, machine: Machine, name: str, value: Value | None) -> None:
@@ -629,6 +667,8 @@ class Object(Value):
         """`__contains__`, or by iterating."""
         method = self.dunder(machine, "__contains__")
         if method is None:
+            if self.dunder(machine, "__iter__") is None and not self.dunder(machine, "__getitem__"):
+                stop(UNKNOWN_OPERATION, f"{self.describe()} is not iterable")
             return machine.polyfill("contains", [self, item])
         if not isinstance(method, Method) or not isinstance(method.function, Function):
             return super().contains(machine, item)
@@ -701,6 +741,7 @@ _BINDERS: dict[type, Any] = {
 }
 
 
+_BUILTIN_DESCRIPTORS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _BOUND_AS_METHODS = (
     types.FunctionType,
     types.WrapperDescriptorType,
@@ -774,10 +815,11 @@ class Opaque(Given):
 
 def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: str) -> Value | None:
     """`super(start, owner).name`: what comes after `start` in the MRO of `cls`."""
-    mro = cls.__mro__
-    if start not in mro:  # a metaclass's method, or an error
+    order = mro(machine, cls)
+    place = next((place for place, one in enumerate(order) if one is start), None)
+    if place is None:  # a metaclass's method, or an error
         stop(UNKNOWN_CALL, f"super({start.__qualname__}, {owner.describe()})")
-    for base in mro[mro.index(start) + 1 :]:
+    for base in order[place + 1 :]:
         if name not in base.__dict__:
             continue
         raw = base.__dict__[name]
@@ -793,9 +835,10 @@ def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: s
         found = holder.value_of(machine, name, raw)
         if isinstance(owner, Class) or find(type(raw), "__get__") is ABSENT:
             return found
-        if type(raw) not in _BOUND_AS_METHODS:
+        if not is_among(type(raw), _BOUND_AS_METHODS):
             stop(UNKNOWN_ATTRIBUTE, f"super().{name} of {owner.describe()}")
-        return Method(found, owner)
+        kind = BuiltinMethod if is_among(type(raw), _BUILTIN_DESCRIPTORS) else Method
+        return kind(found, owner)
     return None
 
 

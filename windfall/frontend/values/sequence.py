@@ -20,6 +20,7 @@ from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ class SequenceValue(Value):
     def get_item(self, machine: Machine, key: Value) -> Value:
         """By index or slice."""
         index = key_of(machine, key)
+        kind: type = type(index)
+        if kind is not key.python_type():
+            stop(UNKNOWN_OPERATION, f"an index that is {key.describe()}")
         if self.is_long(machine) and type(index) is int:
             return self._one_item(machine, index)
         items = self.items(machine)
@@ -207,7 +211,9 @@ class SequenceValue(Value):
 
 def _vary(items: Iterable[Value]) -> bool:
     """Whether there is a number among them whose value is not known."""
-    return any(not isinstance(one, Constant) and one.python_type() in (int, float) for one in items)
+    return any(
+        not isinstance(one, Constant) and is_among(one.python_type(), (int, float)) for one in items
+    )
 
 
 def raise_if_unknown(one: Value, other: Value) -> None:
@@ -314,6 +320,11 @@ class Size(Tuple):
 
     __slots__ = ()
     made_of = torch.Size
+
+    def key(self, machine: Machine) -> Any:
+        """Hashed and equal as a tuple, but another object where it is seen again."""
+        found = super().key(machine)
+        return torch.Size(found) if all(type(one) is int for one in found) else found
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of a tuple, and `numel`."""

@@ -272,7 +272,7 @@ class Set(Value):
         """`remove`."""
         key = item.key(machine)
         if key not in self.load(machine):
-            raise no_key(machine, key)
+            raise no_key(machine, item, key)
         self.discard(machine, item)
 
     def clear(self, machine: Machine) -> None:

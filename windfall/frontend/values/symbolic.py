@@ -31,6 +31,7 @@ from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Compares, TypeIs
+from windfall.ir.reading import is_among
 from windfall.ir.relation import OPPOSITE, Relation, decide, told
 from windfall.ir.source import ScalarOf, Source
 from windfall.ir.symint import (
@@ -447,7 +448,7 @@ class Float(Value):
         return self._with(machine, operation, other, True)
 
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
-        if other.python_type() not in (float, int, bool):
+        if not is_among(other.python_type(), (float, int, bool)):
             return None
         pair_of_spans = (self.span, span_of(machine, other))
         ordered = pair_of_spans[::-1] if swapped else pair_of_spans
@@ -474,7 +475,7 @@ class Float(Value):
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Of one from outside with a constant: decided as in the call being compiled."""
-        if other.python_type() not in (float, int, bool):
+        if not is_among(other.python_type(), (float, int, bool)):
             return None
         if isinstance(other, Constant):
             decided = self._decided(machine, operation, other.as_constant(machine))

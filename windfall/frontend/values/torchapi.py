@@ -37,6 +37,7 @@ from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals, IdentityIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, BoundTo, Known, Source
 from windfall.ops.fake import is_fake
 
@@ -209,7 +210,7 @@ def treated(
         return _in_graph(machine, function, arguments, keywords)
     if how is Treatment.FOLD:
         given = (*arguments, *keywords.values())
-        if any(isinstance(one, Tensor | Tuple | List) for one in given):
+        if function not in _SHOWS and any(isinstance(one, Tensor | Tuple | List) for one in given):
             plain = tuple(_type_only(machine, one) for one in arguments)
             named = {key: _type_only(machine, one) for key, one in keywords.items()}
             result = machine.graph.on_fakes(function, plain, named)
@@ -218,6 +219,9 @@ def treated(
             return machine.literal(result)
         return fold(machine, function, arguments, keywords)
     stop(UNKNOWN_CALL, name)
+
+
+_SHOWS = (format, ascii, repr)  # what they say of a tensor is its data, not its type
 
 
 # A Python function of torch that cannot be one node (it gets a callable, or answers no tensor) is
@@ -323,7 +327,7 @@ def _rule(real: Any) -> Any:
 )
 def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
     owner = getattr(value, "__self__", None)
-    if source is not None and type(owner) in (dict, list, tuple, str, int, float, bytes):
+    if source is not None and is_among(type(owner), (dict, list, tuple, str, int, float, bytes)):
         # A method of a container that was bound outside: the container is what matters.
         held = machine.wrap(owner, BoundTo(source))
         method = machine.method(held, value.__name__)
