@@ -459,10 +459,17 @@ def _list_extend(writer: Writer, instruction: Instruction) -> None:
     writer.line(f"{writer.stack[-instruction.argument]}.extend({items})")
 
 
-@native("SET_UPDATE", "DICT_UPDATE")
-def _update(writer: Writer, instruction: Instruction) -> None:
+@native("SET_UPDATE")
+def _set_update(writer: Writer, instruction: Instruction) -> None:
     items = writer.pop()
     writer.line(f"{writer.stack[-instruction.argument]}.update({items})")
+
+
+@native("DICT_UPDATE")
+def _dict_update(writer: Writer, instruction: Instruction) -> None:
+    """By a display: unlike `dict.update`, it takes mappings only."""
+    items = writer.pop()
+    writer.line(f"{writer.stack[-instruction.argument]}.update({{**{items}}})")
 
 
 @native("DICT_MERGE")

@@ -164,6 +164,15 @@ def getattr_or(owner: Any, name: str, default: Any) -> Any:
         return default
 
 
+def vars_(owner: Any) -> Any:
+    """`vars(owner)`."""
+    try:
+        return owner.__dict__
+    except AttributeError:
+        pass  # what is raised then has no context
+    raise TypeError("vars() argument must have __dict__ attribute")
+
+
 def getattribute_or(owner: Any, name: str, hook: Any, fallback: Any) -> Any:
     """An attribute by the class's own `__getattribute__`, then by `__getattr__`."""
     try:

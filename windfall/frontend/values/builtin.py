@@ -161,9 +161,18 @@ def _isinstance(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
     exactly(arguments, keywords, 2, 2, "isinstance")
     value, classes = arguments
     value.guard_type(machine)
-    return machine.literal(
-        any(_is_instance(machine, value, one) for one in _classes(machine, classes))
-    )
+    found = any(_is_instance(machine, value, one) for one in _classes(machine, classes))
+    if not found:
+        _refuse_claim(machine, value)
+    return machine.literal(found)
+
+
+def _refuse_claim(machine: Machine, value: Value) -> None:
+    """Before a no: what an object says of its class counts too."""
+    kind = value.python_type()
+    claims = relied(machine, kind, "__class__") is not find(object, "__class__")
+    if claims or isinstance(relied(machine, kind, "__getattribute__"), types.FunctionType):
+        stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which has a __class__")
 
 
 def _classes(machine: Machine, value: Value) -> list[type]:
@@ -345,7 +354,7 @@ def _delattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
 @calls(vars)
 def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 1, "vars")
-    return arguments[0].get_attribute(machine, "__dict__")
+    return machine.polyfill("vars", arguments)
 
 
 @calls(object.__new__)

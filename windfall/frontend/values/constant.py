@@ -136,7 +136,9 @@ class Constant(Value):
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Folded, with another constant; a number that varies has the rule itself."""
-        fills = operation == "%" and type(self.value) is str
+        fills = operation == "%" and type(self.value) in (str, bytes)
+        if fills and not other.is_constant() and not _is_number(other):
+            stop(UNKNOWN_OPERATION, f"{self.describe()} % {other.describe()}")  # it never declines
         if not other.is_constant() or (_is_number(other) and not fills):
             return None
         return fold(machine, BINARY[operation], [self, other], {})

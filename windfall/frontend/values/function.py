@@ -450,6 +450,10 @@ class Method(Value):
             return self.owner
         if name == "__func__":
             return self.function
+        if name == "__class__":
+            return machine.known(types.MethodType, "MethodType")
+        if name != "__doc__" and hasattr(types.MethodType, name):  # its own class goes first
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return self.function.get_attribute(machine, name)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:

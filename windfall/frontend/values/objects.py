@@ -98,8 +98,11 @@ class Class(Given):
             self.guard(machine, "identity", IdentityIs(self.real))
 
     def key(self, machine: Machine) -> Any:
-        """Hashed by identity."""
+        """Hashed by identity, unless its metaclass says otherwise."""
         self.rely(machine)
+        for name in ("__hash__", "__eq__"):
+            if self.meta(machine, name) not in (find(object, name), find(type, name)):
+                stop(UNKNOWN_OPERATION, f"{self.describe()} as a key")
         return self
 
     def find(self, machine: Machine, name: str) -> Any:
@@ -230,10 +233,15 @@ class Class(Given):
         return [machine.literal(one) for one in kind]
 
     def iterate(self, machine: Machine) -> Value:
-        """Likewise."""
+        """Likewise, by what is a generator in CPython."""
         if not self._is_enumeration():
             return super().iterate(machine)
-        return machine.iterator(self.unpack(machine))
+        members = self.unpack(machine)
+        return machine.iterate_over(
+            self,
+            types.GeneratorType,
+            lambda _, place: members[place] if place < len(members) else None,
+        )
 
     def length(self, machine: Machine) -> Value:
         """How many members."""
@@ -295,10 +303,13 @@ class Class(Given):
         return super().truth(machine)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """By identity."""
+        """By identity, unless a metaclass says otherwise."""
         if operation in ("==", "!=") and isinstance(other, Class):
             self.rely(machine)
             other.rely(machine)
+            name = "__eq__" if operation == "==" else "__ne__"
+            if any(one.meta(machine, name) is not find(object, name) for one in (self, other)):
+                stop(UNKNOWN_OPERATION, f"{operation} of {self.describe()} by its metaclass")
             return machine.literal((self.real is other.real) == (operation == "=="))
         return None
 

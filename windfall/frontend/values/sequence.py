@@ -167,6 +167,10 @@ class SequenceValue(Value):
                 if not mine:
                     return other
             admit(machine, len(mine) + len(others), self)
+            if self.made_of is not other.made_of:  # a tuple beside a size
+                if any(one.python_type() is not int for one in (*mine, *others)):
+                    stop(UNKNOWN_OPERATION, "a torch.Size beside other than integers")
+                return Size(mine + others)
             return self.same_kind(mine + others)
         if operation == "*" and isinstance(other, Constant):
             count = other.as_constant(machine)
