@@ -1,4 +1,4 @@
-"""What eager refuses by dtype (or dim) is refused, though the result is empty or nobody reads it."""
+"""What eager refuses by dtype or dim is refused, though the result is empty or nobody reads it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.loops import Loop, loops
-from windfall.frontend.values.base import Value
+from windfall.frontend.values.base import Value, is_among
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.tensor import Tensor
 
@@ -45,7 +45,9 @@ def _is_number(frame: Frame, variable: int) -> bool:
     value: Value | None = frame.variables[variable]
     if isinstance(value, Cell):
         value = value.contents
-    return value is None or value.python_type() in _PLAIN or value.python_type() is type(None)
+    return (
+        value is None or is_among(value.python_type(), _PLAIN) or value.python_type() is type(None)
+    )
 
 
 _STATE_IS_KNOWN: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))))

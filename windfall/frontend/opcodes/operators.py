@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
-from windfall.frontend.values.base import PENDING, Value
+from windfall.frontend.values.base import PENDING, Value, is_among
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function, Method
-from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.identity import identical
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object, Opaque, find
 from windfall.frontend.values.sequence import SequenceValue, Slice
 from windfall.frontend.values.subclassed import Subclassed
@@ -53,7 +53,7 @@ def binary(
     """`left operation right`; `shown` is what an error calls the operator."""
     if isinstance(right, Object) and isinstance(left, Tensor | Constant):
         reflected = f"__r{_DUNDERS[operation]}__"  # what is of C declines a class of the user
-        fills = operation == "%" and left.python_type() in (str, bytes)  # but for text
+        fills = operation == "%" and is_among(left.python_type(), (str, bytes))  # but for text
         asks = not isinstance(right, Subclassed) and not fills
         if asks and right.dunder(machine, reflected) is not None:
             name = f"__{_DUNDERS[operation]}__"
@@ -106,7 +106,10 @@ def by_dunder(
     if isinstance(left, Opaque) or isinstance(right, Opaque):  # methods of C that may well answer
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
     for one, dunder in ((left, name), (right, reflected)):
-        if isinstance(one, Class) and one.meta(machine, dunder) not in (ABSENT, find(object, dunder)):
+        if isinstance(one, Class) and one.meta(machine, dunder) not in (
+            ABSENT,
+            find(object, dunder),
+        ):
             stop(UNKNOWN_OPERATION, f"{operation} of {one.describe()} by its metaclass")
     candidates = []
     if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
@@ -126,7 +129,7 @@ def by_dunder(
 def _right_goes_first(operation: str, reflected: str, left: type, right: type) -> bool:
     """Whether the right class derives from the left one (for real: `register` does not count) and,
     where it is no comparison, has a reflected method of its own."""
-    if right is left or left not in right.__mro__:
+    if right is left or not is_among(left, right.__mro__):
         return False
     return operation in _COMPARISONS or find(right, reflected) is not find(left, reflected)
 

@@ -12,6 +12,7 @@ thing that an opcode handler (or the `call` of a builtin) does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from windfall.frontend.breaks import (
@@ -239,6 +240,11 @@ class Given(Value):
     def python_type(self) -> type:
         """Its class."""
         return type(self.real)
+
+
+def is_among(kind: type, kinds: Iterable[type]) -> bool:
+    """Whether a class is one of these, by identity: its metaclass may have an `__eq__`."""
+    return any(kind is one for one in kinds)
 
 
 def no_method(machine: Machine, owner: Value, kind: str, real: type, name: str) -> NoReturn:

@@ -21,7 +21,7 @@ from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNO
 from windfall.frontend.polyfills import core
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value, is_among
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import is_callable, misfit
@@ -193,13 +193,13 @@ _PLAIN_CHECKS = (type.__instancecheck__,)
 def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     kind = value.python_type()
     if issubclass(kind, torch.Tensor):
-        if cls in (nn.Parameter, nn.Buffer) and kind is torch.Tensor:
+        if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
             real = value.real if isinstance(value, Tensor) else None
             return real is not None and isinstance(real, cls)
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
             return isinstance(value.fake(machine), cls)
     if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:
-        return _among(cls, mro(machine, kind))
+        return is_among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("torch.nn.parameter", "typing"):
@@ -220,11 +220,6 @@ def mro(machine: Machine, cls: type) -> tuple[type, ...]:
     return order
 
 
-def _among(cls: type, order: tuple[type, ...]) -> bool:
-    """By identity: a metaclass may have an `__eq__`."""
-    return any(base is cls for base in order)
-
-
 def _registered(machine: Machine, kind: type, cls: type) -> bool:
     """Whether an abstract class takes another for its own. What the user registers with a class
     of the user, or says in its `__subclasshook__`, is not relied upon: it is asked natively."""
@@ -233,7 +228,7 @@ def _registered(machine: Machine, kind: type, cls: type) -> bool:
         return issubclass(kind, cls)
     if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
         stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which has a hook")
-    if not _among(cls, order):
+    if not is_among(cls, order):
         stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which registers classes")
     return True
 
@@ -255,7 +250,7 @@ def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
 
 def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
     if relied(machine, type(cls), "__subclasscheck__") is type.__subclasscheck__:
-        return _among(cls, mro(machine, kind))
+        return is_among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):

@@ -17,7 +17,7 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_constant, admit_fold, admit_result
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value, is_among
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals
@@ -205,7 +205,7 @@ class Constant(Value):
 
 
 def _is_number(value: Value) -> bool:
-    return not isinstance(value, Constant) and value.python_type() in (int, float, bool)
+    return not isinstance(value, Constant) and is_among(value.python_type(), (int, float, bool))
 
 
 _PRINTED_BITS = 1 << 13  # CPython refuses to print numbers of more than 4,300 digits

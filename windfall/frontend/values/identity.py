@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from windfall.frontend.values.base import Value
+from windfall.frontend.values.base import Value, is_among
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import SequenceValue
@@ -45,7 +45,7 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
     right.guard_type(machine)
     if left.python_type() is not right.python_type():
         return False
-    if left.python_type() in (bool, int, float, complex, str) or isinstance(left, Constant):
+    if is_among(left.python_type(), (bool, int, float, complex, str)) or isinstance(left, Constant):
         return _same_constant(machine, left, right)
     if left.source is not None and right.source is not None:
         check = SameObjects((right.source,), False)
@@ -71,6 +71,6 @@ def _same_constant(machine: Machine, left: Value, right: Value) -> bool:
 def _both_empty(machine: Machine, left: Value, right: Value) -> bool:
     """CPython has one empty tuple and one empty frozenset."""
     kind = left.python_type()
-    if kind not in (tuple, frozenset) or not isinstance(left, SequenceValue | Set):
+    if not is_among(kind, (tuple, frozenset)) or not isinstance(left, SequenceValue | Set):
         return False
     return machine.length_of(left) == 0 == machine.length_of(right)

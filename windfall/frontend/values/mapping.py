@@ -16,7 +16,7 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
+from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, is_among, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
 from windfall.frontend.values.unseen import same, settled
@@ -54,7 +54,7 @@ def is_plain_key(key: Any) -> bool:
     kind = type(key)
     if isinstance(key, tuple) and kind.__hash__ is tuple.__hash__ and kind.__eq__ is tuple.__eq__:
         return all(is_plain_key(one) for one in tuple.__iter__(key))
-    return kind in _PLAIN
+    return is_among(kind, _PLAIN)
 
 
 def is_its_key(machine: Machine, value: Value) -> bool:
@@ -201,12 +201,10 @@ class Dict(Value):
         self.watchers.refuse_change(self.describe(), self.whole and existed != (value is not None))
         order = list(entries) if self.whole and value is None else None
         shown = self.key_value(machine, key)
-        named = self.keys.pop(key, None) if value is None else None
+        self._forget_key(machine, key, value is None)
 
         def restore() -> None:
             del self.writes[writes:]
-            if named is not None:
-                self.keys[key] = named
             if existed:
                 entries[key] = before
             else:
@@ -231,6 +229,12 @@ class Dict(Value):
                 machine.effects.add("del {}[{}]", self, shown)
             else:
                 machine.effects.add("{}[{}] = {}", self, shown, value)
+
+    def _forget_key(self, machine: Machine, key: Any, deleted: bool) -> None:
+        """With its item goes the key as a value: a later one may be of another class."""
+        named = self.keys.pop(key, None) if deleted else None
+        if named is not None:
+            machine.undo(lambda: machine.restore(self.keys, key, named))
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """`self[key] = value`."""
@@ -395,7 +399,7 @@ class Dict(Value):
             if has(other, "keys"):
                 stop(UNKNOWN_OPERATION, f"dict.update by {other.describe()}")
             for pair in other.unpack(machine):
-                plain = pair.python_type() in (tuple, list, str)
+                plain = is_among(pair.python_type(), (tuple, list, str))
                 parts = pair.unpack(machine) if plain else []
                 if len(parts) != 2:
                     stop(UNKNOWN_OPERATION, "dict.update of other than pairs")

@@ -21,7 +21,7 @@ import torch
 from windfall.frontend import spans
 from windfall.frontend.policy import Treatment
 from windfall.frontend.spans import Span
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value, is_among
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
@@ -239,7 +239,7 @@ def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     (data, *rest) = arguments or (None,)
     several = isinstance(data, List | Tuple)
     parts = data.items(machine) if isinstance(data, List | Tuple) else [data]
-    numbers = all(one is not None and one.python_type() in (int, float) for one in parts)
+    numbers = all(one is not None and is_among(one.python_type(), (int, float)) for one in parts)
     varies = numbers and any(isinstance(one, Float) for one in parts)
     if not varies or rest or not keywords.keys() <= {"dtype"}:
         return treated(machine, Treatment.GRAPH, torch.tensor, arguments, keywords)

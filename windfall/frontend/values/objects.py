@@ -19,11 +19,12 @@ from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
     UNKNOWN_ATTRIBUTE,
     UNKNOWN_CALL,
+    UNKNOWN_OPERATION,
     UNKNOWN_VALUE,
     stop,
 )
 from windfall.frontend.policy import Treatment, treatment
-from windfall.frontend.values.base import Arguments, Given, Keywords, Value
+from windfall.frontend.values.base import Arguments, Given, Keywords, Value, is_among
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
@@ -284,7 +285,7 @@ class Class(Given):
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A special rule, or an instance made by following `__new__` and `__init__`."""
         self.rely(machine)
-        rule = CALLS.get(self.real)
+        rule = CALLS.get(self.real) if type(self.real).__hash__ is type.__hash__ else None
         if rule is not None:
             return rule(machine, arguments, keywords)
         if self._is_enumeration() and len(arguments) == 1 and not keywords:
@@ -462,7 +463,7 @@ class Object(Value):
 
     def _refuse_borrowed(self, name: str, raw: types.MemberDescriptorType) -> None:
         """A slot of another class, or under another name."""
-        if raw.__name__ != name or raw.__objclass__ not in self.cls.real.__mro__:
+        if raw.__name__ != name or not is_among(raw.__objclass__, self.cls.real.__mro__):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a slot of another name or class")
 
     def _read_slot(self, machine: Machine, name: str, raw: Any) -> Value:

@@ -15,7 +15,7 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_values, admit_writes, range_length
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
+from windfall.frontend.values.base import Arguments, Keywords, Value, is_among, no_method
 from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
@@ -211,7 +211,9 @@ class SequenceValue(Value):
 
 def _vary(items: Iterable[Value]) -> bool:
     """Whether there is a number among them whose value is not known."""
-    return any(not isinstance(one, Constant) and one.python_type() in (int, float) for one in items)
+    return any(
+        not isinstance(one, Constant) and is_among(one.python_type(), (int, float)) for one in items
+    )
 
 
 def raise_if_unknown(one: Value, other: Value) -> None:

@@ -22,7 +22,7 @@ import torch
 from windfall.errors import Narrow, Specialise
 from windfall.frontend import spans
 from windfall.frontend.symbols import python_text
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value, is_among
 from windfall.frontend.values.constant import BINARY, Constant, fold
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
@@ -447,7 +447,7 @@ class Float(Value):
         return self._with(machine, operation, other, True)
 
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
-        if other.python_type() not in (float, int, bool):
+        if not is_among(other.python_type(), (float, int, bool)):
             return None
         pair_of_spans = (self.span, span_of(machine, other))
         ordered = pair_of_spans[::-1] if swapped else pair_of_spans
@@ -474,7 +474,7 @@ class Float(Value):
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Of one from outside with a constant: decided as in the call being compiled."""
-        if other.python_type() not in (float, int, bool):
+        if not is_among(other.python_type(), (float, int, bool)):
             return None
         if isinstance(other, Constant):
             decided = self._decided(machine, operation, other.as_constant(machine))
