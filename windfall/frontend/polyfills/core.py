@@ -268,6 +268,16 @@ def tuple_(iterable: Any) -> Any:
     return (*result,)
 
 
+def unpacked(iterable: Any, count: int) -> Any:
+    """`a, b = iterable`: one item more than there are names is asked for, and no other."""
+    result = []
+    for item in iterable:
+        result.append(item)
+        if len(result) > count:
+            raise ValueError(f"too many values to unpack (expected {count})")
+    return (*result,)
+
+
 def set_(iterable: Any) -> Any:
     """`set(iterable)`."""
     result = set()

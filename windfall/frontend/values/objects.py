@@ -28,6 +28,7 @@ from windfall.frontend.values.base import Arguments, Given, Keywords, Value, is_
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, Resolves, TypeIs
@@ -205,7 +206,7 @@ class Class(Given):
         if self._is_enumeration():
             try:
                 return machine.literal(self._members()[key.as_constant(machine)])
-            except KeyError as error:
+            except (KeyError, TypeError) as error:
                 raise machine.raised(error) from None
         raw = find(self.real, "__class_getitem__")
         keys = key.unpack(machine) if key.python_type() is tuple else [key]
@@ -385,7 +386,7 @@ class Object(Value):
     ) -> Value:
         """As `object.__getattribute__`; `missing` is asked where there is no such attribute."""
         cls = self.cls
-        if name == "__class__":
+        if name == "__class__" and cls.find(machine, name) is find(object, name):
             return cls
         if name == "__dict__":
             found = self.attributes(machine)
@@ -477,7 +478,9 @@ class Object(Value):
             value = raw.__get__(self.real)
         except AttributeError:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} is not set")
-        return machine.wrap(value, Attribute(self.source, name))
+        found = machine.wrap(value, Attribute(self.source, name))
+        look(found)  # it is relied upon that there is one: it may be deleted
+        return found
 
     def _bind_builtin(self, machine: Machine, name: str, raw: Any) -> Value:
         return Method(self.cls.value_of(machine, name, raw), self)
@@ -541,10 +544,11 @@ class Object(Value):
         if self.source is not None:  # past the class's own `__setattr__`, which has run by now
             if value is None:
                 delete = machine.known(object.__delattr__, "delete_slot")
-                machine.effects.add(f"{{}}({{}}, {name!r})", delete, self)
+                machine.effects.add("{}({}, {})", delete, self, machine.literal(name))
             else:
                 write = machine.known(object.__setattr__, "write_slot")
-                machine.effects.add(f"{{}}({{}}, {name!r}, {{}})", write, self, value)
+                shown = machine.literal(name)
+                machine.effects.add("{}({}, {}, {})", write, self, shown, value)
 
     def _has_slot(self, name: str) -> bool:
         if name in self.slots:

@@ -124,7 +124,7 @@ class SequenceValue(Value):
         items = self.items(machine)
         try:
             found = items[index]
-        except (IndexError, TypeError):
+        except (IndexError, TypeError, ValueError):
             raise machine.raised(_item_error(self, len(items), index)) from None
         if not isinstance(found, list):
             one: Value = found
@@ -241,7 +241,7 @@ def _item_error(owner: SequenceValue, length: int, index: Any) -> Exception:
     kind = list if owner.made_of is list else tuple
     try:
         kind([None] * length)[index]
-    except (IndexError, TypeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         return error
     raise AssertionError("the same item is missing of a sequence of the same length")
 
@@ -502,7 +502,7 @@ class List(SequenceValue):
         items = self.changed(machine)
         try:
             del items[index]
-        except (IndexError, TypeError) as error:
+        except (IndexError, TypeError, ValueError) as error:
             raise machine.raised(error) from None
         self.write(machine, "del {}[{}]", key)
 

@@ -127,6 +127,10 @@ class HeldList(List):
         super().__init__(items)
         self.owner = owner
 
+    def same_kind(self, items: list[Value]) -> Value:
+        """What is made of it is a list."""
+        return List(items)
+
     def write(self, machine: Machine, template: str, *operands: Value) -> None:
         """As a call of the builtin's own method."""
         method = _ITEM_METHODS.get(template) or template.partition(".")[2].partition("(")[0]
