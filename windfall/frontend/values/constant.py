@@ -299,7 +299,7 @@ class EnumMember(Constant):
 
     def rebuild(self, recipe: Recipe) -> str:
         """The member under a name."""
-        return recipe.known(self.value, self.value.name)
+        return recipe.known(self.value, self.value.name or type(self.value).__name__)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`name` and `value`; other attributes as of any object."""

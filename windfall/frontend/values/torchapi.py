@@ -314,7 +314,10 @@ class Builtin(Given):
         """Its names."""
         if name in ("__name__", "__qualname__", "__doc__", "__module__"):
             self.rely(machine)
-            return machine.literal(getattr(self.real, name))
+            try:
+                return machine.literal(getattr(self.real, name))
+            except AttributeError as error:
+                raise machine.raised(error) from None
         return super().get_attribute(machine, name)
 
 
