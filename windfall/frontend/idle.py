@@ -46,7 +46,9 @@ def _is_number(frame: Frame, variable: int) -> bool:
     value: Value | None = frame.variables[variable]
     if isinstance(value, Cell):
         value = value.contents
-    return value is None or is_among(value.python_type(), _PLAIN)
+    return (
+        value is None or is_among(value.python_type(), _PLAIN) or value.python_type() is type(None)
+    )
 
 
 _STATE_IS_KNOWN: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))))

@@ -22,6 +22,7 @@ from windfall.frontend.bytecode import VERSION, Instruction
 from windfall.frontend.opcodes.operators import SYMBOLS
 from windfall.frontend.values.objects import find
 from windfall.ir.guard import ABSENT
+from windfall.ir.reading import is_among
 
 NULL_NAME = "NULL"
 
@@ -589,10 +590,10 @@ def _is_caught(kind: type, classes: Any) -> bool:
     """Whether `except classes` takes an exception: by the MRO, and classes of exceptions only."""
     wanted = classes if isinstance(classes, tuple) else (classes,)
     for one in wanted:
-        if not issubclass(type(one), type) or BaseException not in one.__mro__:
+        if not issubclass(type(one), type) or not is_among(BaseException, one.__mro__):
             text = "catching classes that do not inherit from BaseException is not allowed"
             raise TypeError(text)
-    return any(one in kind.__mro__ for one in wanted)
+    return any(is_among(one, kind.__mro__) for one in wanted)
 
 
 @native("BEFORE_WITH")

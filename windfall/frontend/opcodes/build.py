@@ -154,15 +154,18 @@ def demand_iterable(machine: Machine, value: Value) -> None:
         stop(UNKNOWN_OPERATION, f"{value.describe()} is not iterable")
 
 
-def spread(machine: Machine, frame: Frame) -> bool:
+def spread(machine: Machine, frame: Frame, count: int | None = None) -> bool:
     """Make the top of the stack something that can be unpacked; False: interpreted code has to run
-    first, then the instruction is done again."""
+    first, then the instruction is done again. `count`: no more items than these are taken."""
     top = frame.stack[-1]
     demand_iterable(machine, top)
     if not isinstance(top, Object) and not machine.is_generator(top):
         return True
     frame.stack.pop()
-    push(frame, machine.polyfill("tuple", [top]))
+    if count is None:
+        push(frame, machine.polyfill("tuple", [top]))
+    else:
+        push(frame, machine.polyfill("unpacked", [top, machine.literal(count)]))
     frame.retry()
     return False
 
@@ -201,7 +204,7 @@ def list_to_tuple(machine: Machine, frame: Frame, instruction: Instruction) -> N
 
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    if not spread(machine, frame):
+    if not spread(machine, frame, instruction.argument):
         return
     items = frame.stack.pop().unpack(machine)
     _expect(machine, len(items), instruction.argument)

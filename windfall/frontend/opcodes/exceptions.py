@@ -12,6 +12,7 @@ from windfall.frontend.values.base import PENDING, Raised, Value
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import Tuple
+from windfall.ir.reading import is_among
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -40,12 +41,12 @@ def check_exc_match(machine: Machine, frame: Frame, instruction: Instruction) ->
     wanted = classes.items(machine) if isinstance(classes, Tuple) else [classes]
     # By the MRO: `__subclasscheck__` of a metaclass is not asked.
     order = exception.python_type().__mro__
-    found = [_exception_class(machine, one) in order for one in wanted]
+    found = [is_among(_exception_class(machine, one), order) for one in wanted]
     frame.stack.append(machine.literal(any(found)))
 
 
 def _exception_class(machine: Machine, value: Value) -> type:
-    if not isinstance(value, Class) or BaseException not in value.real.__mro__:
+    if not isinstance(value, Class) or not is_among(BaseException, value.real.__mro__):
         stop(UNKNOWN_OPERATION, f"except {value.describe()}")
     value.rely(machine)
     return value.real

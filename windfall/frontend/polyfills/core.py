@@ -161,6 +161,15 @@ def getattr_or(owner: Any, name: str, default: Any) -> Any:
         return default
 
 
+def vars_(owner: Any) -> Any:
+    """`vars(owner)`."""
+    try:
+        return owner.__dict__
+    except AttributeError:
+        pass  # what is raised then has no context
+    raise TypeError("vars() argument must have __dict__ attribute")
+
+
 def getattribute_or(owner: Any, name: str, hook: Any, fallback: Any) -> Any:
     """An attribute by the class's own `__getattribute__`, then by `__getattr__`."""
     try:
@@ -269,6 +278,16 @@ def tuple_(iterable: Any) -> Any:
     result = []
     for item in iterable:
         result.append(item)
+    return (*result,)
+
+
+def unpacked(iterable: Any, count: int) -> Any:
+    """`a, b = iterable`: one item more than there are names is asked for, and no other."""
+    result = []
+    for item in iterable:
+        result.append(item)
+        if len(result) > count:
+            raise ValueError(f"too many values to unpack (expected {count})")
     return (*result,)
 
 

@@ -47,6 +47,7 @@ from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, RegistrationsAre
+from windfall.ir.reading import is_among
 from windfall.ir.source import Known
 
 if TYPE_CHECKING:
@@ -195,13 +196,13 @@ _PLAIN_CHECKS = (type.__instancecheck__,)
 def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     kind = value.python_type()
     if issubclass(kind, torch.Tensor):
-        if _among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
+        if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
             real = value.real if isinstance(value, Tensor) else None
             return real is not None and isinstance(real, cls)
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
             return isinstance(value.fake(machine), cls)
     if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:
-        return _among(cls, mro(machine, kind))
+        return is_among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
     if type(cls).__module__ == "typing" and is_mutable(kind):
@@ -209,11 +210,6 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     if type(cls).__module__ in ("torch.nn.parameter", "typing", "enum", "torch._C", "torch"):
         return issubclass(kind, cls)
     stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
-
-
-def _among(cls: type, order: tuple[type, ...]) -> bool:
-    """By identity: a metaclass may have an `__eq__`."""
-    return any(base is cls for base in order)
 
 
 def _registered(machine: Machine, kind: type, cls: type) -> bool:
@@ -224,7 +220,7 @@ def _registered(machine: Machine, kind: type, cls: type) -> bool:
         return _taken_by_library(machine, kind, cls)
     if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
         stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which has a hook")
-    if not _among(cls, order):
+    if not is_among(cls, order):
         stop(UNKNOWN_OPERATION, f"isinstance with {cls.__qualname__}, which registers classes")
     return True
 
@@ -263,7 +259,7 @@ def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
 
 def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
     if relied(machine, type(cls), "__subclasscheck__") is type.__subclasscheck__:
-        return _among(cls, mro(machine, kind))
+        return is_among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):
@@ -362,7 +358,7 @@ def _delattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
 @calls(vars)
 def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 1, "vars")
-    return arguments[0].get_attribute(machine, "__dict__")
+    return machine.polyfill("vars", arguments)
 
 
 @calls(object.__new__)

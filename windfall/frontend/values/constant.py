@@ -138,7 +138,9 @@ class Constant(Value):
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Folded, with another constant; a number that varies has the rule itself."""
-        fills = operation == "%" and type(self.value) is str
+        fills = operation == "%" and type(self.value) in (str, bytes)
+        if fills and not other.is_constant() and not _is_number(other):
+            stop(UNKNOWN_OPERATION, f"{self.describe()} % {other.describe()}")  # it never declines
         if not other.is_constant() or (_is_number(other) and not fills):
             return None
         return fold(machine, BINARY[operation], [self, other], {})
@@ -304,7 +306,7 @@ class EnumMember(Constant):
 
     def rebuild(self, recipe: Recipe) -> str:
         """The member under a name."""
-        return recipe.known(self.value, self.value.name)
+        return recipe.known(self.value, self.value.name or type(self.value).__name__)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """As of any object: `name` and `value` stand under other names in its dictionary."""

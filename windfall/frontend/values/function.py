@@ -420,6 +420,12 @@ if hasattr(types.FunctionType, "__type_params__"):  # from 3.12 on
     _FIELDS |= {"__type_params__"}
 
 
+_BOUND: dict[type, type] = {
+    types.MethodDescriptorType: types.BuiltinMethodType,
+    types.WrapperDescriptorType: types.MethodWrapperType,
+}
+
+
 class Method(Value):
     """A function bound to an object."""
 
@@ -431,8 +437,10 @@ class Method(Value):
         self.owner = owner
 
     def python_type(self) -> type:
-        """A method."""
-        return types.MethodType
+        """A method; what is bound of C is of other classes."""
+        if self.source is not None:
+            return types.MethodType
+        return _BOUND.get(self.function.python_type(), types.MethodType)
 
     def describe(self) -> str:
         """As its function."""
@@ -450,6 +458,10 @@ class Method(Value):
             return self.owner
         if name == "__func__":
             return self.function
+        if name == "__class__":
+            return machine.known(self.python_type(), self.python_type().__name__)
+        if name != "__doc__" and hasattr(types.MethodType, name):  # its own class goes first
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return self.function.get_attribute(machine, name)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -461,6 +473,8 @@ class Method(Value):
 
     def rebuild(self, recipe: Recipe) -> str:
         """Bound anew."""
+        if self.python_type() is not types.MethodType:
+            return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
         bind = recipe.known(types.MethodType, "Method")
         return f"{bind}({recipe.name(self.function)}, {recipe.name(self.owner)})"
 

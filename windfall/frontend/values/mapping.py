@@ -53,9 +53,20 @@ def is_class_key(key: Any) -> bool:
 
 def is_plain_key(key: Any) -> bool:
     """Whether a key may stand in a source: constant, hashed without user code."""
-    if isinstance(key, tuple):
-        return all(is_plain_key(one) for one in key)
-    return is_among(type(key), _PLAIN)
+    kind: Any = type(key)
+    if isinstance(key, tuple) and kind.__hash__ is tuple.__hash__ and kind.__eq__ is tuple.__eq__:
+        return all(is_plain_key(one) for one in tuple.__iter__(key))
+    return is_among(kind, _PLAIN)
+
+
+def is_its_key(machine: Machine, value: Value) -> bool:
+    """Whether a key is told by what `Value.key` answers, its class too: an equal plain tuple stands
+    for a `torch.Size` or a record, and is not it."""
+    if isinstance(value, Constant):
+        return True
+    if value.python_type() is not tuple:
+        return False
+    return all(is_its_key(machine, one) for one in value.unpack(machine))
 
 
 class Dict(Value):
@@ -160,6 +171,8 @@ class Dict(Value):
 
     def is_constant(self) -> bool:
         """Whether all is constant."""
+        if any(isinstance(key, tuple) for key in self.keys):  # of a class of its own
+            return False
         return self.whole and all(
             value is not None and value.is_constant() and not isinstance(key, Value)
             for key, value in self.entries.items()
@@ -189,6 +202,8 @@ class Dict(Value):
         existed, before = key in entries, entries.get(key)
         self.watchers.refuse_change(self.describe(), self.whole and existed != (value is not None))
         order = list(entries) if self.whole and value is None else None
+        shown = self.key_value(machine, key)
+        self._forget_key(machine, key, value is None)
 
         def restore() -> None:
             del self.writes[writes:]
@@ -210,13 +225,18 @@ class Dict(Value):
             self.writes.append((key, value))
         if self.source is not None:
             self.guard_type(machine)
-            shown = self.key_value(machine, key)
             if before is not None and before.source is not None and value is not None:
                 machine.effects.count(before, value)
             if value is None:
                 machine.effects.add("del {}[{}]", self, shown)
             else:
                 machine.effects.add("{}[{}] = {}", self, shown, value)
+
+    def _forget_key(self, machine: Machine, key: Any, deleted: bool) -> None:
+        """With its item goes the key as a value: a later one may be of another class."""
+        named = self.keys.pop(key, None) if deleted else None
+        if named is not None:
+            machine.undo(lambda: machine.restore(self.keys, key, named))
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """`self[key] = value`."""
@@ -227,6 +247,9 @@ class Dict(Value):
         if not is_plain_key(plain):
             self.load(machine)
             self.keys.setdefault(plain, key)
+        elif not is_its_key(machine, key) and self.lookup(machine, plain) is None:
+            self.keys[plain] = key
+            machine.undo(lambda: machine.restore(self.keys, plain, None))
         self.store(machine, plain, value)
 
     def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
@@ -477,10 +500,10 @@ DICT_METHODS: dict[str, Callable[..., Value]] = {
     "keys": Dict.view_keys,
     "values": Dict.view_values,
     "items": Dict.view_items,
-    "__contains__": Dict.contains,
-    "__getitem__": Dict.get_item,
-    "__len__": Dict.length,
-    "__iter__": Dict.iterate,
+    "__contains__": lambda owner, machine, item: owner.contains(machine, item),
+    "__getitem__": lambda owner, machine, key: owner.get_item(machine, key),
+    "__len__": lambda owner, machine: owner.length(machine),
+    "__iter__": lambda owner, machine: owner.iterate(machine),
 }
 
 

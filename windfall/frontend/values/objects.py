@@ -29,6 +29,7 @@ from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import BuiltinMethod, Function, Method
 from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, Resolves, TypeIs
@@ -123,8 +124,11 @@ class Class(Given):
             self.guard(machine, "identity", IdentityIs(self.real))
 
     def key(self, machine: Machine) -> Any:
-        """Hashed by identity."""
+        """Hashed by identity, unless its metaclass says otherwise."""
         self.rely(machine)
+        for name in ("__hash__", "__eq__"):
+            if self.meta(machine, name) not in (find(object, name), find(type, name)):
+                stop(UNKNOWN_OPERATION, f"{self.describe()} as a key")
         return self
 
     def find(self, machine: Machine, name: str) -> Any:
@@ -235,7 +239,7 @@ class Class(Given):
         if self._is_enumeration():
             try:
                 return machine.literal(self._members()[key.key(machine)])
-            except KeyError as error:
+            except (KeyError, TypeError) as error:
                 raise machine.raised(error) from None
         raw = find(self.real, "__class_getitem__")
         keys = key.unpack(machine) if key.python_type() is tuple else [key]
@@ -264,10 +268,15 @@ class Class(Given):
         return [machine.literal(one) for one in kind]
 
     def iterate(self, machine: Machine) -> Value:
-        """Likewise."""
+        """Likewise, by what is a generator in CPython."""
         if not self._is_enumeration():
             return super().iterate(machine)
-        return machine.iterator(self.unpack(machine))
+        members = self.unpack(machine)
+        return machine.iterate_over(
+            self,
+            types.GeneratorType,
+            lambda _, place: members[place] if place < len(members) else None,
+        )
 
     def length(self, machine: Machine) -> Value:
         """How many members."""
@@ -310,7 +319,7 @@ class Class(Given):
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A special rule, or an instance made by following `__new__` and `__init__`."""
         self.rely(machine)
-        rule = CALLS.get(self.real)
+        rule = CALLS.get(self.real) if type(self.real).__hash__ is type.__hash__ else None
         if rule is not None:
             return rule(machine, arguments, keywords)
         if self._is_enumeration() and len(arguments) == 1 and not keywords:
@@ -415,7 +424,7 @@ class Object(Value):
     ) -> Value:
         """As `object.__getattribute__`; `missing` is asked where there is no such attribute."""
         cls = self.cls
-        if name == "__class__":
+        if name == "__class__" and cls.find(machine, name) is find(object, name):
             return cls
         if name == "__dict__":
             found = self.attributes(machine)
@@ -493,7 +502,7 @@ class Object(Value):
 
     def _refuse_borrowed(self, name: str, raw: types.MemberDescriptorType) -> None:
         """A slot of another class, or under another name."""
-        if raw.__name__ != name or raw.__objclass__ not in self.cls.real.__mro__:
+        if raw.__name__ != name or not is_among(raw.__objclass__, self.cls.real.__mro__):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a slot of another name or class")
 
     def _read_slot(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -507,7 +516,9 @@ class Object(Value):
             value = raw.__get__(self.real)
         except AttributeError:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} is not set")
-        return machine.wrap(value, Attribute(self.source, name))
+        found = machine.wrap(value, Attribute(self.source, name))
+        look(found)  # it is relied upon that there is one: it may be deleted
+        return found
 
     def _bind_builtin(self, machine: Machine, name: str, raw: Any) -> Value:
         kind = BuiltinMethod if is_among(type(raw), _BUILTIN_DESCRIPTORS) else Method
@@ -572,10 +583,11 @@ class Object(Value):
         if self.source is not None:  # past the class's own `__setattr__`, which has run by now
             if value is None:
                 delete = machine.known(object.__delattr__, "delete_slot")
-                machine.effects.add(f"{{}}({{}}, {name!r})", delete, self)
+                machine.effects.add("{}({}, {})", delete, self, machine.literal(name))
             else:
                 write = machine.known(object.__setattr__, "write_slot")
-                machine.effects.add(f"{{}}({{}}, {name!r}, {{}})", write, self, value)
+                shown = machine.literal(name)
+                machine.effects.add("{}({}, {}, {})", write, self, shown, value)
 
     def _has_slot(self, name: str) -> bool:
         if name in self.slots:

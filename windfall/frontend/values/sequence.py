@@ -128,7 +128,7 @@ class SequenceValue(Value):
         items = self.items(machine)
         try:
             found = items[index]
-        except (IndexError, TypeError):
+        except (IndexError, TypeError, ValueError):
             raise machine.raised(_item_error(self, len(items), index)) from None
         if not isinstance(index, slice):
             one: Value = found  # passed on, not looked at
@@ -171,6 +171,10 @@ class SequenceValue(Value):
                 if not mine:
                     return other
             admit(machine, len(mine) + len(others), self)
+            if self.made_of is not other.made_of:  # a tuple beside a size
+                if any(one.python_type() is not int for one in (*mine, *others)):
+                    stop(UNKNOWN_OPERATION, "a torch.Size beside other than integers")
+                return Size(mine + others)
             return self.same_kind(mine + others)
         if operation == "*" and isinstance(other, Constant):
             count = other.as_constant(machine)
@@ -241,7 +245,7 @@ def _item_error(owner: SequenceValue, length: int, index: Any) -> Exception:
     kind = list if owner.made_of is list else tuple
     try:
         kind([None] * length)[index]
-    except (IndexError, TypeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         return error
     raise AssertionError("the same item is missing of a sequence of the same length")
 
@@ -507,7 +511,7 @@ class List(SequenceValue):
         items = self.changed(machine)
         try:
             del items[index]
-        except (IndexError, TypeError) as error:
+        except (IndexError, TypeError, ValueError) as error:
             raise machine.raised(error) from None
         self.write(machine, "del {}[{}]", key)
 

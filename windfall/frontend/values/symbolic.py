@@ -226,7 +226,7 @@ class Integer(Value):
         """Methods and fields of integers."""
         if name in ("real", "numerator"):
             return self
-        if not hasattr(int, name):
+        if not _has(int, name):
             raise machine.no_attribute(self, name, f"'int' object has no attribute '{name}'")
         return machine.method(self, name)
 
@@ -318,6 +318,11 @@ class Question(Value):
             names = recipe.symbol_names(each) if isinstance(each, Expression) else {}
             sides.append(python_text(each, names))
         return f"({sides[0]} {one.operation} {sides[1]})"
+
+
+def _has(kind: type, name: str) -> bool:
+    """Whether instances have an attribute: unlike `hasattr` of the class, not those of `type`."""
+    return any(name in vars(base) for base in kind.__mro__)
 
 
 def question(machine: Machine, operation: str, left: Size, right: Size) -> Value:
@@ -506,7 +511,7 @@ class Float(Value):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of floats."""
-        if not hasattr(float, name):
+        if not _has(float, name):
             raise machine.no_attribute(self, name, f"'float' object has no attribute '{name}'")
         return machine.method(self, name)
 

@@ -7,6 +7,7 @@ operation that answers the very tensor it was given (in place) answers the same 
 
 from __future__ import annotations
 
+import keyword
 import operator
 import types
 from collections.abc import Callable
@@ -210,6 +211,7 @@ class Tensor(Value):
     def _other_attribute(self, machine: Machine, name: str) -> Value:
         attached = getattr(self.real, "__dict__", {}) if self.real is not None else {}
         if name in attached and self.source is not None:
+            machine.found.append((DictOf(self.source), name))
             return machine.wrap(attached[name], Item(DictOf(self.source), name))
         found = machine.rely_on_answer(self.exact_class, name)  # users patch methods of tensors
         if found is not ABSENT and not _is_untouched(name, found):
@@ -235,7 +237,7 @@ class Tensor(Value):
         if rule is not None:
             rule(self, machine, value)
             return
-        if hasattr(torch.Tensor, name):
+        if hasattr(torch.Tensor, name) or not name.isidentifier() or keyword.iskeyword(name):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         before = self.children.get(name)
         machine.undo(lambda: machine.restore(self.children, name, before))

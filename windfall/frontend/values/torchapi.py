@@ -19,6 +19,7 @@ from windfall.directives import directive_of, is_exporting, is_skipped
 from windfall.errors import Unsupported
 from windfall.frontend.bounds import TAKEN_APART, admit_parts
 from windfall.frontend.breaks import (
+    DATA_READ,
     NATIVE_FUNCTION,
     NOT_A_GRAPH_ARGUMENT,
     TORCH_CALL,
@@ -115,7 +116,16 @@ def _plain_result(
         stop(TORCH_CALL, f"{name} answers {type(result).__name__}")
     if name == "setitem":
         machine.graph.call(kind, target, nodes, named, None)
+    _refuse_text(target, name, result)
     return machine.literal(result)
+
+
+def _refuse_text(function: Any, name: str, result: Any) -> None:
+    """Text that Python makes of a tensor shows its data: `ascii`, `format`, `%`. (What torch says
+    of one, its type's name, depends on the type.)"""
+    module = str(getattr(function, "__module__", None)).partition(".")[0]
+    if isinstance(result, str | bytes) and module != "torch":
+        stop(DATA_READ, f"the text that {name} makes of a tensor")
 
 
 def result_value(machine: Machine, node: torch.fx.Node, result: Any) -> Value:
@@ -216,6 +226,7 @@ def treated(
             result = machine.graph.on_fakes(function, plain, named)
             if _has_tensor(result):
                 return torch_call(machine, "call_function", function, arguments, keywords)
+            _refuse_text(function, name, result)
             return machine.literal(result)
         return fold(machine, function, arguments, keywords)
     stop(UNKNOWN_CALL, name)
@@ -307,7 +318,10 @@ class Builtin(Given):
         """Its names."""
         if name in ("__name__", "__qualname__", "__doc__", "__module__"):
             self.rely(machine)
-            return machine.literal(getattr(self.real, name))
+            try:
+                return machine.literal(getattr(self.real, name))
+            except AttributeError as error:
+                raise machine.raised(error) from None
         return super().get_attribute(machine, name)
 
 
