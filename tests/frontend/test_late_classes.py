@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import abc
+import collections.abc
+import contextlib
+import enum
+import numbers
+import sys
 import types
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -32,17 +38,26 @@ class World:
 
         class Base(metaclass=Meta):
             limit = 1
+
+            def __enter__(self) -> int:
+                return 1
+
             described = Described()
 
         class Part(Base):
-            pass
+            def above(self) -> Any:
+                return super().limit  # type: ignore[misc]
 
         class Mixin:
-            pass
+            limit = "mixed in"
 
         class Taken(abc.ABC):  # noqa: B024 (whoever is registered is one)
             pass
 
+        class Colour(enum.Enum):
+            RED = 1
+
+        self.Colour = Colour
         self.Meta, self.OtherMeta, self.Described = Meta, Other, Described
         self.Base, self.Part, self.Mixin, self.Taken = Base, Part, Mixin, Taken
         self.part: Any = Part()
@@ -74,6 +89,24 @@ QUESTIONS: dict[str, Callable[[World], Any]] = {
     "subclass of base": lambda w: issubclass(w.Part, w.Base),
     "taken": lambda w: isinstance(w.part, w.Taken),
     "taken class": lambda w: issubclass(w.Part, w.Taken),
+    "mapping": lambda w: isinstance(w.part, collections.abc.Mapping),
+    "iterable": lambda w: isinstance(w.part, collections.abc.Iterable),
+    "iterable class": lambda w: issubclass(w.Part, collections.abc.Iterable),
+    "number": lambda w: isinstance(w.part, (int, numbers.Number)),
+    "manager": lambda w: isinstance(w.part, contextlib.AbstractContextManager),
+    "protocol": lambda w: isinstance(w.part, typing.SupportsInt),
+    "int": lambda w: isinstance(w.part, int),
+    "shown": lambda w: str(w.Part).rpartition(".")[2],
+    "equal classes": lambda w: w.Part == w.Base,
+    "unequal classes": lambda w: w.Part != w.Base,
+    "equal to an instance": lambda w: w.part == w.Part,
+    "member": lambda w: w.Colour.RED.value,
+    "super": lambda w: w.part.above(),
+    "order": lambda w: [one.__name__ for one in w.Part.__mro__],
+    "bases": lambda w: [one.__name__ for one in w.Part.__bases__],
+    "name": lambda w: w.Part.__name__,
+    "module": lambda w: w.Part.__module__,
+    "documentation": lambda w: w.Part.__doc__,
     "global": lambda w: w.module.thing,
     "no global": lambda w: getattr(w.module, "extra", None),
 }
@@ -98,8 +131,32 @@ CHANGES: dict[str, Callable[[World], Any]] = {
     "deleter": put("Described", "__delete__", lambda self, owner: None),
     "other getter": put("Described", "__get__", lambda self, owner, kind=None: "other"),
     "bases": lambda w: setattr(w.Part, "__bases__", (w.Base, w.Mixin)),
+    "other bases": lambda w: setattr(w.Part, "__bases__", (w.Mixin, w.Base)),
+    "metaclass name": put("Meta", "__name__", property(lambda cls: "named")),
+    "metaclass documentation": put("Meta", "__doc__", "meta"),
+    "metaclass module": put("Meta", "__module__", property(lambda cls: "meta")),
+    "value of a member": lambda w: setattr(w.Colour.RED, "_value_", 5),
+    "value of members": put("Colour", "value", property(lambda self: 6)),
+    "other name": put("Part", "__name__", "Other"),
+    "other documentation": put("Part", "__doc__", "Other"),
     "fewer bases": lambda w: setattr(w.Part, "__bases__", (w.Mixin,)),
     "registered": lambda w: w.Taken.register(w.Part),
+    "iter": put("Base", "__iter__", lambda self: iter(())),
+    "int": put("Base", "__int__", lambda self: 3),
+    "exit": put("Base", "__exit__", lambda self, *error: None),
+    "class": put("Base", "__class__", property(lambda self: int)),
+    "getattribute": put(
+        "Base",
+        "__getattribute__",
+        lambda self, name: int if name == "__class__" else object.__getattribute__(self, name),
+    ),
+    "registered mapping": lambda w: collections.abc.Mapping.register(w.Part),
+    "registered iterable": lambda w: collections.abc.Iterable.register(w.Base),
+    "registered number": lambda w: numbers.Number.register(w.Part),
+    "metaclass repr": put("Meta", "__repr__", lambda cls: "meta"),
+    "metaclass str": put("Meta", "__str__", lambda cls: "meta str"),
+    "metaclass inequality": put("Meta", "__ne__", lambda cls, other: "unequal"),
+    "equality": put("Base", "__eq__", lambda self, other: "equal"),
     "hook": put("Taken", "__subclasshook__", classmethod(lambda cls, kind: True)),
     "module getattr": put("module", "__getattr__", lambda name: 10),
     "module class": put("module", "__class__", Computed),
@@ -132,3 +189,23 @@ def test_late_change(question: str, change: str) -> None:
                 pytest.skip("CPython does not allow it")
             answers.append(answer(function, world))
         assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("gone", [None, types.ModuleType("other")])
+def test_module_that_is_replaced(gone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor, used: bool) -> Any:
+        import side_of_this_test as found  # type: ignore[import-not-found]
+
+        return x + 1, found.__name__ if used else 0
+
+    for used in (True, False):
+        compiled = windfall.compile(program, backend="eager", options={"strict": True})
+        for module in (types.ModuleType("side"), gone):
+            monkeypatch.setitem(sys.modules, "side_of_this_test", module)
+            answers = []
+            for function in (program, compiled):
+                try:
+                    answers.append(function(torch.ones(1), used)[1])
+                except ImportError as error:
+                    answers.append(str(error))
+            assert answers[0] == answers[1]

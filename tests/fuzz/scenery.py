@@ -52,8 +52,8 @@ def replace(items, value):
 
 
 def clean(text):
-    """Text without an object's address."""
-    return text.partition(" at 0x")[0]
+    """Text without an object's address and without the C++ frames that torch tells of."""
+    return text.partition(" at 0x")[0].partition("\nException raised from")[0]
 
 
 def absent(owner, name, value):

@@ -158,6 +158,7 @@ SHADOWED = {
 }
 USES = (
     "bool({e})", "1 if {e} else 2", "not {e}", "{e} and 1", "{e} or 3", "len({e})", "tuple({e})",
+    "len(set({e}))",
     "[one for one in {e}]", "hasattr({e}, 'limit')", "hasattr({e}, 'extra')",
     "getattr({e}, 'extra', None)", "getattr({e}, 'limit', 0)", "{e}.limit", "{e}.extra",
     "{e}.value",
@@ -170,7 +171,7 @@ USES = (
     "{{1: 'one', 'text': 2}}.get({e})", "{{{e}: 1}} and 1", "hash({e}) == hash({e})",
     "type({e}).__name__", "int({e})", "float({e})", "max({e}, 1)", "sum({e})", "any({e})",
     "list(map(str, {e})) and 1", "sorted({e})", "list(zip({e}, (1, 2)))", "list(enumerate({e}))",
-    "dict({e})", "set({e})", "range({e})", "list(reversed({e}))", "helper({e})",
+    "dict({e})", "range({e})", "list(reversed({e}))", "helper({e})",
     "helper({e}, shift=2)", "plus(*{e})", "helper(**{e})", "x * {e}", "{e} * x", "x + {e}",
     "x[{e}]", "x.sum({e})", "x.reshape({e})", "torch.full((2,), {e})", "torch.is_tensor({e})",
     "{e}.__class__.__name__", "[*{e}]", "({e}, {f})", "{e}", "type({e}) is type({f})",

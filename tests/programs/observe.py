@@ -342,7 +342,8 @@ def _class(self: Comparison, expected: Any, actual: Any, path: str) -> None:
 
 
 def _exception(self: Comparison, expected: Any, actual: Any, path: str) -> None:
-    for name in ("args", "__cause__", "__context__", "__suppress_context__"):
+    self.walk(_arguments(expected), _arguments(actual), f"{path}.args")
+    for name in ("__cause__", "__context__", "__suppress_context__"):
         self.walk(getattr(expected, name), getattr(actual, name), f"{path}.{name}")
     if isinstance(expected, BaseExceptionGroup):
         self.walk(expected.exceptions, actual.exceptions, f"{path}.exceptions")
@@ -354,6 +355,14 @@ def _exception(self: Comparison, expected: Any, actual: Any, path: str) -> None:
         self.equal("line", f"line of {path}", *lines)
     elif lines[0] != lines[1]:
         self.equal("traceback", f"traceback of {path}", *lines)
+
+
+def _arguments(error: BaseException) -> tuple[Any, ...]:
+    """Without the stack of C++ frames that torch writes into some messages."""
+    return tuple(
+        one.partition("\nException raised from")[0] if type(one) is str else one
+        for one in error.args
+    )
 
 
 def user_frames(error: BaseException, file: str) -> list[tuple[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import gc
 import sys
 import weakref
@@ -29,6 +30,7 @@ from windfall.ir.guard import (
     IdentityIs,
     KeysAre,
     LengthIs,
+    RegistrationsAre,
     Resolves,
     SameObjects,
     TensorIs,
@@ -105,6 +107,8 @@ def _of_values() -> Iterator[Check]:
     yield Binds(size_symbol("s0", 4))
     yield Binds(symbol("n0", -1, 1 << 40))
     yield Binds(symbol("n1", None, None))
+    yield RegistrationsAre(abc.get_cache_token())
+    yield RegistrationsAre(-1)
     yield Answers(("method", "other"), (Plain.__dict__["method"], ABSENT))
 
 

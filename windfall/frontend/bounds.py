@@ -168,7 +168,7 @@ def foreseen(
     given = (owner, *arguments) if isinstance(owner, str | bytes | int) else arguments
     try:
         return rule(*given, **keywords)
-    except (TypeError, ValueError, OverflowError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         return 0
 
 

@@ -13,6 +13,7 @@ from windfall.frontend.loops import Loop, loops
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.tensor import Tensor
+from windfall.ir.reading import is_among
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -45,15 +46,17 @@ def _is_number(frame: Frame, variable: int) -> bool:
     value: Value | None = frame.variables[variable]
     if isinstance(value, Cell):
         value = value.contents
-    return value is None or value.python_type() in _PLAIN or value.python_type() is type(None)
+    return (
+        value is None or is_among(value.python_type(), _PLAIN) or value.python_type() is type(None)
+    )
 
 
 _STATE_IS_KNOWN: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))))
-_PLAIN = (int, float, str, bool, bytes)
+_PLAIN = (int, float, str, bool, bytes, type(None))
 
 
 def _gives_plain_items(real: Any) -> bool:
-    if type(real) not in _STATE_IS_KNOWN:
+    if not is_among(type(real), _STATE_IS_KNOWN):
         return False
     state = real.__reduce__()
     return len(state) == 3 and all(type(one) in _PLAIN for one in state[1][0][state[2] :][:8])

@@ -362,6 +362,9 @@ class Machine(ValueFactory):
         leaves = row is not None and row.leaves_frame
         if self._resumption.generator is None or leaves or self.handled is not None:
             return False
+        top = self.frames[-1]
+        if top.instructions[top.ip].name in ("SEND", "GET_YIELD_FROM_ITER"):
+            return False  # what delegates to an object that is not followed is resumed natively
         for below, frame in zip(self.frames, self.frames[1:], strict=False):
             generator = frame.generator
             if generator is None:

@@ -21,6 +21,7 @@ from windfall.errors import Specialise, Unsupported
 from windfall.frontend.breaks import DATA_SIZE, stop
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info
+from windfall.ir.reading import is_among
 from windfall.ir.relation import Relation
 from windfall.ir.symint import Expression, Size, bounds, evaluate, reads_of
 from windfall.ops.fake import FakeMode, Storage, fake, is_fake, storage_of
@@ -324,7 +325,7 @@ def _is_handled(frame: Frame, index: int) -> bool:
         manager = getattr(leave, "owner", None)
         if names != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"] or manager is None:
             return True
-        if manager.source is not None or manager.python_type() not in _MODES:
+        if manager.source is not None or not is_among(manager.python_type(), _MODES):
             return True
         cleaning = listing.handler_at(handler.target)
         handler = listing.handler_at(cleaning.target) if cleaning is not None else None

@@ -98,7 +98,8 @@ class Recipe:
             self._depth += 1  # what this needs is made first, and filled after it
             name = self.name(value)
             self._depth -= 1
-            self.lines.append(template.format(name))
+            before, _, after = template.rpartition("{}")  # keys may have braces
+            self.lines.append(f"{before}{name}{after}")
 
     def _note(self, value: Value, name: str) -> str:
         self._names[id(value)] = name
@@ -127,7 +128,8 @@ class Recipe:
         return self._note(value, name)
 
     def later(self, template: str, value: Value) -> None:
-        """A line that fills something already made; written when its part can be built."""
+        """A line that fills something already made; written when its part can be built. The last
+        `{}` of the template is its part."""
         self._later.append((template, value))
 
     def line(self, text: str) -> None:

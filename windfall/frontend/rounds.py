@@ -14,6 +14,7 @@ import torch
 
 from windfall.frontend.loops import Loop, loops
 from windfall.frontend.state import Position
+from windfall.ir.reading import is_among
 
 
 def idle_loop_of(position: Position, slots: tuple[Any, ...]) -> Loop | None:
@@ -40,7 +41,7 @@ def stands_in_loop(position: Position) -> bool:
 def _holds_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor | torch.nn.Module):
         return True
-    few = value[:_FEW] if type(value) in (list, tuple) else ()
+    few = value[:_FEW] if is_among(type(value), (list, tuple)) else ()
     return any(isinstance(one, torch.Tensor) for one in few)
 
 

@@ -10,6 +10,8 @@ does for that instruction.
 
 from __future__ import annotations
 
+import functools
+import keyword
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from windfall.frontend.bytecode import VERSION, Instruction
 from windfall.frontend.opcodes.operators import SYMBOLS
 from windfall.frontend.values.objects import find
 from windfall.ir.guard import ABSENT
-from windfall.ir.reading import mro_of
+from windfall.ir.reading import is_among, mro_of
 
 NULL_NAME = "NULL"
 
@@ -133,6 +135,7 @@ def _call_kw(writer: Writer, instruction: Instruction) -> None:
 def _call_named(writer: Writer, count: int, names: tuple[str, ...]) -> None:
     given = writer.take(count)
     function, arguments = _callee(writer)
+    function = _named(writer, function)
     arguments += given
     split = len(arguments) - len(names)
     shown = arguments[:split]
@@ -161,7 +164,7 @@ def _push_callable(writer: Writer, text: str) -> None:
 def _call_function_ex(writer: Writer, instruction: Instruction) -> None:
     keywords = f", **{writer.pop()}" if instruction.argument & 1 else ""
     arguments = writer.pop()
-    function, _ = _callee(writer)
+    function = _named(writer, _callee(writer)[0])
     writer.result(f"{function}(*{arguments}{keywords})")
 
 
@@ -207,6 +210,16 @@ def _operand(text: str) -> str:
     return text if text.isidentifier() else f"({text})"
 
 
+def _named(writer: Writer, text: str) -> str:
+    """The operand under a name: where a literal is called, subscripted or compared by identity,
+    Python's compiler warns, and the warning would reach the user."""
+    if text.isidentifier() and not keyword.iskeyword(text):  # None is one
+        return text
+    name = writer.fresh("r")
+    writer.line(f"{name} = {text}")
+    return name
+
+
 # ------------------------------------------------------------------------------------- operators
 
 
@@ -236,7 +249,7 @@ def _compare_op(writer: Writer, instruction: Instruction) -> None:
 
 @native("IS_OP")
 def _is_op(writer: Writer, instruction: Instruction) -> None:
-    right, left = writer.pop(), writer.pop()
+    right, left = (_named(writer, one) for one in (writer.pop(), writer.pop()))
     writer.result(f"{left} is {'not ' if instruction.argument else ''}{right}")
 
 
@@ -249,13 +262,13 @@ def _contains_op(writer: Writer, instruction: Instruction) -> None:
 @native("BINARY_SUBSCR")
 def _binary_subscr(writer: Writer, instruction: Instruction) -> None:
     key, owner = writer.pop(), writer.pop()
-    writer.result(f"{_operand(owner)}[{key}]")
+    writer.result(f"{_named(writer, owner)}[{key}]")
 
 
 @native("BINARY_SLICE")
 def _binary_slice(writer: Writer, instruction: Instruction) -> None:
     owner, start, end = writer.take(3)
-    writer.result(f"{_operand(owner)}[{start}:{end}]")
+    writer.result(f"{_named(writer, owner)}[{start}:{end}]")
 
 
 @native("STORE_SLICE")
@@ -457,21 +470,60 @@ def _map_add(writer: Writer, instruction: Instruction) -> None:
 @native("LIST_EXTEND")
 def _list_extend(writer: Writer, instruction: Instruction) -> None:
     items = writer.pop()
-    writer.line(f"{writer.stack[-instruction.argument]}.extend({items})")
+    writer.line(f"{writer.stack[-instruction.argument]}.extend([*{items}])")
 
 
-@native("SET_UPDATE", "DICT_UPDATE")
-def _update(writer: Writer, instruction: Instruction) -> None:
+@native("SET_UPDATE")
+def _set_update(writer: Writer, instruction: Instruction) -> None:
     items = writer.pop()
     writer.line(f"{writer.stack[-instruction.argument]}.update({items})")
 
 
+@native("DICT_UPDATE")
+def _dict_update(writer: Writer, instruction: Instruction) -> None:
+    """Mappings only: the method would take pairs too."""
+    items = writer.pop()
+    writer.line(f"{writer.stack[-instruction.argument]}.update({{**{items}}})")
+
+
 @native("DICT_MERGE")
 def _dict_merge(writer: Writer, instruction: Instruction) -> None:
-    """A keyword given twice raises as a call does."""
+    """What is wrong with keywords is told with the name of what is to be called, which lies below
+    them: it, (from 3.13 on a NULL,) the positional arguments, the dict."""
     items = writer.pop()
     target = writer.stack[-instruction.argument]
-    writer.line(f"{target}.update(dict(**{target}, **{items}))")
+    called = writer.stack[-instruction.argument - (2 if VERSION < (3, 13) else 3)]
+    merge = writer.known(_merge, "merge_keywords")
+    writer.line(f"{merge}({called}, {target}, {items})")
+
+
+def _merge(called: Any, target: dict[Any, Any], items: Any) -> None:
+    """`called(**target, **items)` up to the call. Keys that are no strings: the call tells."""
+    if type(items) is dict and not target.keys() & items.keys():
+        target.update(items)
+    else:
+        target.update(_Named(called)(**target, **items))
+
+
+class _Named:
+    """Is called by the name of something else, and answers the keywords."""
+
+    __slots__ = ("_called",)
+
+    def __init__(self, called: Any) -> None:
+        self._called = called
+
+    def __getattribute__(self, name: str) -> Any:
+        return getattr(_called_by(self), name)
+
+    def __str__(self) -> str:
+        return str(_called_by(self))
+
+    def __call__(self, /, **keywords: Any) -> dict[str, Any]:
+        return keywords
+
+
+_called_by = vars(_Named)["_called"].__get__
 
 
 @native("LIST_TO_TUPLE")
@@ -544,10 +596,10 @@ def _is_caught(kind: type, classes: Any) -> bool:
     """Whether `except classes` takes an exception: by the MRO, and classes of exceptions only."""
     wanted = classes if isinstance(classes, tuple) else (classes,)
     for one in wanted:
-        if not issubclass(type(one), type) or BaseException not in mro_of(one):
+        if not issubclass(type(one), type) or not is_among(BaseException, mro_of(one)):
             text = "catching classes that do not inherit from BaseException is not allowed"
             raise TypeError(text)
-    return any(one in mro_of(kind) for one in wanted)
+    return any(is_among(one, mro_of(kind)) for one in wanted)
 
 
 @native("BEFORE_WITH")
@@ -563,13 +615,10 @@ def _before_with(writer: Writer, instruction: Instruction) -> None:
 def _context_methods(manager: Any) -> tuple[Any, Any]:
     """`__enter__` and `__exit__` as `with` finds them: on the class."""
     kind = type(manager)
-    text = f"'{kind.__name__}' object does not support the context manager protocol"
-    enter = find(kind, "__enter__")
-    if enter is ABSENT:
-        raise TypeError(text)
-    leave = find(kind, "__exit__")
-    if leave is ABSENT:
-        raise TypeError(f"{text} (missed __exit__ method)")
+    enter, leave = find(kind, "__enter__"), find(kind, "__exit__")
+    if enter is ABSENT or leave is ABSENT:
+        with manager:  # says what is missing before it enters
+            raise InternalError("a context manager without its methods was entered")
     return _bind(enter, manager), _bind(leave, manager)
 
 
@@ -739,8 +788,25 @@ def _values_at(subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 @native("MATCH_CLASS")
 def _match_class(writer: Writer, instruction: Instruction) -> None:
-    from windfall.frontend.polyfills.core import match_class
-
     names, cls, subject = writer.pop(), writer.pop(), writer.pop()
-    function = writer.known(match_class, "match_class")
+    function = writer.known(_attributes_at, "attributes_at")
     writer.result(f"{function}({subject}, {cls}, {instruction.argument}, {names})")
+
+
+def _attributes_at(subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> Any:
+    """What a class pattern finds."""
+    return _class_pattern(count, names)(subject, cls)
+
+
+@functools.cache
+def _class_pattern(count: int, names: tuple[str, ...]) -> Callable[[Any, Any], Any]:
+    """A `match` statement with one class pattern of so many positions and these keywords."""
+    found = [f"found_{index}" for index in range(count + len(names))]
+    named = [f"{name}={into}" for name, into in zip(names, found[count:], strict=True)]
+    parts = ", ".join([*found[:count], *named])
+    result = f"({', '.join(found)},)" if found else "()"
+    space: dict[str, Any] = {}
+    lines = ("def matched(subject, cls):", " match subject:", f"  case cls({parts}):")
+    exec("\n".join((*lines, f"   return {result}", " return None")), space)
+    made: Callable[[Any, Any], Any] = space["matched"]
+    return made

@@ -13,7 +13,7 @@ from __future__ import annotations
 import collections
 import gc
 import types
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -36,9 +36,12 @@ class_name: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 _IMMUTABLE = 1 << 8  # the flag of a class that nobody can change
 
 
-def is_among(kind: type, kinds: Container[type]) -> bool:
-    """Whether a class is one of some plain ones: a metaclass may have a `__hash__` or `__eq__`."""
-    return type(kind) is type and kind in kinds
+def is_among(kind: type, kinds: Collection[type]) -> bool:
+    """Whether a class is one of these, by identity: a metaclass may have a `__hash__` or `__eq__`.
+    (A frozenset holds plain classes only.)"""
+    if type(kinds) is frozenset:
+        return type(kind) is type and kind in kinds
+    return any(kind is one for one in kinds)
 
 
 def is_a(value: Any, kinds: Any) -> bool:

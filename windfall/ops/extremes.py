@@ -129,6 +129,7 @@ def _aminmax_shape(
     x: TensorType, *, dim: int | None = None, keepdim: bool = False
 ) -> tuple[TensorType, TensorType]:
     chosen = dims_of(dim, x.rank)
+    _needs_elements("aminmax", x, chosen, dim)
     result = fresh(x.dtype, kept_sizes(x.sizes, chosen, keepdim))
     return result, result
 

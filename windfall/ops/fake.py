@@ -60,6 +60,7 @@ from windfall.ops.fake_tensor import (
 )
 from windfall.ops.layout import differ
 from windfall.ops.meta_kernel import by_meta_kernel
+from windfall.ops.refused_dtypes import refuse
 from windfall.ops.schema import (
     QUESTIONS,
     SPECIAL,
@@ -217,6 +218,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], counted: C
         return answer
     types = [one._fake_type if one.__class__ is FakeTensor else typed(one) for one in args]
     named = {name: typed(one) for name, one in kwargs.items()} if kwargs else {}
+    refuse(func, types, named)
     if payloads.varying and is_symbolic([*types, *named.values()]):
         return _run_symbolic(func, plan, args, kwargs, types, named)
     if plan.shape is not None:

@@ -40,6 +40,13 @@ def _like_row_major(x: TensorType, *rest: Any) -> TensorType:
 # --------------------------------------------------------------------------------- flip, roll, tile
 
 
+def _flip_shape(x: TensorType, dims: Sequence[int]) -> TensorType:
+    places = [normalise_dim(dim, x.rank) for dim in dims]
+    if len(set(places)) < len(places):
+        raise RuntimeError(f"a dim appears multiple times in {list(dims)}")
+    return _like_preserved(x)
+
+
 def _flip(builder: Builder, x: Lazy, dims: Sequence[int]) -> Any:
     if not can_lower(x):
         return NotImplemented
@@ -115,7 +122,7 @@ def _repeat(builder: Builder, x: Lazy, repeats: Sequence[Size]) -> Any:
 
 op(
     "flip.default",
-    _like_preserved,
+    _flip_shape,
     _flip,
     listed(
         lambda: ((make((3, 4)), [0, 1]), {}),

@@ -16,15 +16,26 @@ from windfall.ops.layout import normalise_dim, preserved_strides
 from windfall.ops.samples import make
 
 
-def _sort_shape(x: TensorType, *rest: Any, **keywords: Any) -> tuple[TensorType, TensorType]:
+def _sort_shape(
+    x: TensorType, dim: int = -1, descending: bool = False
+) -> tuple[TensorType, TensorType]:
+    normalise_dim(dim, x.rank)  # raises where there is none
     strides = preserved_strides(x.sizes, x.strides)
     return TensorType(x.dtype, x.sizes, strides), TensorType(torch.int64, x.sizes, strides)
+
+
+def _needs(x: TensorType, place: int, count: Size) -> None:
+    """So many elements along a dim; where sizes vary, the op itself says it."""
+    there = x.sizes[place] if x.rank else 1
+    if isinstance(there, int) and isinstance(count, int) and not 0 <= count <= there:
+        raise RuntimeError(f"{count} of {there} elements")
 
 
 def _topk_shape(
     x: TensorType, count: Size, dim: int = -1, largest: bool = True, ordered: bool = True
 ) -> tuple[TensorType, TensorType]:
     place = normalise_dim(dim, x.rank)
+    _needs(x, place, count)
     sizes = (*x.sizes[:place], count, *x.sizes[place + 1 :]) if x.rank else ()
     return fresh(x.dtype, sizes), fresh(torch.int64, sizes)
 
@@ -37,7 +48,7 @@ _sortable = listed(
 op("sort.default", _sort_shape, None, _sortable)
 op(
     "sort.stable",
-    _sort_shape,
+    lambda x, *, stable=None, dim=-1, descending=False: _sort_shape(x, dim),
     None,
     listed(lambda: ((make((4, 3)).t(),), {"stable": True, "dim": 0})),
 )
@@ -53,6 +64,7 @@ def _chosen_shape(
     x: TensorType, dim: int = -1, keepdim: bool = False
 ) -> tuple[TensorType, TensorType]:
     place = normalise_dim(dim, x.rank)
+    _needs(x, place, 1)
     sizes = kept_sizes(x.sizes, (place,), keepdim)
     return fresh(x.dtype, sizes), fresh(torch.int64, sizes)
 
@@ -60,6 +72,7 @@ def _chosen_shape(
 def _kth_shape(
     x: TensorType, k: Size, dim: int = -1, keepdim: bool = False
 ) -> tuple[TensorType, TensorType]:
+    _needs(x, normalise_dim(dim, x.rank), k)
     return _chosen_shape(x, dim, keepdim)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import datetime
 import decimal
+import enum
 import functools
 import itertools
 import operator
@@ -106,6 +107,8 @@ def _own(value: Any, inner: Callable[[Any], Description]) -> Description:
                     names[name] = member.__get__(value, cls)
                 except AttributeError:
                     continue
+    if isinstance(value, enum.Enum):  # a note that `~` makes on members, which all calls share
+        names.pop("_inverted_", None)
     return tuple((name, inner(one)) for name, one in sorted(names.items()))
 
 

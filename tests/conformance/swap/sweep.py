@@ -250,8 +250,8 @@ class Sweep:
         return got
 
     def compile(self) -> Any:
-        """A fresh compiled object."""
-        return windfall.compile(self.program.function, backend="eager")
+        """A fresh compiled object; an error of our own is not hidden behind eager's answer."""
+        return windfall.compile(self.program.function, backend="eager", options={"strict": True})
 
     def compare(
         self, compiled: Any, calls: tuple[tuple[Kind, ...], ...], how: str

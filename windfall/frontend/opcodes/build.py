@@ -13,9 +13,10 @@ from windfall.frontend.values.base import Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Object, find
+from windfall.frontend.values.objects import Class, Object, find, relied
 from windfall.frontend.values.sequence import List, Slice, Tuple
 from windfall.frontend.values.sets import Set
+from windfall.ir.guard import ABSENT
 from windfall.ir.reading import flags_of
 
 if TYPE_CHECKING:
@@ -146,14 +147,26 @@ def map_add(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack[-instruction.argument].set_item(machine, key, value)
 
 
-def spread(machine: Machine, frame: Frame) -> bool:
+def demand_iterable(machine: Machine, value: Value) -> None:
+    """Each instruction has words of its own for what is no iterable: it says them natively."""
+    kind = value.python_type()
+    value.guard_type(machine)
+    if all(relied(machine, kind, name) is ABSENT for name in ("__iter__", "__getitem__")):
+        stop(UNKNOWN_OPERATION, f"{value.describe()} is not iterable")
+
+
+def spread(machine: Machine, frame: Frame, count: int | None = None) -> bool:
     """Make the top of the stack something that can be unpacked; False: interpreted code has to run
-    first, then the instruction is done again."""
+    first, then the instruction is done again. `count`: no more items than these are taken."""
     top = frame.stack[-1]
+    demand_iterable(machine, top)
     if not isinstance(top, Object) and not machine.is_generator(top):
         return True
     frame.stack.pop()
-    push(frame, machine.polyfill("tuple", [top]))
+    if count is None:
+        push(frame, machine.polyfill("tuple", [top]))
+    else:
+        push(frame, machine.polyfill("unpacked", [top, machine.literal(count)]))
     frame.retry()
     return False
 
@@ -192,7 +205,7 @@ def list_to_tuple(machine: Machine, frame: Frame, instruction: Instruction) -> N
 
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    if not spread(machine, frame):
+    if not spread(machine, frame, instruction.argument):
         return
     items = frame.stack.pop().unpack(machine)
     _expect(machine, len(items), instruction.argument)
@@ -280,5 +293,7 @@ def match_keys(machine: Machine, frame: Frame, instruction: Instruction) -> None
 @opcode("MATCH_CLASS")
 def match_class(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     names, cls, subject = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
+    if not isinstance(cls, Class):
+        stop(UNKNOWN_OPERATION, f"a pattern of {cls.describe()}")
     count = machine.literal(instruction.argument)
     push(frame, machine.polyfill("match_class", [subject, cls, count, names]))

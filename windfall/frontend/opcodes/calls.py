@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from windfall.errors import InternalError
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.bytecode import Instruction
+from windfall.frontend.opcodes.build import demand_iterable
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, PENDING, Keywords, Value
@@ -152,6 +153,7 @@ def call_function_ex(machine: Machine, frame: Frame, instruction: Instruction) -
     named = stack.pop() if instruction.argument & 1 else None
     starred = stack.pop()
     function, _ = _callee(stack)
+    demand_iterable(machine, starred)
     if isinstance(starred, Object) or machine.is_generator(starred):  # interpreted code gives them
         given = [function, starred, named or machine.created_dict({})]
         push(frame, machine.polyfill("call_starred", given))

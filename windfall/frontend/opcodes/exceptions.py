@@ -19,7 +19,7 @@ from windfall.frontend.values.base import PENDING, Raised, Value
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.objects import Class, find
 from windfall.frontend.values.sequence import Tuple
-from windfall.ir.reading import class_name, mro_of
+from windfall.ir.reading import class_name, is_among, mro_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -48,12 +48,12 @@ def check_exc_match(machine: Machine, frame: Frame, instruction: Instruction) ->
     wanted = classes.items(machine) if isinstance(classes, Tuple) else [classes]
     # By the MRO: `__subclasscheck__` of a metaclass is not asked.
     order = mro_of(exception.python_type())
-    found = [_exception_class(machine, one) in order for one in wanted]
+    found = [is_among(_exception_class(machine, one), order) for one in wanted]
     frame.stack.append(machine.literal(any(found)))
 
 
 def _exception_class(machine: Machine, value: Value) -> type:
-    if not isinstance(value, Class) or BaseException not in mro_of(value.real):
+    if not isinstance(value, Class) or not is_among(BaseException, mro_of(value.real)):
         stop(UNKNOWN_OPERATION, f"except {value.describe()}")
     value.rely(machine)
     return value.real

@@ -11,16 +11,15 @@ from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function, Method
+from windfall.frontend.values.identity import identical
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, Opaque, find
+from windfall.frontend.values.objects import Class, Object, Opaque, find, relied
 from windfall.frontend.values.sequence import SequenceValue, Slice
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
-from windfall.frontend.values.unseen import look
-from windfall.ir.guard import SameObjects
-from windfall.ir.reading import mro_of
+from windfall.ir.reading import is_among, mro_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -54,7 +53,9 @@ def binary(
     """`left operation right`; `shown` is what an error calls the operator."""
     if isinstance(right, Object) and isinstance(left, Tensor | Constant):
         reflected = f"__r{_DUNDERS[operation]}__"  # what is of C declines a class of the user
-        if not isinstance(right, Subclassed) and right.dunder(machine, reflected) is not None:
+        fills = operation == "%" and is_among(left.python_type(), (str, bytes))  # but for text
+        asks = not isinstance(right, Subclassed) and not fills
+        if asks and right.dunder(machine, reflected) is not None:
             name = f"__{_DUNDERS[operation]}__"
             return by_dunder(machine, name, reflected, operation, left, right, shown)
     found = left.binary(machine, operation, right)
@@ -104,6 +105,9 @@ def by_dunder(
     """Through the special methods of objects, tried in Python's order by interpreted code."""
     if isinstance(left, Opaque) or isinstance(right, Opaque):  # methods of C that may well answer
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
+    for value, dunder in ((left, name), (right, reflected)):
+        if isinstance(value, Class):
+            value.refuse_own(machine, dunder)
     candidates = []
     if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
         candidates.append(machine.tuple([method, right]))
@@ -122,7 +126,7 @@ def by_dunder(
 def _right_goes_first(operation: str, reflected: str, left: type, right: type) -> bool:
     """Whether the right class derives from the left one (for real: `register` does not count) and,
     where it is no comparison, has a reflected method of its own."""
-    if right is left or left not in mro_of(right):
+    if right is left or not is_among(left, mro_of(right)):
         return False
     return operation in _COMPARISONS or find(right, reflected) is not find(left, reflected)
 
@@ -177,7 +181,7 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
         left.guard_type(machine)
         right.guard_type(machine)
         return machine.literal(operation == "!=")
-    if operation in ("==", "!=") and _default_equality(left) and _default_equality(right):
+    if operation in ("==", "!=") and all(_default_equality(machine, one) for one in (left, right)):
         return machine.literal(identical(machine, left, right) == (operation == "=="))
     name, reflected = _COMPARISONS[operation]
     return by_dunder(machine, name, reflected, operation, left, right)
@@ -192,9 +196,11 @@ def _asks_object(machine: Machine, left: Value, right: Value, operation: str) ->
     return False
 
 
-def _default_equality(value: Value) -> bool:
+def _default_equality(machine: Machine, value: Value) -> bool:
     """Whether no class has a say: such an object is equal only to itself."""
-    return find(value.python_type(), "__eq__") is find(object, "__eq__")
+    value.guard_type(machine)
+    kind = value.python_type()
+    return all(relied(machine, kind, one) is find(object, one) for one in ("__eq__", "__ne__"))
 
 
 def _unequal_kinds(left: Value, right: Value) -> bool:
@@ -210,28 +216,6 @@ def _unequal_kinds(left: Value, right: Value) -> bool:
 def compare_op(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     right, left = frame.stack.pop(), frame.stack.pop()
     push(frame, compare(machine, instruction.value, left, right))
-
-
-def identical(machine: Machine, left: Value, right: Value) -> bool:
-    """`left is right`, relied upon."""
-    left, right = look(left), look(right)
-    if left is right:
-        return True
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        return left.as_constant(machine) is right.as_constant(machine)
-    if left.python_type() is bool is right.python_type():
-        return bool(left.as_constant(machine) is right.as_constant(machine))
-    if isinstance(left, Class) and isinstance(right, Class):
-        left.rely(machine)
-        right.rely(machine)
-        return left.real is right.real
-    left.guard_type(machine)
-    right.guard_type(machine)
-    alike = left.python_type() is right.python_type()
-    if left.source is not None and right.source is not None and alike:
-        check = SameObjects((right.source,), False)
-        left.guard(machine, ("distinct", right.source), check, "compared by identity")
-    return False
 
 
 @opcode("IS_OP")

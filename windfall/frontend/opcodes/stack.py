@@ -19,7 +19,7 @@ from windfall.frontend.values.base import NULL, PENDING, Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.unseen import is_missed_variable, made_here, settled
+from windfall.frontend.values.unseen import is_missed_variable, look, made_here, settled
 from windfall.ir.source import Item, Known
 
 if TYPE_CHECKING:
@@ -320,16 +320,19 @@ def import_name(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     """A module that is loaded already is only looked up."""
     names, level = frame.stack[-1], frame.stack[-2]
     name = instruction.value
-    if level.as_constant(machine) != 0 or name not in sys.modules:
+    if level.as_constant(machine) != 0 or sys.modules.get(name) is None:
         stop(IMPORT, f"import {name}")
     wanted = names.as_constant(machine)
     found = name if wanted else name.partition(".")[0]
     for attribute in wanted or ():
         if not hasattr(sys.modules[found], attribute):
             stop(IMPORT, f"from {name} import {attribute}")
+    if sys.modules.get(found) is None:
+        stop(IMPORT, f"import {name}")
     del frame.stack[-2:]
     source = Item(Known(sys.modules, "sys.modules"), found)
-    frame.stack.append(machine.wrap(sys.modules[found], source))
+    # Looked at even if nobody uses it: a module that is gone is an error.
+    frame.stack.append(look(machine.wrap(sys.modules[found], source)))
 
 
 @opcode("IMPORT_FROM")

@@ -6,6 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from windfall.frontend.classnames import full_name
+from windfall.ir.reading import is_among
+
 
 class Told:
     """Answers what a special method of the user answered: CPython judges it as it would there."""
@@ -139,15 +142,9 @@ def refuse_kinds(operation: str, left: type, right: type) -> Any:
 
 
 def _declining(kind: type) -> Any:
-    if kind in _PLAIN:
+    if is_among(kind, _PLAIN):
         return kind()
-    name = kind.__name__
-    if not kind.__flags__ & _OF_PYTHON and kind.__module__ != "builtins":
-        name = f"{kind.__module__}.{name}"  # what a class of C calls itself
-    return type(name, (), {})()
-
-
-_OF_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+    return type(full_name(kind), (), {})()
 
 
 def truth(value: Any) -> bool:
@@ -172,6 +169,15 @@ def getattr_or(owner: Any, name: str, default: Any) -> Any:
         return default
 
 
+def vars_(owner: Any) -> Any:
+    """`vars(owner)`."""
+    try:
+        return owner.__dict__
+    except AttributeError:
+        pass  # what is raised then has no context
+    raise TypeError("vars() argument must have __dict__ attribute")
+
+
 def getattribute_or(owner: Any, name: str, hook: Any, fallback: Any) -> Any:
     """An attribute by the class's own `__getattribute__`, then by `__getattr__`."""
     try:
@@ -185,36 +191,50 @@ def match_class(subject: Any, cls: Any, count: int, names: Any) -> Any:
     if not isinstance(subject, cls):
         return None
     found = []
-    seen = []
+    asked = []
     if count:
-        whole = cls in MATCHED_WHOLE
-        fields = () if whole else getattr(cls, "__match_args__", ())
-        if type(fields) is not tuple:
-            kind = type(fields).__name__
-            raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {kind})")
-        given = 1 if whole else len(fields)
-        if count > given:
-            plural = "" if given == 1 else "s"
-            raise TypeError(
-                f"{cls.__name__}() accepts {given} positional sub-pattern{plural} ({count} given)"
-            )
-        if whole:
+        fields = match_fields(cls, count)
+        if fields is None:
             found.append(subject)
-        seen.extend(fields[:count])
-    for place, name in enumerate((*seen, *names)):
-        if type(name) is not str:
-            kind = type(name).__name__
-            raise TypeError(f"__match_args__ elements must be strings (got {kind})")
-        if name in (*seen, *names)[:place]:
+        else:
+            asked.extend(fields)
+    asked.extend(names)
+    for place in range(len(asked)):
+        name = asked[place]
+        if name in asked[:place]:
             raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
-        try:
-            found.append(getattr(subject, name))
-        except AttributeError:
+        value = getattr(subject, name, MISSING)
+        if value is MISSING:
             return None
+        found.append(value)
     return (*found,)
 
 
-# Classes whose one positional sub-pattern is the subject itself.
+def match_fields(cls: Any, count: int) -> Any:
+    """The attributes of so many positional sub-patterns; None: the one is the subject itself."""
+    fields = getattr(cls, "__match_args__", MISSING)
+    whole = fields is MISSING and issubclass(cls, MATCHED_WHOLE)
+    fields = () if fields is MISSING else fields
+    if type(fields) is not tuple:
+        got = type(fields).__name__
+        raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {got})")
+    given = 1 if whole else len(fields)
+    if count > given:
+        what = "positional sub-pattern" if given == 1 else "positional sub-patterns"
+        raise TypeError(f"{cls.__name__}() accepts {given} {what} ({count} given)")
+    for name in fields[:count]:
+        if type(name) is not str:
+            got = type(name).__name__
+            raise TypeError(f"__match_args__ elements must be strings (got {got})")
+    return None if whole else fields[:count]
+
+
+class Missing:
+    """Stands for an attribute that is not there."""
+
+
+MISSING = Missing()
+# Classes whose one positional sub-pattern is the subject itself, as that of what derives from them.
 MATCHED_WHOLE = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 
 
@@ -227,7 +247,14 @@ def cached_property(owner: Any, function: Any, name: str) -> Any:
 
 def contains(container: Any, item: Any) -> bool:
     """`item in container`, one by one."""
-    for one in container:  # noqa: SIM110  (`any` itself is a polyfill)
+    iterator = None
+    try:
+        iterator = iter(container)
+    except TypeError:
+        iterator = None
+    if iterator is None:  # and not in the `except`: CPython's error has no context
+        raise TypeError(f"argument of type '{type(container).__name__}' is not iterable")
+    for one in iterator:  # noqa: SIM110  (`any` itself is a polyfill)
         if one is item or one == item:
             return True
     return False
@@ -267,6 +294,16 @@ def tuple_(iterable: Any) -> Any:
     result = []
     for item in iterable:
         result.append(item)
+    return (*result,)
+
+
+def unpacked(iterable: Any, count: int) -> Any:
+    """`a, b = iterable`: one item more than there are names is asked for, and no other."""
+    result = []
+    for item in iterable:
+        result.append(item)
+        if len(result) > count:
+            raise ValueError(f"too many values to unpack (expected {count})")
     return (*result,)
 
 
@@ -333,7 +370,14 @@ def extended(target: Any, items: Any) -> Any:
 
 def join(method: Any, items: Any) -> Any:
     """`method(items)`, a method of a string that asks for all items."""
-    return method([*items])
+    iterator = None
+    try:
+        iterator = iter(items)
+    except TypeError:
+        iterator = None
+    if iterator is None:
+        raise TypeError("can only join an iterable")
+    return method(list(iterator))
 
 
 def index_of(items: Any, item: Any, start: int, stop: int, text: str | None) -> int:

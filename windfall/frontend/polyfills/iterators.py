@@ -415,7 +415,7 @@ def product(*iterables: Any, repeat: int = 1) -> Any:
     """`itertools.product(*iterables, repeat=repeat)`: reads its arguments at once."""
     pools = []
     for iterable in iterables:
-        pools.append([*iterable])
+        pools.append(list(iterable))
     return _multiplied(pools * repeat)
 
 
@@ -442,7 +442,7 @@ def _multiplied(pools: Any) -> Any:
 
 def permutations(iterable: Any, r: Any = None) -> Any:
     """`itertools.permutations(iterable, r)`."""
-    pool = [*iterable]
+    pool = list(iterable)
     length = len(pool) if r is None else r
     if length < 0:
         raise ValueError("r must be non-negative")
@@ -451,7 +451,7 @@ def permutations(iterable: Any, r: Any = None) -> Any:
 
 def combinations(iterable: Any, r: int) -> Any:
     """`itertools.combinations(iterable, r)`."""
-    pool = [*iterable]
+    pool = list(iterable)
     if r < 0:
         raise ValueError("r must be non-negative")
     return _combined(pool, r)
@@ -459,7 +459,7 @@ def combinations(iterable: Any, r: int) -> Any:
 
 def combinations_with_replacement(iterable: Any, r: int) -> Any:
     """`itertools.combinations_with_replacement(iterable, r)`."""
-    pool = [*iterable]
+    pool = list(iterable)
     if r < 0:
         raise ValueError("r must be non-negative")
     return _combined_again(pool, r)

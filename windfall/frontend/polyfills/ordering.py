@@ -11,7 +11,7 @@ from typing import Any
 
 def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
     """`sorted(iterable, key=key, reverse=reverse)`."""
-    items = [*iterable]
+    items = list(iterable)
     keys = items
     if key is not None:
         keys = []

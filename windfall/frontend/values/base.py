@@ -82,7 +82,10 @@ class Value:
         """A hashable that is equal for equal keys, for dicts and sets. Constants are themselves;
         objects with the default identity hash are their own `Value`."""
         if self.is_constant():
-            return self.as_constant(machine)
+            constant = self.as_constant(machine)
+            if not is_hashable(constant):
+                stop(UNKNOWN_OPERATION, f"{self.describe()} as a key, which has no hash")
+            return constant
         stop(UNKNOWN_OPERATION, f"{self.describe()} as a key")
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
@@ -240,6 +243,15 @@ class Given(Value):
 def no_method(machine: Machine, owner: Value, kind: str, real: type, name: str) -> NoReturn:
     """An attribute of a builtin kind that has no rule here: a break if it has one, else the error
     that Python raises."""
-    if hasattr(real, name):
+    if hasattr(real, name) or real.__dictoffset__:  # an `OrderedDict` has attributes of its own
         stop(UNKNOWN_OPERATION, f"{real.__name__}.{name}")
     raise machine.no_attribute(owner, name, f"'{kind}' object has no attribute '{name}'")
+
+
+def is_hashable(constant: Any) -> bool:
+    """Whether a constant can be a key. (Slices cannot before CPython 3.12.)"""
+    try:
+        hash(constant)
+    except TypeError:
+        return False
+    return True

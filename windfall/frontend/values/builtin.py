@@ -7,6 +7,7 @@ the user (keys of `sorted`, `__len__` of objects) is done by a polyfill: a Pytho
 
 from __future__ import annotations
 
+import abc
 import collections
 import inspect
 import types
@@ -22,21 +23,21 @@ from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.constant import Constant, bound_type, fold
+from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import is_callable, misfit
 from windfall.frontend.values.exception import Exception_
-from windfall.frontend.values.function import Cell, Function, Method
+from windfall.frontend.values.function import Cell, Function, Method, bound_class
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
 from windfall.frontend.values.mapping import Dict, DictView
 from windfall.frontend.values.objects import (
-    IMMUTABLE,
     Class,
     Object,
     Super,
     find,
+    is_mutable,
     is_plain_class,
-    is_plain_metaclass,
+    mro,
     relied,
 )
 from windfall.frontend.values.sequence import List, Slice, Tuple
@@ -44,9 +45,9 @@ from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 from windfall.frontend.words import words
-from windfall.ir.guard import ABSENT, IdentityIs
-from windfall.ir.reading import class_name, flags_of, is_a, mro_of
-from windfall.ir.source import Attribute, Known
+from windfall.ir.guard import ABSENT, IdentityIs, RegistrationsAre
+from windfall.ir.reading import class_name, is_a, is_among, mro_of
+from windfall.ir.source import Known
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -69,8 +70,8 @@ class KindMethod(Value):
         self.name = name
 
     def python_type(self) -> type:
-        """As CPython binds it."""
-        return bound_type(self.owner.python_type(), self.name)
+        """A builtin method, or what stands for a slot."""
+        return bound_class(type(find(self.owner.python_type(), self.name)))
 
     def describe(self) -> str:
         """Owner and name."""
@@ -162,9 +163,18 @@ def _isinstance(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
     exactly(arguments, keywords, 2, 2, "isinstance")
     value, classes = arguments
     value.guard_type(machine)
-    return machine.literal(
-        any(_is_instance(machine, value, one) for one in _classes(machine, classes))
-    )
+    found = any(_is_instance(machine, value, one) for one in _classes(machine, classes))
+    if not found and isinstance(value, Object):
+        _refuse_other_class(machine, value)
+    return machine.literal(found)
+
+
+def _refuse_other_class(machine: Machine, value: Object) -> None:
+    """`isinstance` also asks the object for its `__class__`, which may be another than its own."""
+    kind = value.python_type()
+    told = relied(machine, kind, "__class__") is find(object, "__class__")
+    if not told or isinstance(relied(machine, kind, "__getattribute__"), types.FunctionType):
+        stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which has a __class__")
 
 
 def _classes(machine: Machine, value: Value) -> list[type]:
@@ -188,21 +198,21 @@ _PLAIN_CHECKS = (type.__instancecheck__,)
 def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     kind = value.python_type()
     if issubclass(kind, torch.Tensor):
-        if cls in (nn.Parameter, nn.Buffer) and kind is torch.Tensor:
+        if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
             real = value.real if isinstance(value, Tensor) else None
             return real is not None and isinstance(real, cls)
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
             return isinstance(value.fake(machine), cls)
     if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:
-        found = _among(cls, mro(machine, kind))
+        found = is_among(cls, mro(machine, kind))
         if not found and isinstance(value, Object) and not _tells_its_class(kind):
             stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which says what it is")
         return found
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
-    if type(cls).__module__ in ("torch.nn.parameter", "typing"):
-        return issubclass(kind, cls)
-    if type(cls).__module__ in ("enum", "torch._C", "torch"):
+    if type(cls).__module__ == "typing" and is_mutable(kind):
+        stop(UNKNOWN_OPERATION, f"isinstance with the protocol {cls.__qualname__}")
+    if type(cls).__module__ in ("torch.nn.parameter", "typing", "enum", "torch._C", "torch"):
         return issubclass(kind, cls)
     stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
 
@@ -215,35 +225,36 @@ def _tells_its_class(kind: type) -> bool:
     )
 
 
-def mro(machine: Machine, cls: type) -> tuple[type, ...]:
-    """The classes that a class derives from, relied upon: its bases may be replaced."""
-    order = mro_of(cls)
-    if any(not flags_of(base) & IMMUTABLE for base in order):
-        if not is_plain_metaclass(machine, type(cls)):
-            stop(UNKNOWN_OPERATION, f"the bases of class {class_name(cls)}")
-        where = Attribute(Known(cls, class_name(cls)), "__mro__")
-        machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
-    return order
-
-
-def _among(cls: type, order: tuple[type, ...]) -> bool:
-    """By identity: a metaclass may have an `__eq__`."""
-    return any(base is cls for base in order)
-
-
 def _registered(machine: Machine, kind: type, cls: type) -> bool:
     """Whether an abstract class takes another for its own. What the user registers with a class
     of the user, or says in its `__subclasshook__`, is not relied upon: it is asked natively."""
     order = mro(machine, kind)
     if cls.__module__ in _LIBRARY:
-        return issubclass(kind, cls)
+        return _taken_by_library(machine, kind, cls)
     if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
         stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which has a hook")
-    if not _among(cls, order):
+    if not is_among(cls, order):
         stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which registers classes")
     return True
 
 
+def _taken_by_library(machine: Machine, kind: type, cls: type) -> bool:
+    """By an abstract class of the standard library: its hook looks for methods of the names that
+    stand in its own dictionary and those of its bases; and classes may be registered later."""
+    if "__subclasshook__" in vars(cls):
+        for name in {name for base in cls.__mro__[:-1] for name in vars(base)} - _NOT_ASKED:
+            relied(machine, kind, name)
+    found = issubclass(kind, cls)
+    if not found:
+        where = Known(cls, cls.__qualname__)
+        machine.add_guard(where, RegistrationsAre(abc.get_cache_token()), "it may be registered")
+    return found
+
+
+_NOT_ASKED = words(
+    "__abstractmethods__ __class_getitem__ __dict__ __doc__ __module__ __slots__ __subclasshook__"
+    " __weakref__ _abc_impl __firstlineno__ __static_attributes__"
+)
 _LIBRARY = words("collections.abc numbers contextlib typing io os abc")
 
 
@@ -261,7 +272,7 @@ def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
 
 def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
     if relied(machine, type(cls), "__subclasscheck__") is type.__subclasscheck__:
-        return _among(cls, mro(machine, kind))
+        return is_among(cls, mro(machine, kind))
     if type(cls).__module__ == "abc":
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):
@@ -302,7 +313,7 @@ def _super(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         stop(UNKNOWN_CALL, "super")
     start.rely(machine)
     kinds = [owner.python_type(), *([owner.real] if isinstance(owner, Class) else ())]
-    if not any(_among(start.real, mro_of(one)) for one in kinds):
+    if not any(is_among(start.real, mro_of(one)) for one in kinds):
         stop(UNKNOWN_CALL, f"super({start.describe()}, {owner.describe()})")
     return Super(start, owner)
 
@@ -363,7 +374,7 @@ def _delattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
 @calls(vars)
 def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 1, "vars")
-    return arguments[0].get_attribute(machine, "__dict__")
+    return machine.polyfill("vars", arguments)
 
 
 @calls(object.__new__)
@@ -570,6 +581,11 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
         return DictView(value, "keys").iterate_back(machine)
     if isinstance(value, DictView):
         return value.iterate_back(machine)
+    if isinstance(value, Tensor):
+        return value.reversed(machine)
+    value.guard_type(machine)
+    if isinstance(value, Class) or not _is_reversible(value.python_type()):
+        stop(ARGUMENTS, "reversed")
     items = value.unpack(machine)
     count = len(items)
 
@@ -581,6 +597,12 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     kind = value.python_type()
     sample = kind(1) if kind is range else kind()
     return machine.iterate_over(value, type(reversed(sample)), read, "reversed({})")
+
+
+def _is_reversible(kind: type) -> bool:
+    if find(kind, "__reversed__") is not ABSENT:
+        return True
+    return all(find(kind, name) is not ABSENT for name in ("__len__", "__getitem__"))
 
 
 def _polyfilled(function: Any) -> None:
@@ -649,8 +671,8 @@ def _shown(function: Any, name: str) -> None:
             return _shown_object(machine, arguments[0], function, name)
         if len(arguments) == 1 and isinstance(arguments[0], Class):
             arguments[0].rely(machine)
-            meta = type(arguments[0].real)
-            if meta.__repr__ is type.__repr__ and meta.__str__ is type.__str__:
+            names = ("__repr__", "__str__")
+            if all(arguments[0].meta(machine, one) is find(type, one) for one in names):
                 return machine.literal(repr(arguments[0].real))
         for one in arguments:
             # As a constant it would be a plain dict.

@@ -17,11 +17,12 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_constant, admit_fold, admit_result
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.bytecode import VERSION
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals
-from windfall.ir.reading import class_name, is_a, resolve
+from windfall.ir.reading import class_name, is_a, is_among
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
@@ -137,7 +138,9 @@ class Constant(Value):
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Folded, with another constant; a number that varies has the rule itself."""
-        fills = operation == "%" and type(self.value) is str
+        fills = operation == "%" and type(self.value) in (str, bytes)
+        if fills and not other.is_constant() and not _is_number(other):
+            stop(UNKNOWN_OPERATION, f"{self.describe()} % {other.describe()}")  # it never declines
         if not other.is_constant() or (_is_number(other) and not fills):
             return None
         return fold(machine, BINARY[operation], [self, other], {})
@@ -149,7 +152,9 @@ class Constant(Value):
         return fold(machine, IN_PLACE[operation], [self, other], {})
 
     def unary(self, machine: Machine, operation: str) -> Value:
-        """Folded."""
+        """Folded, except what CPython 3.12 warns of."""
+        if operation == "~" and type(self.value) is bool and VERSION >= (3, 12):
+            stop(UNKNOWN_OPERATION, "~ of a bool")
         return fold(machine, UNARY[operation], [self], {})
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -169,7 +174,9 @@ class Constant(Value):
         return fold(machine, operator.contains, [self, item], {})
 
     def truth(self, machine: Machine) -> bool | Value:
-        """Known."""
+        """Known, and without the warning that CPython gives of one of them."""
+        if self.value is NotImplemented:
+            stop(UNKNOWN_OPERATION, "NotImplemented in a boolean context")
         return bool(self.as_constant(machine))
 
     def length(self, machine: Machine) -> Value:
@@ -204,7 +211,7 @@ class Constant(Value):
 
 
 def _is_number(value: Value) -> bool:
-    return not isinstance(value, Constant) and value.python_type() in (int, float, bool)
+    return not isinstance(value, Constant) and is_among(value.python_type(), (int, float, bool))
 
 
 _PRINTED_BITS = 1 << 13  # CPython refuses to print numbers of more than 4,300 digits
@@ -221,12 +228,6 @@ def _prints_exactly(value: Any) -> bool:
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType, types.MethodType)
 
 
-def bound_type(owner: type, name: str) -> type:
-    """The class of a method of a builtin class, bound to an instance."""
-    slot = type(resolve(owner, name)) is types.WrapperDescriptorType
-    return types.MethodWrapperType if slot else types.BuiltinMethodType
-
-
 class ConstantMethod(Value):
     """A method bound to a constant: pure, so its calls are folded."""
 
@@ -238,8 +239,9 @@ class ConstantMethod(Value):
         self.name = name
 
     def python_type(self) -> type:
-        """As CPython binds it."""
-        return bound_type(self.owner.python_type(), self.name)
+        """A builtin method, or what stands for a slot."""
+        is_slot = type(getattr(type(self.owner.value), self.name)) is types.WrapperDescriptorType
+        return types.MethodWrapperType if is_slot else types.BuiltinMethodType
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """Folded; a string joins items that interpreted code gives when they are there."""
@@ -306,14 +308,18 @@ class EnumMember(Constant):
 
     def rebuild(self, recipe: Recipe) -> str:
         """The member under a name."""
-        return recipe.known(self.value, self.value.name)
+        return recipe.known(self.value, self.value.name or type(self.value).__name__)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
-        """`name` and `value`; other attributes as of any object."""
-        if name in ("name", "value", "_name_", "_value_"):
-            return machine.literal(getattr(self.as_constant(machine), name))
+        """As of any object: `name` and `value` stand under other names in its dictionary."""
         member = self.as_constant(machine)
-        return machine.object_of(member, Known(member, str(member))).get_attribute(machine, name)
+        kind = type(member)
+        known = Known(member, f"{kind.__qualname__}.{member._name_}")
+        if name in ("name", "value"):
+            cls: Any = machine.known(kind, kind.__qualname__)
+            if cls.find(machine, name) is vars(enum.Enum)[name]:
+                name = f"_{name}_"
+        return machine.object_of(member, known).get_attribute(machine, name)
 
 
 @wraps_if(10, lambda value: is_a(value, enum.Enum))

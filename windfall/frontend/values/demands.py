@@ -21,6 +21,7 @@ from typing import Any
 from windfall.frontend.values.arity import HASHED
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import Constant
+from windfall.ir.reading import is_among
 
 Demand = Callable[[Value], bool]
 
@@ -51,7 +52,7 @@ def _is_flag(value: Value) -> bool:
 
 
 def _is_number(value: Value) -> bool:
-    return value.python_type() in (int, float, complex, bool)
+    return is_among(value.python_type(), (int, float, complex, bool))
 
 
 def is_name(value: Value) -> bool:
@@ -86,11 +87,11 @@ def _is_iterator(value: Value) -> bool:
 
 
 def _is_sequence(value: Value) -> bool:
-    return value.python_type() in (list, tuple, str, bytes, collections.deque)
+    return is_among(value.python_type(), (list, tuple, str, bytes, collections.deque))
 
 
 def _is_reversible(value: Value) -> bool:
-    return value.python_type() in _REVERSIBLE or has(value, "__reversed__")
+    return is_among(value.python_type(), _REVERSIBLE) or has(value, "__reversed__")
 
 
 _REVERSIBLE = (list, tuple, str, bytes, range, dict)

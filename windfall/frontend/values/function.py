@@ -19,7 +19,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, CALLS
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.sequence import Tuple
-from windfall.frontend.values.unseen import same, settled
+from windfall.frontend.values.unseen import same
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.guard import IdentityIs
@@ -427,8 +427,8 @@ if hasattr(types.FunctionType, "__type_params__"):  # from 3.12 on
 
 
 _BOUND: dict[type, type] = {
-    types.WrapperDescriptorType: types.MethodWrapperType,
     types.MethodDescriptorType: types.BuiltinMethodType,
+    types.WrapperDescriptorType: types.MethodWrapperType,
 }
 
 
@@ -443,8 +443,10 @@ class Method(Value):
         self.owner = owner
 
     def python_type(self) -> type:
-        """A method; of a slot or a function of C, what CPython makes of that."""
-        return _BOUND.get(type(getattr(settled(self.function), "real", None)), types.MethodType)
+        """A method; what is bound of C is of other classes."""
+        if self.source is not None:
+            return types.MethodType
+        return _BOUND.get(self.function.python_type(), types.MethodType)
 
     def describe(self) -> str:
         """As its function."""
@@ -462,6 +464,10 @@ class Method(Value):
             return self.owner
         if name == "__func__":
             return self.function
+        if name == "__class__":
+            return machine.known(self.python_type(), self.python_type().__name__)
+        if name != "__doc__" and hasattr(types.MethodType, name):  # its own class goes first
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return self.function.get_attribute(machine, name)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -477,6 +483,34 @@ class Method(Value):
             return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
         bind = recipe.known(types.MethodType, "Method")
         return f"{bind}({recipe.name(self.function)}, {recipe.name(self.owner)})"
+
+
+def bound_class(descriptor: type) -> type:
+    """The class of what binding gives, by that of what stands in the dictionary of the class."""
+    if descriptor is types.FunctionType:
+        return types.MethodType
+    is_slot = descriptor is types.WrapperDescriptorType
+    return types.MethodWrapperType if is_slot else types.BuiltinMethodType
+
+
+class BuiltinMethod(Method):
+    """A method of a class of C, bound: no `types.MethodType`."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        """A method wrapper, of what stands for a slot of the class (`__len__`)."""
+        return bound_class(self.function.python_type())
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """It names its owner, but no function."""
+        if name != "__self__":
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+        return self.owner
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Bound anew."""
+        return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
 
 
 @wraps(types.FunctionType)

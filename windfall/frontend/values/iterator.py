@@ -21,6 +21,7 @@ from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, LengthIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
@@ -375,7 +376,7 @@ ITERATOR_TYPES: tuple[type, ...] = (
 @wraps(*ITERATOR_TYPES)
 def _wrap_iterator(machine: Machine, value: Any, source: Source | None) -> Value:
     assert source is not None
-    if type(value) in _KNOWN_STATE and isinstance(machine.state.point, Start):
+    if is_among(type(value), _KNOWN_STATE) and isinstance(machine.state.point, Start):
         return machine.remember(value, GivenIterator(value, source))
     return machine.remember(value, ForeignIterator(value, source))
 

@@ -16,6 +16,7 @@ import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
+from windfall.frontend.classnames import short_name
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
@@ -23,6 +24,7 @@ from windfall.frontend.values.unseen import same, settled
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
+from windfall.ir.reading import is_among
 from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
@@ -51,9 +53,20 @@ def is_class_key(key: Any) -> bool:
 
 def is_plain_key(key: Any) -> bool:
     """Whether a key may stand in a source: constant, hashed without user code."""
-    if isinstance(key, tuple):
-        return all(is_plain_key(one) for one in key)
-    return type(key) in _PLAIN
+    kind: Any = type(key)
+    if isinstance(key, tuple) and kind.__hash__ is tuple.__hash__ and kind.__eq__ is tuple.__eq__:
+        return all(is_plain_key(one) for one in tuple.__iter__(key))
+    return is_among(kind, _PLAIN)
+
+
+def is_its_key(machine: Machine, value: Value) -> bool:
+    """Whether a key is told by what `Value.key` answers, its class too: an equal plain tuple stands
+    for a `torch.Size` or a record, and is not it."""
+    if isinstance(value, Constant):
+        return True
+    if value.python_type() is not tuple:
+        return False
+    return all(is_its_key(machine, one) for one in value.unpack(machine))
 
 
 class Dict(Value):
@@ -158,6 +171,8 @@ class Dict(Value):
 
     def is_constant(self) -> bool:
         """Whether all is constant."""
+        if any(isinstance(key, tuple) for key in self.keys):  # of a class of its own
+            return False
         return self.whole and all(
             value is not None and value.is_constant() and not isinstance(key, Value)
             for key, value in self.entries.items()
@@ -188,6 +203,8 @@ class Dict(Value):
         existed, before = key in entries, entries.get(key)
         self.watchers.refuse_change(self.describe(), self.whole and existed != (value is not None))
         order = list(entries) if self.whole and value is None else None
+        shown = self.key_value(machine, key)
+        self._forget_key(machine, key, value is None)
 
         def restore() -> None:
             del self.writes[writes:]
@@ -209,13 +226,18 @@ class Dict(Value):
             self.writes.append((key, value))
         if self.source is not None:
             self.guard_type(machine)
-            shown = self.key_value(machine, key)
             if before is not None and before.source is not None and value is not None:
                 machine.effects.count(before, value)
             if value is None:
                 machine.effects.add("del {}[{}]", self, shown)
             else:
                 machine.effects.add("{}[{}] = {}", self, shown, value)
+
+    def _forget_key(self, machine: Machine, key: Any, deleted: bool) -> None:
+        """With its item goes the key as a value: a later one may be of another class."""
+        named = self.keys.pop(key, None) if deleted else None
+        if named is not None:
+            machine.undo(lambda: machine.restore(self.keys, key, named))
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """`self[key] = value`."""
@@ -226,6 +248,9 @@ class Dict(Value):
         if not is_plain_key(plain):
             self.load(machine)
             self.keys.setdefault(plain, key)
+        elif not is_its_key(machine, key) and self.lookup(machine, plain) is None:
+            self.keys[plain] = key
+            machine.undo(lambda: machine.restore(self.keys, plain, None))
         self.store(machine, plain, value)
 
     def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
@@ -246,7 +271,7 @@ class Dict(Value):
         """`del self[key]`."""
         plain = key.key(machine)
         if self.lookup(machine, plain) is None:
-            raise no_key(machine, plain)
+            raise no_key(machine, key, plain)
         self.store(machine, plain, None)
 
     # ------------------------------------------------------------------------------- operations
@@ -256,7 +281,7 @@ class Dict(Value):
         plain = key.key(machine)
         found = self.lookup(machine, plain)
         if found is None:
-            raise no_key(machine, plain)
+            raise no_key(machine, key, plain)
         return found
 
     def contains(self, machine: Machine, item: Value) -> Value:
@@ -297,9 +322,7 @@ class Dict(Value):
         """Methods."""
         if name in DICT_METHODS:
             return machine.method(self, name)
-        kind = self.made_of
-        place = "" if kind is dict else "collections."
-        no_method(machine, self, f"{place}{kind.__name__}", kind, name)
+        no_method(machine, self, short_name(self.made_of), self.made_of, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -377,7 +400,7 @@ class Dict(Value):
             if has(other, "keys"):
                 stop(UNKNOWN_OPERATION, f"dict.update by {other.describe()}")
             for pair in other.unpack(machine):
-                plain = pair.python_type() in (tuple, list, str)
+                plain = is_among(pair.python_type(), (tuple, list, str))
                 parts = pair.unpack(machine) if plain else []
                 if len(parts) != 2:
                     stop(UNKNOWN_OPERATION, "dict.update of other than pairs")
@@ -392,7 +415,7 @@ class Dict(Value):
         found = self.lookup(machine, plain)
         if found is None:
             if default is None:
-                raise no_key(machine, plain)
+                raise no_key(machine, key, plain)
             return default
         self.store(machine, plain, None)
         return found
@@ -445,11 +468,21 @@ class Dict(Value):
         return recipe.container(self, "{}", display, "{}.update({})")
 
 
-def no_key(machine: Machine, plain: Any) -> Raised:
-    """What a missing key raises; of an object that holds the object itself: natively."""
-    if not is_plain_key(plain):
+def no_key(machine: Machine, key: Value, plain: Any) -> Raised:
+    """What a missing key raises. It holds the key itself: natively, where that is another object
+    than the constant that it is looked up by."""
+    if not is_plain_key(plain) or not _is_same_key(machine, key, plain):
         stop(UNKNOWN_OPERATION, "KeyError of an object")
     return machine.raised(KeyError(plain))
+
+
+def _is_same_key(machine: Machine, key: Value, plain: Any) -> bool:
+    if key.python_type() is not type(plain):
+        return False
+    if not isinstance(plain, tuple):
+        return True
+    parts = zip(key.unpack(machine), plain, strict=True)
+    return all(_is_same_key(machine, one, other) for one, other in parts)
 
 
 def _there(value: Value | None) -> Value:
@@ -459,7 +492,7 @@ def _there(value: Value | None) -> Value:
 
 DICT_METHODS: dict[str, Callable[..., Value]] = {
     "get": Dict.get,
-    "copy": Dict.copied,
+    "copy": lambda owner, machine: owner.copied(machine),  # kinds of dicts have their own
     "update": Dict.update,
     "pop": Dict.take,
     "popitem": Dict.take_last,
@@ -468,10 +501,10 @@ DICT_METHODS: dict[str, Callable[..., Value]] = {
     "keys": Dict.view_keys,
     "values": Dict.view_values,
     "items": Dict.view_items,
-    "__contains__": Dict.contains,
-    "__getitem__": Dict.get_item,
-    "__len__": Dict.length,
-    "__iter__": Dict.iterate,
+    "__contains__": lambda owner, machine, item: owner.contains(machine, item),
+    "__getitem__": lambda owner, machine, key: owner.get_item(machine, key),
+    "__len__": lambda owner, machine: owner.length(machine),
+    "__iter__": lambda owner, machine: owner.iterate(machine),
 }
 
 
@@ -519,7 +552,7 @@ class Ordered(Dict):
         if plain not in entries:
             if plain is None or isinstance(plain, tuple):  # CPython takes these for the arguments
                 stop(UNKNOWN_OPERATION, "KeyError of None or a tuple")
-            raise no_key(machine, plain)
+            raise no_key(machine, key, plain)
         self.watchers.refuse_change(self.describe())
         before = dict(entries)
 

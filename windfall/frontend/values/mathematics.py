@@ -27,6 +27,7 @@ from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
 from windfall.frontend.values.symbolic import BUILTINS, Float, Integer, made, operands, span_of
 from windfall.frontend.values.torchapi import treated
+from windfall.ir.reading import is_among
 from windfall.ir.relation import decide
 from windfall.ir.symint import Size
 
@@ -239,7 +240,7 @@ def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     (data, *rest) = arguments or (None,)
     several = isinstance(data, List | Tuple)
     parts = data.items(machine) if isinstance(data, List | Tuple) else [data]
-    numbers = all(one is not None and one.python_type() in (int, float) for one in parts)
+    numbers = all(one is not None and is_among(one.python_type(), (int, float)) for one in parts)
     varies = numbers and any(isinstance(one, Float) for one in parts)
     if not varies or rest or not keywords.keys() <= {"dtype"}:
         return treated(machine, Treatment.GRAPH, torch.tensor, arguments, keywords)

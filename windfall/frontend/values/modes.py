@@ -272,6 +272,8 @@ def _is_inference_tensor(
 ) -> Value:
     """Stand-ins of tensors from outside are made outside of inference mode; their keys are
     relied upon."""
+    if arguments or keywords:
+        stop(ARGUMENTS, "is_inference")
     fake = tensor.fake(machine)
     return machine.literal((tensor.real if tensor.real is not None else fake).is_inference())
 

@@ -19,18 +19,30 @@ from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
     UNKNOWN_ATTRIBUTE,
     UNKNOWN_CALL,
+    UNKNOWN_OPERATION,
     UNKNOWN_VALUE,
     stop,
 )
+from windfall.frontend.classnames import short_name
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
-from windfall.frontend.values.function import Function, Method
+from windfall.frontend.values.function import BuiltinMethod, Function, Method
 from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, Resolves, TypeIs
-from windfall.ir.reading import class_dict, class_name, dict_of, flags_of, is_a, mro_of, resolve
+from windfall.ir.reading import (
+    class_dict,
+    class_name,
+    dict_of,
+    flags_of,
+    is_a,
+    is_among,
+    mro_of,
+    resolve,
+)
 from windfall.ir.source import Attribute, Known, Source
 
 if TYPE_CHECKING:
@@ -63,6 +75,22 @@ def relied(machine: Machine, cls: type, name: str) -> Any:
     """As `find`, of a class that is not a value of the program (a metaclass, a descriptor's)."""
     known = machine.known(cls, class_name(cls))
     return known.find(machine, name) if isinstance(known, Class) else find(cls, name)
+
+
+def is_mutable(cls: type) -> bool:
+    """Whether it, or a class that it derives from, may change."""
+    return any(not base.__flags__ & IMMUTABLE for base in cls.__mro__)
+
+
+def mro(machine: Machine, cls: type) -> tuple[type, ...]:
+    """The classes that a class derives from, relied upon: its bases may be replaced."""
+    order = cls.__mro__
+    if is_mutable(cls):
+        if not is_plain_metaclass(machine, type(cls)):
+            stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
+        where = Attribute(Known(cls, cls.__qualname__), "__mro__")
+        machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
+    return order
 
 
 def goes_first(machine: Machine, raw: Any) -> bool:
@@ -109,8 +137,11 @@ class Class(Given):
             self.guard(machine, "identity", IdentityIs(self.real))
 
     def key(self, machine: Machine) -> Any:
-        """Hashed by identity."""
+        """Hashed by identity, unless its metaclass says otherwise."""
         self.rely(machine)
+        for name in ("__hash__", "__eq__"):
+            if self.meta(machine, name) not in (find(object, name), find(type, name)):
+                stop(UNKNOWN_OPERATION, f"{self.describe()} as a key")
         return self
 
     def find(self, machine: Machine, name: str) -> Any:
@@ -160,15 +191,25 @@ class Class(Given):
 
     def _field(self, machine: Machine, name: str) -> Value:
         """What every class has; of a class of the user, texts may be others in the next call."""
+        meta = self.meta(machine, name)
+        own = name in ("__doc__", "__module__") and (meta is None or type(meta) is str)
+        plain = is_plain_metaclass(machine, type(self.real))
+        if not plain or not (own or meta is find(type, name)):
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, which its metaclass answers")
         found = getattr(self.real, name, ABSENT)
         if found is ABSENT:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         if type(found) is Placeholder:
             return found.value
         if is_a(found, tuple):  # of classes; some may be stand-ins for what is to be made
+            if self.source is not None and not flags_of(self.real) & IMMUTABLE:
+                where = Attribute(Known(self.real, class_name(self.real)), name)
+                machine.add_guard(where, IdentityIs(found), "the classes that it derives from")
             return machine.tuple([machine.known(one, class_name(one)) for one in found])
-        if self.source is None or flags_of(self.real) & IMMUTABLE or not is_a(found, str):
+        if self.source is None or flags_of(self.real) & IMMUTABLE:
             return machine.literal_or_known(found, f"{self.describe()}.{name}")
+        if found is not None and type(found) is not str:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return machine.wrap(found, Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -199,7 +240,7 @@ class Class(Given):
         if meta is ABSENT and self.meta(machine, "__getattr__") is not ABSENT:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} whose metaclass has __getattr__")
         if meta is ABSENT:
-            text = f"type object '{self.real.__name__}' has no attribute '{name}'"
+            text = f"type object '{short_name(self.real)}' has no attribute '{name}'"
             raise machine.no_attribute(self, name, text)
         if isinstance(meta, types.FunctionType):
             return Method(machine.known(meta, name), self)
@@ -210,8 +251,8 @@ class Class(Given):
         self.rely(machine)
         if self._is_enumeration():
             try:
-                return machine.literal(self._members()[key.as_constant(machine)])
-            except KeyError as error:
+                return machine.literal(self._members()[key.key(machine)])
+            except (KeyError, TypeError) as error:
                 raise machine.raised(error) from None
         raw = find(self.real, "__class_getitem__")
         keys = key.unpack(machine) if key.python_type() is tuple else [key]
@@ -240,10 +281,15 @@ class Class(Given):
         return [machine.literal(one) for one in kind]
 
     def iterate(self, machine: Machine) -> Value:
-        """Likewise."""
+        """Likewise, by what is a generator in CPython."""
         if not self._is_enumeration():
             return super().iterate(machine)
-        return machine.iterator(self.unpack(machine))
+        members = self.unpack(machine)
+        return machine.iterate_over(
+            self,
+            types.GeneratorType,
+            lambda _, place: members[place] if place < len(members) else None,
+        )
 
     def length(self, machine: Machine) -> Value:
         """How many members."""
@@ -286,7 +332,7 @@ class Class(Given):
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A special rule, or an instance made by following `__new__` and `__init__`."""
         self.rely(machine)
-        rule = CALLS.get(self.real)
+        rule = CALLS.get(self.real) if type(self.real).__hash__ is type.__hash__ else None
         if rule is not None:
             return rule(machine, arguments, keywords)
         if self._is_enumeration() and len(arguments) == 1 and not keywords:
@@ -305,12 +351,20 @@ class Class(Given):
         return super().truth(machine)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """By identity."""
+        """By identity, unless a metaclass has a say."""
         if operation in ("==", "!=") and isinstance(other, Class):
             self.rely(machine)
             other.rely(machine)
+            for one in (self, other):
+                one.refuse_own(machine, "__eq__", "__ne__")
             return machine.literal((self.real is other.real) == (operation == "=="))
         return None
+
+    def refuse_own(self, machine: Machine, *names: str) -> None:
+        """Special methods of a metaclass of the user are called natively."""
+        for name in names:
+            if self.meta(machine, name) is not find(type, name):
+                stop(UNKNOWN_OPERATION, f"{self.describe()}, whose metaclass has {name}")
 
 
 _CLASS_FIELDS = words("__name__ __qualname__ __module__ __doc__ __mro__ __bases__")
@@ -383,7 +437,7 @@ class Object(Value):
     ) -> Value:
         """As `object.__getattribute__`; `missing` is asked where there is no such attribute."""
         cls = self.cls
-        if name == "__class__":
+        if name == "__class__" and cls.find(machine, name) is find(object, name):
             return cls
         if name == "__dict__":
             found = self.attributes(machine)
@@ -416,7 +470,7 @@ class Object(Value):
         return hook.call(machine, [self, machine.literal(name)], {})
 
     def missing(self, machine: Machine, name: str) -> Value:
-        text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
+        text = f"'{short_name(self.cls.real)}' object has no attribute '{name}'"
         raise machine.no_attribute(self, name, text)
 
     def described(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -461,7 +515,7 @@ class Object(Value):
 
     def _refuse_borrowed(self, name: str, raw: types.MemberDescriptorType) -> None:
         """A slot of another class, or under another name."""
-        if raw.__name__ != name or raw.__objclass__ not in mro_of(self.cls.real):
+        if raw.__name__ != name or not is_among(raw.__objclass__, mro_of(self.cls.real)):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a slot of another name or class")
 
     def _read_slot(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -475,10 +529,13 @@ class Object(Value):
             value = raw.__get__(self.real)
         except AttributeError:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} is not set")
-        return machine.wrap(value, Attribute(self.source, name))
+        found = machine.wrap(value, Attribute(self.source, name))
+        look(found)  # it is relied upon that there is one: it may be deleted
+        return found
 
     def _bind_builtin(self, machine: Machine, name: str, raw: Any) -> Value:
-        return Method(self.cls.value_of(machine, name, raw), self)
+        kind = BuiltinMethod if is_among(type(raw), _BUILTIN_DESCRIPTORS) else Method
+        return kind(self.cls.value_of(machine, name, raw), self)
 
     # ----------------------------------------------------------------------------------- writes
 
@@ -521,7 +578,7 @@ class Object(Value):
         if attributes is None:
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         if value is None and attributes.lookup(machine, name) is None:
-            self.missing(machine, name)
+            stop(ATTRIBUTE_WRITE, f"del {self.describe()}.{name}, which is not there")
         attributes.store(machine, name, value)
 
     def _write_slot(self, machine: Machine, name: str, value: Value | None) -> None:
@@ -539,10 +596,11 @@ class Object(Value):
         if self.source is not None:  # past the class's own `__setattr__`, which has run by now
             if value is None:
                 delete = machine.known(object.__delattr__, "delete_slot")
-                machine.effects.add(f"{{}}({{}}, {name!r})", delete, self)
+                machine.effects.add("{}({}, {})", delete, self, machine.literal(name))
             else:
                 write = machine.known(object.__setattr__, "write_slot")
-                machine.effects.add(f"{{}}({{}}, {name!r}, {{}})", write, self, value)
+                shown = machine.literal(name)
+                machine.effects.add("{}({}, {}, {})", write, self, shown, value)
 
     def _has_slot(self, name: str) -> bool:
         if name in self.slots:
@@ -634,6 +692,8 @@ class Object(Value):
         """`__contains__`, or by iterating."""
         method = self.dunder(machine, "__contains__")
         if method is None:
+            if self.dunder(machine, "__iter__") is None and not self.dunder(machine, "__getitem__"):
+                stop(UNKNOWN_OPERATION, f"{self.describe()} is not iterable")
             return machine.polyfill("contains", [self, item])
         if not isinstance(method, Method) or not isinstance(method.function, Function):
             return super().contains(machine, item)
@@ -707,6 +767,7 @@ _BINDERS: dict[type, Any] = {
 }
 
 
+_BUILTIN_DESCRIPTORS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _BOUND_AS_METHODS = (
     types.FunctionType,
     types.WrapperDescriptorType,
@@ -781,10 +842,11 @@ class Opaque(Given):
 
 def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: str) -> Value | None:
     """`super(start, owner).name`: what comes after `start` in the MRO of `cls`."""
-    mro = mro_of(cls)
-    if start not in mro:  # a metaclass's method, or an error
+    order = mro(machine, cls)
+    place = next((place for place, one in enumerate(order) if one is start), None)
+    if place is None:  # a metaclass's method, or an error
         stop(UNKNOWN_CALL, f"super({class_name(start)}, {owner.describe()})")
-    for base in mro[mro.index(start) + 1 :]:
+    for base in order[place + 1 :]:
         if name not in class_dict(base):
             continue
         raw = class_dict(base)[name]
@@ -802,9 +864,10 @@ def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: s
         found = holder.value_of(machine, name, raw)
         if isinstance(owner, Class) or find(type(raw), "__get__") is ABSENT:
             return found
-        if type(raw) not in _BOUND_AS_METHODS:
+        if not is_among(type(raw), _BOUND_AS_METHODS):
             stop(UNKNOWN_ATTRIBUTE, f"super().{name} of {owner.describe()}")
-        return Method(found, owner)
+        kind = BuiltinMethod if is_among(type(raw), _BUILTIN_DESCRIPTORS) else Method
+        return kind(found, owner)
     return None
 
 

@@ -20,7 +20,7 @@ from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
-from windfall.ir.reading import mro_of
+from windfall.ir.reading import is_among, mro_of
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
@@ -120,12 +120,15 @@ class SequenceValue(Value):
     def get_item(self, machine: Machine, key: Value) -> Value:
         """By index or slice."""
         index = key_of(machine, key)
+        kind: type = type(index)
+        if kind is not key.python_type():
+            stop(UNKNOWN_OPERATION, f"an index that is {key.describe()}")
         if self.is_long(machine) and type(index) is int:
             return self._one_item(machine, index)
         items = self.items(machine)
         try:
             found = items[index]
-        except (IndexError, TypeError):
+        except (IndexError, TypeError, ValueError):
             raise machine.raised(_item_error(self, len(items), index)) from None
         if not isinstance(index, slice):
             one: Value = found  # passed on, not looked at
@@ -168,6 +171,10 @@ class SequenceValue(Value):
                 if not mine:
                     return other
             admit(machine, len(mine) + len(others), self)
+            if self.made_of is not other.made_of:  # a tuple beside a size
+                if any(one.python_type() is not int for one in (*mine, *others)):
+                    stop(UNKNOWN_OPERATION, "a torch.Size beside other than integers")
+                return Size(mine + others)
             return self.same_kind(mine + others)
         if operation == "*" and isinstance(other, Constant):
             count = other.as_constant(machine)
@@ -208,7 +215,9 @@ class SequenceValue(Value):
 
 def _vary(items: Iterable[Value]) -> bool:
     """Whether there is a number among them whose value is not known."""
-    return any(not isinstance(one, Constant) and one.python_type() in (int, float) for one in items)
+    return any(
+        not isinstance(one, Constant) and is_among(one.python_type(), (int, float)) for one in items
+    )
 
 
 def raise_if_unknown(one: Value, other: Value) -> None:
@@ -236,7 +245,7 @@ def _item_error(owner: SequenceValue, length: int, index: Any) -> Exception:
     kind = list if owner.made_of is list else tuple
     try:
         kind([None] * length)[index]
-    except (IndexError, TypeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         return error
     raise AssertionError("the same item is missing of a sequence of the same length")
 
@@ -315,6 +324,11 @@ class Size(Tuple):
 
     __slots__ = ()
     made_of = torch.Size
+
+    def key(self, machine: Machine) -> Any:
+        """Hashed and equal as a tuple, but another object where it is seen again."""
+        found = super().key(machine)
+        return torch.Size(found) if all(type(one) is int for one in found) else found
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of a tuple, and `numel`."""
@@ -497,7 +511,7 @@ class List(SequenceValue):
         items = self.changed(machine)
         try:
             del items[index]
-        except (IndexError, TypeError) as error:
+        except (IndexError, TypeError, ValueError) as error:
             raise machine.raised(error) from None
         self.write(machine, "del {}[{}]", key)
 

@@ -22,6 +22,7 @@ from windfall.frontend.values.mapping import (
     KEYS_AS_SETS,
     Dict,
     DictView,
+    is_its_key,
     is_plain_key,
     no_key,
 )
@@ -248,7 +249,8 @@ class Set(Value):
             return
         admit_growth(machine, len(mirror) + 1, self)
         self.watchers.refuse_change(self.describe())
-        values = self.values if is_plain_key(key) else {**self.values, key: item}
+        plain = is_plain_key(key) and is_its_key(machine, item)
+        values = self.values if plain else {**self.values, key: item}
         before = (self.values, self.changed)
 
         def restore() -> None:
@@ -274,7 +276,7 @@ class Set(Value):
         """`remove`."""
         key = _looked_for(machine, item)
         if key not in self.load(machine):
-            raise no_key(machine, key)
+            raise no_key(machine, item, key)
         self.discard(machine, item)
 
     def clear(self, machine: Machine) -> None:
@@ -329,7 +331,11 @@ def mirrored(machine: Machine, value: Value) -> tuple[Any, dict[Any, Value]]:
         return mirrored(machine, value.owner)
     items = value.unpack(machine)
     keys = [one.key(machine) for one in items]
-    return keys, {key: one for key, one in zip(keys, items, strict=True) if not is_plain_key(key)}
+    values: dict[Any, Value] = {}
+    for key, one in zip(keys, items, strict=True):
+        if not is_plain_key(key) or not is_its_key(machine, one):
+            values.setdefault(key, one)
+    return keys, values
 
 
 def keys_operation(machine: Machine, view: DictView, operation: str, other: Value) -> Value | None:

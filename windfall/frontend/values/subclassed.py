@@ -25,7 +25,7 @@ from windfall.frontend.values.objects import Class, Object, find, written_table
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import ABSENT, Equals
-from windfall.ir.reading import class_name, flags_of, mro_of
+from windfall.ir.reading import class_name, flags_of, is_among, mro_of
 from windfall.ir.source import ByMethod, KeysOf, Known, Source
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class HeldDict(Dict):
             builtin: Any = self.kind
             self.guard_type(machine)
             keys = tuple(builtin.keys(self.real))
-            if not all(type(key) in (str, int) for key in keys):
+            if not all(is_among(type(key), (str, int)) for key in keys):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             where = KeysOf(ByMethod(source, self.kind, "keys"))
             machine.add_guard(where, Equals(keys), "all keys")
@@ -127,6 +127,10 @@ class HeldList(List):
     def __init__(self, owner: Subclassed, items: list[Value]) -> None:
         super().__init__(items)
         self.owner = owner
+
+    def same_kind(self, items: list[Value]) -> Value:
+        """A plain list: what the builtin's methods make is of no other class."""
+        return List(items)
 
     def write(self, machine: Machine, template: str, *operands: Value) -> None:
         """As a call of the builtin's own method."""

@@ -31,6 +31,7 @@ from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Compares, TypeIs
+from windfall.ir.reading import is_among
 from windfall.ir.relation import OPPOSITE, Relation, decide, told
 from windfall.ir.source import ScalarOf, Source
 from windfall.ir.symint import (
@@ -225,7 +226,7 @@ class Integer(Value):
         """Methods and fields of integers."""
         if name in ("real", "numerator"):
             return self
-        if not hasattr(int, name):
+        if not _has(int, name):
             raise machine.no_attribute(self, name, f"'int' object has no attribute '{name}'")
         return machine.method(self, name)
 
@@ -317,6 +318,11 @@ class Question(Value):
             names = recipe.symbol_names(each) if isinstance(each, Expression) else {}
             sides.append(python_text(each, names))
         return f"({sides[0]} {one.operation} {sides[1]})"
+
+
+def _has(kind: type, name: str) -> bool:
+    """Whether instances have an attribute: unlike `hasattr` of the class, not those of `type`."""
+    return any(name in vars(base) for base in kind.__mro__)
 
 
 def question(machine: Machine, operation: str, left: Size, right: Size) -> Value:
@@ -447,7 +453,7 @@ class Float(Value):
         return self._with(machine, operation, other, True)
 
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
-        if other.python_type() not in (float, int, bool):
+        if not is_among(other.python_type(), (float, int, bool)):
             return None
         pair_of_spans = (self.span, span_of(machine, other))
         ordered = pair_of_spans[::-1] if swapped else pair_of_spans
@@ -474,7 +480,7 @@ class Float(Value):
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Of one from outside with a constant: decided as in the call being compiled."""
-        if other.python_type() not in (float, int, bool):
+        if not is_among(other.python_type(), (float, int, bool)):
             return None
         if isinstance(other, Constant):
             decided = self._decided(machine, operation, other.as_constant(machine))
@@ -505,7 +511,7 @@ class Float(Value):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of floats."""
-        if not hasattr(float, name):
+        if not _has(float, name):
             raise machine.no_attribute(self, name, f"'float' object has no attribute '{name}'")
         return machine.method(self, name)
 

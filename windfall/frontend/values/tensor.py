@@ -7,6 +7,7 @@ operation that answers the very tensor it was given (in place) answers the same 
 
 from __future__ import annotations
 
+import keyword
 import operator
 import types
 from collections.abc import Callable
@@ -23,17 +24,19 @@ from windfall.frontend.breaks import (
     SUBCLASS,
     TENSOR_BRANCH,
     UNKNOWN_ATTRIBUTE,
+    UNKNOWN_OPERATION,
     stop,
 )
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
+from windfall.frontend.values.function import bound_class
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import ABSENT, Equals, HasKey, TensorIs
-from windfall.ir.reading import is_a
+from windfall.ir.reading import is_a, is_among
 from windfall.ir.source import Attribute, DictOf, Item, Source
 from windfall.ops.fake import fake, is_fake, storage_of
 
@@ -208,6 +211,7 @@ class Tensor(Value):
     def _other_attribute(self, machine: Machine, name: str) -> Value:
         attached = getattr(self.real, "__dict__", {}) if self.real is not None else {}
         if name in attached and self.source is not None:
+            machine.found.append((DictOf(self.source), name))
             return machine.wrap(attached[name], Item(DictOf(self.source), name))
         found = machine.rely_on_answer(self.exact_class, name)  # users patch methods of tensors
         if found is not ABSENT and not _is_untouched(name, found):
@@ -233,7 +237,7 @@ class Tensor(Value):
         if rule is not None:
             rule(self, machine, value)
             return
-        if hasattr(torch.Tensor, name):
+        if hasattr(torch.Tensor, name) or not name.isidentifier() or keyword.iskeyword(name):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         before = self.children.get(name)
         machine.undo(lambda: machine.restore(self.children, name, before))
@@ -277,7 +281,9 @@ class Tensor(Value):
         )
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """In the graph."""
+        """In the graph. (Text that is filled in shows the data.)"""
+        if operation == "%" and issubclass(other.python_type(), str | bytes | bytearray):
+            stop(UNKNOWN_OPERATION, f"text % {self.describe()}")
         self.rely_on(machine, _special(BINARY[operation], "r"))
         return machine.torch_call(
             "call_function", BINARY[operation], [other.operand(machine, self), self], {}
@@ -345,6 +351,13 @@ class Tensor(Value):
         """Its rows."""
         return machine.iterator(self.unpack(machine))
 
+    def reversed(self, machine: Machine) -> Value:
+        """`reversed(self)`: a tensor again, whose rows share nothing with these."""
+        self.rely_on(machine, "__reversed__")
+        if self.fake(machine).dim() == 0:
+            return self
+        return machine.torch_call("call_method", "flip", [self, machine.literal(0)], {})
+
     def rebuild(self, recipe: Recipe) -> str:
         """A result of the graph."""
         assert self._node is not None
@@ -385,11 +398,26 @@ def _place(machine: Machine, key: Value) -> Value:
         read = [_place(machine, one) for one in parts]
         unchanged = all(same(one, other) for one, other in zip(read, parts, strict=True))
         return key if unchanged else Tuple(read)
+    if _is_taken_for_tuple(machine, key):
+        stop(UNKNOWN_OPERATION, f"an index that is {key.describe()}")
     if not isinstance(key, Tensor):
         return key
     known = key.fake(machine)
     # One of bytes is a mask.
     return key if known.dim() or known.dtype is torch.uint8 else machine.index(key)
+
+
+def _is_taken_for_tuple(machine: Machine, key: Value) -> bool:
+    """Whether torch may take a sequence of other things than numbers for a tuple. It warns of it
+    each time, and the capture is not to warn once more."""
+    if is_among(key.python_type(), (str, bytes)):
+        return True
+    if key.python_type() is not list or len(items := key.unpack(machine)) >= _LONG:
+        return False
+    return not all(is_among(one.python_type(), (int, bool)) for one in items)
+
+
+_LONG = 32  # from this length on, torch takes every sequence for numbers
 
 
 def _stand_in(real: torch.Tensor, type: TensorType) -> torch.Tensor:
@@ -415,8 +443,8 @@ class TensorMethod(Value):
         self.name = name
 
     def python_type(self) -> type:
-        """As of a builtin method."""
-        return type(getattr(torch.Tensor, self.name))
+        """A method in Python, or a builtin one."""
+        return bound_class(type(_OWN.get(self.name)))
 
     def describe(self) -> str:
         """The method's name."""

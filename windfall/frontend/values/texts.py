@@ -108,7 +108,7 @@ class Text(Value):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of strings."""
-        if not hasattr(str, name):
+        if not any(name in vars(base) for base in str.__mro__):
             raise machine.no_attribute(self, name, f"'str' object has no attribute '{name}'")
         return machine.method(self, name)
 

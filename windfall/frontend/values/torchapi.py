@@ -19,6 +19,7 @@ from windfall.directives import directive_of, is_exporting, is_skipped
 from windfall.errors import Unsupported
 from windfall.frontend.bounds import TAKEN_APART, admit_parts
 from windfall.frontend.breaks import (
+    DATA_READ,
     NATIVE_FUNCTION,
     NOT_A_GRAPH_ARGUMENT,
     TORCH_CALL,
@@ -37,6 +38,7 @@ from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.guard import Equals, IdentityIs
+from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, BoundTo, Known, Source
 from windfall.ops.fake import is_fake
 
@@ -114,7 +116,16 @@ def _plain_result(
         stop(TORCH_CALL, f"{name} answers {type(result).__name__}")
     if name == "setitem":
         machine.graph.call(kind, target, nodes, named, None)
+    _refuse_text(target, name, result)
     return machine.literal(result)
+
+
+def _refuse_text(function: Any, name: str, result: Any) -> None:
+    """Text that Python makes of a tensor shows its data: `ascii`, `format`, `%`. (What torch says
+    of one, its type's name, depends on the type.)"""
+    module = str(getattr(function, "__module__", None)).partition(".")[0]
+    if isinstance(result, str | bytes) and module != "torch":
+        stop(DATA_READ, f"the text that {name} makes of a tensor")
 
 
 def result_value(machine: Machine, node: torch.fx.Node, result: Any) -> Value:
@@ -209,15 +220,19 @@ def treated(
         return _in_graph(machine, function, arguments, keywords)
     if how is Treatment.FOLD:
         given = (*arguments, *keywords.values())
-        if any(isinstance(one, Tensor | Tuple | List) for one in given):
+        if function not in _SHOWS and any(isinstance(one, Tensor | Tuple | List) for one in given):
             plain = tuple(_type_only(machine, one) for one in arguments)
             named = {key: _type_only(machine, one) for key, one in keywords.items()}
             result = machine.graph.on_fakes(function, plain, named)
             if _has_tensor(result):
                 return torch_call(machine, "call_function", function, arguments, keywords)
+            _refuse_text(function, name, result)
             return machine.literal(result)
         return fold(machine, function, arguments, keywords)
     stop(UNKNOWN_CALL, name)
+
+
+_SHOWS = (format, ascii, repr)  # what they say of a tensor is its data, not its type
 
 
 # A Python function of torch that cannot be one node (it gets a callable, or answers no tensor) is
@@ -303,7 +318,10 @@ class Builtin(Given):
         """Its names."""
         if name in ("__name__", "__qualname__", "__doc__", "__module__"):
             self.rely(machine)
-            return machine.literal(getattr(self.real, name))
+            try:
+                return machine.literal(getattr(self.real, name))
+            except AttributeError as error:
+                raise machine.raised(error) from None
         return super().get_attribute(machine, name)
 
 
@@ -323,7 +341,7 @@ def _rule(real: Any) -> Any:
 )
 def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
     owner = getattr(value, "__self__", None)
-    if source is not None and type(owner) in (dict, list, tuple, str, int, float, bytes):
+    if source is not None and is_among(type(owner), (dict, list, tuple, str, int, float, bytes)):
         # A method of a container that was bound outside: the container is what matters.
         held = machine.wrap(owner, BoundTo(source))
         method = machine.method(held, value.__name__)

@@ -6,6 +6,7 @@ is asked of an object is asked by `reading.py` and `constants.py`, past every me
 
 from __future__ import annotations
 
+import abc
 import math
 import weakref
 from dataclasses import dataclass, replace
@@ -371,6 +372,25 @@ class Answers(Check):
 
     def __str__(self) -> str:
         return f"still has its own {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationsAre(Check):
+    """Nothing has been registered with an abstract class since: what such a class does not take for
+    its own is so until then. (CPython counts the registrations of all of them.)"""
+
+    count: Any  # nothing is said of it but that it differs
+
+    def holds(self, value: Any, *others: Any) -> bool:
+        """Whatever the value is."""
+        return bool(abc.get_cache_token() == self.count)
+
+    def explain(self, value: Any) -> str:
+        """How many there are."""
+        return f"{abc.get_cache_token()} registrations"
+
+    def __str__(self) -> str:
+        return f"has the first {self.count} registrations of abstract classes"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,108 @@
+"""`a is b` of immutable objects: equal is not identical, whatever was seen in the first call."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import windfall
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+# Each makes an object that equals the ones it made before; some are the very same one.
+MAKES: dict[str, Callable[[], Any]] = {
+    "small integer": lambda: int("5"),
+    "integer": lambda: int("1000000"),
+    "large integer": lambda: int("1" + "0" * 30),
+    "float": lambda: float("1.5"),
+    "nan": lambda: float("nan"),
+    "complex": lambda: complex("2j"),
+    "text": lambda: "".join(["two ", "words"]),
+    "interned text": lambda: "name",
+    "empty text": lambda: "".join([]),
+    "bytes": lambda: bytes([1, 2, 3]),
+    "none": lambda: None,
+    "bool": lambda: bool(1),
+    "ellipsis": lambda: ...,
+    "dtype": lambda: torch.float32,
+    "device": lambda: torch.device("cpu"),
+    "member": lambda: Colour(1),
+    "range": lambda: range(int("5")),
+    "tuple": lambda: tuple([1, 2]),
+    "empty tuple": lambda: tuple([]),
+    "size": lambda: torch.Size([2, 3]),
+    "frozenset": lambda: frozenset([1, 2]),
+    "empty frozenset": lambda: frozenset([]),
+    "list": lambda: [1],
+    "dict": dict,
+    "tensor": lambda: torch.ones(2),
+}
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    return windfall.compile(function, backend="eager", options={"strict": True})
+
+
+def _two(one: Any, other: Any) -> tuple[bool, bool]:
+    return one is other, one is not other
+
+
+@pytest.mark.parametrize("name", MAKES)
+@pytest.mark.parametrize("first", ["same", "equal"])
+def test_two_arguments(name: str, first: str) -> None:
+    make = MAKES[name]
+    one = make()
+    calls = [(one, one), (one, make()), (make(), one), (one, one), (make(), make())]
+    compiled = _compiled(_two)
+    for call in calls if first == "same" else calls[1:]:
+        assert compiled(*call) == _two(*call)
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_an_argument_and_an_object_that_is_known(name: str) -> None:
+    make = MAKES[name]
+    known = make()
+
+    def program(one: Any) -> bool:
+        return one is known
+
+    for calls in ([known, make(), known], [make(), known, make()]):
+        compiled = _compiled(program)
+        for one in calls:
+            assert compiled(one) == program(one)
+
+
+def test_a_literal() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CPython warns of what is tried here
+        program = eval("lambda one: (one is 1000000, one is 'abc', one is (), one is None)")
+    calls = [int("1000000"), "abc", "".join(["a", "bc"]), (), (1,), None, 5]
+    for first in range(len(calls)):
+        compiled = _compiled(program)
+        for one in calls[first:]:
+            assert compiled(one) == program(one)
+
+
+def test_integers_that_vary() -> None:
+    compiled = _compiled(_two)
+    for number in (1000, 2000, 3000, 4000, 100, 200):
+        other = int(str(number))
+        for call in ((number, number), (number, other), (other, number)):
+            assert compiled(*call) == _two(*call)
+
+
+def test_objects_that_are_equal_by_identity_alone() -> None:
+    one, other = object(), object()
+    compiled = _compiled(lambda a, b: (a == b, a != b, a is b))
+    for call in ((one, one), (one, other), (other, other), (copy.copy([1]), one)):
+        assert compiled(*call) == (call[0] == call[1], call[0] != call[1], call[0] is call[1])

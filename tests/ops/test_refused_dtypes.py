@@ -1,0 +1,87 @@
+"""What eager refuses by dtype or dim is refused, though the result is empty or nobody reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import windfall
+from windfall.ir.dtype import TensorType
+from windfall.ops.refused_dtypes import refuse
+
+OPS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "and": lambda x: x & 1,
+    "invert": lambda x: ~x,
+    "negative": lambda x: -x,
+    "subtract": lambda x: x - x,
+    "floor": torch.floor,
+    "trunc in place": lambda x: x.trunc_(),
+    "multiply in place": lambda x: x.mul_(1),
+    "divide in place": lambda x: x.div_(2),
+    "less in place": lambda x: x.lt_(1),
+    "clamp": lambda x: x.clamp(0),
+    "clamp by nothing": lambda x: x.clamp(),
+    "lgamma": torch.lgamma,
+    "remainder": lambda x: x.remainder(2),
+    "sort": lambda x: x.sort(0),
+    "sort of no dim": lambda x: x.sort(5),
+    "flip of no dim": lambda x: x.flip(5),
+    "flip twice": lambda x: x.flip(0, 0),
+    "topk": lambda x: x.topk(1),
+    "median": lambda x: x.median(0),
+    "largest": lambda x: x.max(0),
+    "aminmax": lambda x: x.aminmax(),
+    "softmax": lambda x: x.softmax(0),
+    "logcumsumexp": lambda x: x.logcumsumexp(0),
+    "mean": lambda x: x.mean(0),
+    "qr": lambda x: torch.linalg.qr(x),
+}
+DTYPES = [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64]
+SIZES = [(3,), (0,), (0, 3), (3, 0)]
+
+
+def _outcome(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str:
+    try:
+        function(x)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "answers"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("read", [True, False])
+def test_eager_refuses_and_so_do_we(name: str, read: bool) -> None:
+    operation = OPS[name]
+
+    def program(x: torch.Tensor) -> Any:
+        found = operation(x)
+        return found if read else x.shape
+
+    refused = 0
+    for dtype in DTYPES:
+        for sizes in SIZES:
+            x = torch.ones(sizes, dtype=dtype)
+            expected = _outcome(program, x.clone())
+            refused += expected != "answers"
+            compiled = windfall.compile(program, backend="windfall")
+            assert _outcome(compiled, x.clone()) == expected, (dtype, sizes)
+    assert refused
+
+
+def test_eager_is_asked_without_a_trace() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    for overload in (torch.ops.aten.bernoulli.default, torch.ops.aten.rand_like.default):
+        refuse(overload, [TensorType.contiguous(torch.int64, (3,))], {})
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_large_operands_are_asked_about_by_one_element() -> None:
+    large = TensorType.contiguous(torch.float32, (10**6, 10**6))
+    with pytest.raises(NotImplementedError, match="not implemented for 'Float'"):
+        refuse(torch.ops.aten.bitwise_and.Scalar, [large, 1], {})
+    refuse(torch.ops.aten.add.Tensor, [large, 1], {})

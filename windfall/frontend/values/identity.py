@@ -1,0 +1,77 @@
+"""`a is b`: whether two values stand for one object.
+
+Enters: two values. Leaves: the answer, and the guard that covers it. Invariant: an equal object is
+not the same object. Where a class has one object for each value (None, True, dtypes, members of
+enumerations, small integers) values decide; every other immutable object from outside is relied
+upon by identity (`SameObjects`), whatever else is known of it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+import torch
+
+from windfall.frontend.values.base import Value
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.objects import Class
+from windfall.frontend.values.sequence import SequenceValue
+from windfall.frontend.values.sets import Set
+from windfall.frontend.values.unseen import look
+from windfall.ir.guard import SameObjects
+from windfall.ir.reading import is_among
+from windfall.ir.source import Known
+
+if TYPE_CHECKING:
+    from windfall.frontend.machine import Machine
+
+_SINGLETONS = (
+    type(None), bool, type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout,
+    torch.memory_format, enum.Enum,
+)  # fmt: skip
+_SMALL = range(-5, 257)  # integers of which CPython has one object each
+
+
+def identical(machine: Machine, left: Value, right: Value) -> bool:
+    """`left is right`, relied upon."""
+    left, right = look(left), look(right)
+    if left is right:
+        return True
+    if isinstance(left, Class) and isinstance(right, Class):
+        left.rely(machine)
+        right.rely(machine)
+        return left.real is right.real
+    left.guard_type(machine)
+    right.guard_type(machine)
+    if left.python_type() is not right.python_type():
+        return False
+    if is_among(left.python_type(), (bool, int, float, complex, str)) or isinstance(left, Constant):
+        return _same_constant(machine, left, right)
+    if left.source is not None and right.source is not None:
+        check = SameObjects((right.source,), False)
+        left.guard(machine, ("distinct", right.source), check, "compared by identity")
+        return False
+    return _both_empty(machine, left, right)
+
+
+def _same_constant(machine: Machine, left: Value, right: Value) -> bool:
+    """Of two of one exact class; a number that varies is needed as it is."""
+    one, other = left.as_constant(machine), right.as_constant(machine)
+    if isinstance(one, _SINGLETONS) or (type(one) is int and one in _SMALL and other in _SMALL):
+        return one is other
+    given = left if left.source is not None else right
+    beside, value = (right, other) if given is left else (left, one)
+    if given.source is not None:
+        where = beside.source or Known(value, "constant")
+        check = SameObjects((where,), one is other)
+        given.guard(machine, ("identity", where), check, "compared by identity")
+    return one is other
+
+
+def _both_empty(machine: Machine, left: Value, right: Value) -> bool:
+    """CPython has one empty tuple and one empty frozenset."""
+    kind = left.python_type()
+    if not is_among(kind, (tuple, frozenset)) or not isinstance(left, SequenceValue | Set):
+        return False
+    return machine.length_of(left) == 0 == machine.length_of(right)

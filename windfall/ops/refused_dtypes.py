@@ -1,0 +1,128 @@
+"""Dtypes that eager's kernels refuse: eager itself is asked, once for each op and dtypes.
+
+Enters: an ATen overload and its arguments as types. Leaves: the exception that eager raises of
+tensors like these, if it does. Shape rules and meta kernels take dtypes that the kernels of the CPU
+do not (`"bitwise_and_cpu" not implemented for 'Float'`); a call whose result is empty, or that
+nobody reads, would then answer in silence. Invariant: nothing of the user's is read or written, no
+random number is drawn, no operator of the user's runs; refusing too much is no harm, for the call
+is then made natively.
+
+    refuse(torch.ops.aten.bitwise_and.Scalar, [TensorType(torch.float32, (0,), (1,)), 1], {})
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from windfall.ir.dtype import CPU, TensorType
+from windfall.ir.symint import Expression, hint_of
+
+LARGE = 4096  # elements of one operand: larger ones are asked about by one element
+_OF_KERNELS = re.compile(r"not implemented for '|be cast to")
+_OF_DTYPES = re.compile(
+    r"dtype|scalar type|must not be None|not supported|not support|be cast to|not implemented"
+    r"|\b(bool|boolean|complex|integral|integer|floating|float|half|long)\b",
+    re.IGNORECASE,
+)
+_ASKED = ("_softmax", "_log_softmax")  # of those whose names say that they are torch's own
+_FINE: set[Any] = set()
+
+
+def refuse(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise what eager raises of operands of these dtypes."""
+    key = (func, *map(_kind, types), *map(_kind, named.values()))
+    if key in _FINE:
+        return
+    answers = [True]
+    if _is_asked(func):
+        ways = _ways((*types, *named.values()))
+        answers = [_takes(func, types, named, sizes_of, words) for sizes_of, words in ways]
+    if all(answers):
+        _FINE.add(key)
+
+
+def _kind(value: Any) -> Any:
+    kind = value.__class__
+    if kind is TensorType:
+        return value.dtype
+    if kind is torch.dtype:
+        return value, kind
+    return tuple(map(_kind, value)) if kind is list else kind
+
+
+def _is_asked(func: Any) -> bool:
+    schema = func._schema.name
+    namespace, _, name = schema.partition("::")
+    own = name.startswith("_") and name not in _ASKED and not name.endswith("__")
+    return (
+        namespace == "aten"
+        and not own
+        and "backward" not in name
+        and name not in ("copy_", "copy")  # warns, once
+        and torch.Tag.nondeterministic_seeded not in func.tags
+    )
+
+
+Sizes = Any
+
+
+def _ways(arguments: Sequence[Any]) -> Iterator[tuple[Sizes, re.Pattern[str]]]:
+    """With which sizes eager is asked, and which of its words count then. With sizes that are not
+    the program's, much may be wrong with them."""
+    tensors = list(_tensors(arguments))
+    if not tensors or any(one.device != CPU for one in tensors):
+        return
+    if all(math.prod(_plain(one)) <= LARGE for one in tensors):
+        yield _plain, _OF_DTYPES
+    if any(math.prod(_plain(one)) in range(1, LARGE + 1) for one in tensors):
+        return
+    yield lambda type: (1,) * type.rank, _OF_KERNELS
+
+
+def _tensors(value: Any) -> Iterator[TensorType]:
+    if isinstance(value, TensorType):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
+
+
+def _plain(type: TensorType) -> tuple[int, ...]:
+    return tuple(map(hint_of, type.sizes))
+
+
+def _sample(value: Any, sizes_of: Sizes) -> Any:
+    """A tensor of this dtype; integers are 1, which is no index out of bounds of most operands."""
+    if isinstance(value, TensorType):
+        return torch.ones(sizes_of(value), dtype=value.dtype)
+    if isinstance(value, list | tuple):
+        return [_sample(one, sizes_of) for one in value]
+    return hint_of(value) if isinstance(value, Expression) else value
+
+
+def _takes(
+    func: Any,
+    types: Sequence[Any],
+    named: Mapping[str, Any],
+    sizes_of: Sizes,
+    words: re.Pattern[str],
+) -> bool:
+    """Whether eager answers; what it raises of dtypes is raised. (Other faults may be those of
+    values or sizes.)"""
+    arguments = [_sample(one, sizes_of) for one in types]
+    keywords = {name: _sample(one, sizes_of) for name, one in named.items()}
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            func(*arguments, **keywords)
+    except Exception as error:
+        if words.search(str(error)):
+            raise
+        return False
+    return True
