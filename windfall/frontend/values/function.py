@@ -432,6 +432,12 @@ _BOUND: dict[type, type] = {
 }
 
 
+def _bound_of_c(recipe: Recipe, method: Method) -> str:
+    """With the class: some descriptors of C take it for given, and CPython dies without it."""
+    owner = recipe.name(method.owner)
+    return f"{recipe.name(method.function)}.__get__({owner}, type({owner}))"
+
+
 class Method(Value):
     """A function bound to an object."""
 
@@ -480,7 +486,7 @@ class Method(Value):
     def rebuild(self, recipe: Recipe) -> str:
         """Bound anew."""
         if self.python_type() is not types.MethodType:
-            return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
+            return _bound_of_c(recipe, self)
         bind = recipe.known(types.MethodType, "Method")
         return f"{bind}({recipe.name(self.function)}, {recipe.name(self.owner)})"
 
@@ -510,7 +516,7 @@ class BuiltinMethod(Method):
 
     def rebuild(self, recipe: Recipe) -> str:
         """Bound anew."""
-        return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
+        return _bound_of_c(recipe, self)
 
 
 @wraps(types.FunctionType)
