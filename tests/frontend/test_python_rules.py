@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import abc
 import collections
+import gc
+import itertools
+import re
 import sys
 import types
 import weakref
@@ -662,6 +665,183 @@ def caller() -> tuple[str, str]:
 @program
 def frames_of_callers() -> Any:
     return caller()
+
+
+class Watched:
+    pass
+
+
+@program
+def a_watched_variable_lives_until_the_frame_drops_it() -> Any:
+    held = Watched()
+    reference = weakref.ref(held)
+    native()
+    listed = [Watched()]
+    inner = weakref.ref(listed[0])
+    native()
+    return reference() is None, inner() is None
+
+
+@program
+def a_watched_variable_dies_where_it_is_overwritten_or_left() -> Any:
+    held: Any = Watched()
+    reference = weakref.ref(held)
+    held = None
+
+    def left() -> Any:
+        inside = Watched()
+        return weakref.ref(inside)
+
+    return reference() is None, left()() is None
+
+
+@program
+def containers_in_cycles_are_collected() -> Any:
+    class Local:
+        cycle: Any
+
+    held = Local()
+    reference = weakref.ref(held)
+    container = {held, 1}
+    held.cycle = iter(container)
+    del held, container
+    gc.collect()
+    return reference() is None
+
+
+@program
+def iterators_of_constants_are_fresh() -> Any:
+    code = native.__code__
+    return [next(itertools.islice(code.co_positions(), 2, None)) for _ in range(3)]
+
+
+@program
+def methods_of_c_are_bound_with_their_class() -> Any:
+    bound = PATTERN.match
+    native()
+    return bound("xa") is None, type([].__len__).__name__, type("".join).__name__
+
+
+@program
+def zip_strict_is_lazy() -> Any:
+    pairs = zip((1, 2, 3), "ab", strict=True)
+    return type(pairs) is zip, next(pairs), next(pairs), outcome(next, pairs)
+
+
+@program
+def initialisers_return_none() -> Any:
+    class Odd:
+        def __init__(self) -> Any:
+            return 10
+
+    return outcome(Odd)
+
+
+@program
+def causes_may_have_code() -> Any:
+    class Odd(Exception):
+        def __init__(self) -> None:
+            raise RuntimeError("made")
+
+    try:
+        raise IndexError from Odd
+    except (RuntimeError, IndexError) as error:
+        return type(error).__name__
+
+
+@program
+def contexts_have_no_cycle() -> Any:
+    try:
+        try:
+            raise NameError("first")
+        except NameError as first:
+            try:
+                _ = 1 / 0
+            except ZeroDivisionError:
+                raise first  # noqa: B904
+    except NameError as error:
+        assert error.__context__ is not None
+        return type(error.__context__).__name__, error.__context__.__context__ is None
+
+
+@program
+def classes_made_inside_have_their_methods_when_iterated() -> Any:
+    class Counting:
+        def __init__(self) -> None:
+            self.left = 2
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> int:
+            self.left -= 1
+            if self.left < 0:
+                raise StopIteration
+            return self.left
+
+    pairs = zip("abc", Counting(), strict=False)
+    native()
+    return list(pairs)
+
+
+@program
+def proxies_say_what_they_are() -> Any:
+    class Proxy:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "_inner":
+                return object.__getattribute__(self, name)
+            return getattr(self._inner, name)
+
+    proxy = Proxy(Watched())
+    return isinstance(proxy, Watched), isinstance(proxy, Proxy), isinstance(proxy, int)
+
+
+@program
+def frozen_sets_are_themselves() -> Any:
+    frozen = frozenset([1])
+    return frozenset(frozen) is frozen, frozen.copy() is frozen, hasattr(frozen, "add")
+
+
+@program
+def ordered_dicts_show_themselves() -> Any:
+    return repr(collections.OrderedDict([(1, 2)])), repr([collections.OrderedDict()])
+
+
+@program
+def fields_of_exceptions_are_guarded_by_the_program() -> Any:
+    group = ExceptionGroup("group", [ValueError()])
+    return outcome(setattr, group, "exceptions", ())
+
+
+def raises(number: int) -> float:
+    return (
+        number
+        + 1 / (number - 1)
+    )  # fmt: skip
+
+
+def passes_on(number: int) -> float:
+    return raises(number)
+
+
+@program
+def tracebacks_have_places() -> Any:
+    try:
+        passes_on(1)
+    except ZeroDivisionError as error:
+        trace, found = error.__traceback__, []
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            place = next(itertools.islice(code.co_positions(), trace.tb_lasti // 2, None))
+            found.append((code.co_qualname, trace.tb_lineno, code.co_firstlineno, place))
+            trace = trace.tb_next
+        return found
+
+
+PATTERN = re.compile("a")
 
 
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda one: one.__name__)
