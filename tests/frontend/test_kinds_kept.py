@@ -33,6 +33,10 @@ class Listed(list[Any]):
     pass
 
 
+class Named(dict[str, Any]):
+    pass
+
+
 class Equal(type):
     """Its classes are equal to everything."""
 
@@ -141,7 +145,8 @@ ROWS: dict[str, Row] = {
     "size after text": (lambda a: ("x",) + a, lambda: torch.Size([2, 3])),  # noqa: RUF005
     "class as a key": (lambda a: {a: 1}.get(1), lambda: WithEqual),
     "class in a set": (lambda a: len({a, 1}), lambda: WithEqual),
-    "class is equal": (lambda a: (a == 1, a == int, object() == a), lambda: WithEqual),  # noqa: E721
+    "class is equal": (lambda a: (a == 1, object() == a), lambda: WithEqual),
+    "class is equal to a class": (lambda a: a == int, lambda: WithEqual),  # noqa: E721
     "class is equal to a number": (lambda a: 1 == a, lambda: WithEqual),  # noqa: SIM300
     "class of an instance is equal": (lambda a: type(a) == 1, WithEqual),  # noqa: E721
     "instance of such a class": (lambda a: isinstance(a, int), WithEqual),
@@ -156,11 +161,14 @@ ROWS: dict[str, Row] = {
     "method of C, kept": (lambda a: (a.append, a)[0].__self__ is a, Listed),
     "method of C, special": (lambda a: type(a.__len__), Listed),
     "repeated list of a class": (lambda a: a * 2, lambda: Listed([1])),
+    "too few arguments": (lambda a: a.pop(), lambda: Named(x=1)),  # type: ignore[call-arg]
+    "too many arguments": (lambda a: list.pop(a, 1, 2), lambda: [1, 2]),  # type: ignore[call-arg]
     "slice of a list of a class": (lambda a: a[:1], lambda: Listed([1, 2])),
     "step of zero": (lambda a: [1, 2][::a], lambda: 0),
     "deleted by a step of zero": (lambda a: [1, 2].__delitem__(slice(None, None, a)), lambda: 0),
     "slice of an enumeration": (lambda a: a[:1], lambda: Bits),
     "members, one by one": (lambda a: type(iter(a)), lambda: Bits),
+    "members, from the last": (lambda a: list(reversed(a)), lambda: Bits),
     "no member": (lambda a: a ^ a, lambda: Bits.LOW),
     "shift of a float": (lambda a: a << 1, lambda: 1.5),
     "module of a method of C": (lambda a: a.__module__, lambda: str.upper),
