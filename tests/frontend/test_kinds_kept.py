@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import copy
 import enum
+import re
 import types
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -160,6 +161,7 @@ ROWS: dict[str, Row] = {
     "method of C": (lambda a: type(a.append), Listed),
     "method of C, kept": (lambda a: (a.append, a)[0].__self__ is a, Listed),
     "method of C, special": (lambda a: type(a.__len__), Listed),
+    "method of C with a class": (lambda a: a.match("ab").group(1), lambda: re.compile("(a)")),
     "repeated list of a class": (lambda a: a * 2, lambda: Listed([1])),
     "too few arguments": (lambda a: a.pop(), lambda: Named(x=1)),  # type: ignore[call-arg]
     "too many arguments": (lambda a: list.pop(a, 1, 2), lambda: [1, 2]),  # type: ignore[call-arg]

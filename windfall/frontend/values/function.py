@@ -420,12 +420,6 @@ if hasattr(types.FunctionType, "__type_params__"):  # from 3.12 on
     _FIELDS |= {"__type_params__"}
 
 
-_BOUND: dict[type, type] = {
-    types.MethodDescriptorType: types.BuiltinMethodType,
-    types.WrapperDescriptorType: types.MethodWrapperType,
-}
-
-
 class Method(Value):
     """A function bound to an object."""
 
@@ -437,10 +431,8 @@ class Method(Value):
         self.owner = owner
 
     def python_type(self) -> type:
-        """A method; what is bound of C is of other classes."""
-        if self.source is not None:
-            return types.MethodType
-        return _BOUND.get(self.function.python_type(), types.MethodType)
+        """A method."""
+        return types.MethodType
 
     def describe(self) -> str:
         """As its function."""
@@ -473,8 +465,6 @@ class Method(Value):
 
     def rebuild(self, recipe: Recipe) -> str:
         """Bound anew."""
-        if self.python_type() is not types.MethodType:
-            return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
         bind = recipe.known(types.MethodType, "Method")
         return f"{bind}({recipe.name(self.function)}, {recipe.name(self.owner)})"
 
@@ -503,8 +493,9 @@ class BuiltinMethod(Method):
         return self.owner
 
     def rebuild(self, recipe: Recipe) -> str:
-        """Bound anew."""
-        return f"{recipe.name(self.function)}.__get__({recipe.name(self.owner)})"
+        """Bound anew. Without the class CPython reads past the arguments of some descriptors."""
+        owner, kind = recipe.name(self.owner), recipe.known(type, "type_")
+        return f"{recipe.name(self.function)}.__get__({owner}, {kind}({owner}))"
 
 
 @wraps(types.FunctionType)
