@@ -106,3 +106,22 @@ def test_objects_that_are_equal_by_identity_alone() -> None:
     compiled = _compiled(lambda a, b: (a == b, a != b, a is b))
     for call in ((one, one), (one, other), (other, other), (copy.copy([1]), one)):
         assert compiled(*call) == (call[0] == call[1], call[0] != call[1], call[0] is call[1])
+
+
+def test_an_argument_that_is_a_constant_of_the_program() -> None:
+    def program(one: Any) -> Any:
+        return len(one), (1, 2), ()
+
+    for first in (program.__code__.co_consts[1], (), (3, 4)):
+        compiled = _compiled(program)
+        for one in (first, (3, 4), (), (5,), first):
+            assert compiled(one) == program(one)
+
+
+def test_an_argument_that_is_a_class_of_the_program() -> None:
+    def program(one: Any, number: Any) -> Any:
+        return isinstance(one, type), type(number), callable(one)
+
+    compiled = _compiled(program)
+    for one in (int, str, bool, int):
+        assert compiled(one, 5) == program(one, 5)

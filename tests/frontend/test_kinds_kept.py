@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import copy
 import enum
+import re
 import types
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -30,6 +31,10 @@ class Plain(tuple[Any, ...]):
 
 
 class Listed(list[Any]):
+    pass
+
+
+class Named(dict[str, Any]):
     pass
 
 
@@ -141,7 +146,8 @@ ROWS: dict[str, Row] = {
     "size after text": (lambda a: ("x",) + a, lambda: torch.Size([2, 3])),  # noqa: RUF005
     "class as a key": (lambda a: {a: 1}.get(1), lambda: WithEqual),
     "class in a set": (lambda a: len({a, 1}), lambda: WithEqual),
-    "class is equal": (lambda a: (a == 1, a == int, object() == a), lambda: WithEqual),  # noqa: E721
+    "class is equal": (lambda a: (a == 1, object() == a), lambda: WithEqual),
+    "class is equal to a class": (lambda a: a == int, lambda: WithEqual),  # noqa: E721
     "class is equal to a number": (lambda a: 1 == a, lambda: WithEqual),  # noqa: SIM300
     "class of an instance is equal": (lambda a: type(a) == 1, WithEqual),  # noqa: E721
     "instance of such a class": (lambda a: isinstance(a, int), WithEqual),
@@ -155,12 +161,16 @@ ROWS: dict[str, Row] = {
     "method of C": (lambda a: type(a.append), Listed),
     "method of C, kept": (lambda a: (a.append, a)[0].__self__ is a, Listed),
     "method of C, special": (lambda a: type(a.__len__), Listed),
+    "method of C with a class": (lambda a: a.match("ab").group(1), lambda: re.compile("(a)")),
     "repeated list of a class": (lambda a: a * 2, lambda: Listed([1])),
+    "too few arguments": (lambda a: a.pop(), lambda: Named(x=1)),  # type: ignore[call-arg]
+    "too many arguments": (lambda a: list.pop(a, 1, 2), lambda: [1, 2]),  # type: ignore[call-arg]
     "slice of a list of a class": (lambda a: a[:1], lambda: Listed([1, 2])),
     "step of zero": (lambda a: [1, 2][::a], lambda: 0),
     "deleted by a step of zero": (lambda a: [1, 2].__delitem__(slice(None, None, a)), lambda: 0),
     "slice of an enumeration": (lambda a: a[:1], lambda: Bits),
     "members, one by one": (lambda a: type(iter(a)), lambda: Bits),
+    "members, from the last": (lambda a: list(reversed(a)), lambda: Bits),
     "no member": (lambda a: a ^ a, lambda: Bits.LOW),
     "shift of a float": (lambda a: a << 1, lambda: 1.5),
     "module of a method of C": (lambda a: a.__module__, lambda: str.upper),

@@ -49,7 +49,7 @@ from windfall.frontend.values.iterator import END
 from windfall.frontend.values.symbolic import varying_names
 from windfall.frontend.values.unseen import look, made_here, unseen
 from windfall.frontend.values.wrap import has_fixed_class, wrap
-from windfall.ir.guard import Check, Guard, HasKey, LengthIs, SameObjects, TypeIs
+from windfall.ir.guard import Check, Guard, HasKey, IdentityIs, LengthIs, SameObjects, TypeIs
 from windfall.ir.node import Region
 from windfall.ir.source import Known, Slot, Source
 
@@ -150,7 +150,12 @@ class Machine(ValueFactory):
         if source is not None and not (source.__class__ is Known and has_fixed_class(value)):
             return unseen(self, value, source)
         known = self._memo.get(id(value))
-        return known if known is not None else wrap(self, value, source)
+        if known is None:
+            return wrap(self, value, source)
+        if known.source is not None and known.source.__class__ is not Known:
+            # An argument that is a constant of the program: the next one may be another object.
+            known.guard(self, "identity", IdentityIs(value), "it is an object of the program")
+        return known
 
     def see(self, value: Any, source: Source) -> Value:
         """What an object from outside is: from here on its kind is relied upon. The same object is

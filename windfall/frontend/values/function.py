@@ -434,8 +434,8 @@ _BOUND: dict[type, type] = {
 
 def _bound_of_c(recipe: Recipe, method: Method) -> str:
     """With the class: some descriptors of C take it for given, and CPython dies without it."""
-    owner = recipe.name(method.owner)
-    return f"{recipe.name(method.function)}.__get__({owner}, type({owner}))"
+    owner, kind = recipe.name(method.owner), recipe.known(type, "type_")
+    return f"{recipe.name(method.function)}.__get__({owner}, {kind}({owner}))"
 
 
 class Method(Value):
@@ -449,10 +449,8 @@ class Method(Value):
         self.owner = owner
 
     def python_type(self) -> type:
-        """A method; what is bound of C is of other classes."""
-        if self.source is not None:
-            return types.MethodType
-        return _BOUND.get(self.function.python_type(), types.MethodType)
+        """A method."""
+        return types.MethodType
 
     def describe(self) -> str:
         """As its function."""

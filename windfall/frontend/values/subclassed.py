@@ -17,8 +17,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.mapping import DICT_METHODS, Dict, Ordered
 from windfall.frontend.values.objects import Class, Object, find, written_table
@@ -218,6 +220,10 @@ class Subclassed(Object):
             return rule(self, machine, arguments, keywords)
         if name not in _ALLOWED[self.kind]:
             stop(UNKNOWN_OPERATION, f"{self.kind.__name__}.{name} of {self.describe()}")
+        real = getattr(self.kind, name)
+        bad = misfit(real, [self, *arguments], keywords) is not None
+        if bad or not fits(real, len(arguments) + 1, keywords):
+            stop(ARGUMENTS, f"{self.kind.__name__}.{name}")
         if name in _WRITERS.get(self.kind, ()):
             self.writable(machine, name)
         contents = self.contents(machine)

@@ -19,6 +19,7 @@ from windfall.directives import directive_of, is_exporting, is_skipped
 from windfall.errors import Unsupported
 from windfall.frontend.bounds import TAKEN_APART, admit_parts
 from windfall.frontend.breaks import (
+    ARGUMENTS,
     DATA_READ,
     NATIVE_FUNCTION,
     NOT_A_GRAPH_ARGUMENT,
@@ -28,9 +29,11 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values import symbolic
+from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.sequence import List, Tuple
@@ -305,6 +308,9 @@ class Builtin(Given):
             return owner.builtin_method(machine, name, arguments[1:], keywords)
         if not isinstance(owner, Tensor | Constant | Tuple | List):
             stop(UNKNOWN_CALL, self.describe())
+        bad = misfit(self.real, arguments, keywords) is not None
+        if bad or not fits(self.real, len(arguments), keywords):
+            stop(ARGUMENTS, self.describe())
         self.rely(machine)
         if (
             isinstance(owner, Tensor)
