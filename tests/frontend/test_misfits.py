@@ -108,6 +108,18 @@ class AClassWhoseNameIsSoLongThatCPythonCutsItInSomeOfItsMessages:
     pass
 
 
+class Slotted:
+    __slots__ = ("value",)
+    cached = functools.cached_property(lambda self: 1)
+
+
+class Unnamed:
+    pass
+
+
+setattr(Unnamed, "cached", functools.cached_property(lambda self: 1))  # noqa: B010
+
+
 def function(*args: Any, **kwargs: Any) -> Any:
     return args, sorted(kwargs.items(), key=repr)
 
@@ -138,6 +150,8 @@ OPERANDS: dict[str, Callable[[], Any]] = {
     "wrong": lambda: Wrong(),
     "raises": lambda: Raises(),
     "mapped": lambda: Mapped(),
+    "slotted": lambda: Slotted(),
+    "unnamed": lambda: Unnamed(),
     "generator": lambda: (one for one in (1, 2, 3)),
     "iterator": lambda: iter((1, 2, 3)),
     "tensor": lambda: torch.arange(3.0),
@@ -333,6 +347,10 @@ def shown(a: Any) -> Any:
 
 def shown_inside(a: Any) -> Any:
     return ascii(a), format([a]), "%s" % a if not isinstance(a, dict | tuple) else 0  # noqa: UP031
+
+
+def cached(a: Any) -> Any:
+    return a.cached
 
 
 def bound(a: Any) -> Any:

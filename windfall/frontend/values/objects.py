@@ -509,6 +509,8 @@ class Object(Value):
         return getter.call(machine, [self], {})
 
     def _cached(self, machine: Machine, name: str, raw: Any) -> Value:
+        if raw.attrname is None or self.attributes(machine) is None:
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} has no place to be cached in")
         getter = machine.known(raw.func, f"{class_name(self.cls.real)}.{name}")
         arguments = [self, getter, machine.literal(raw.attrname)]
         return machine.polyfill("cached_property", arguments)
