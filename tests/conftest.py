@@ -4,7 +4,6 @@ every test gets: torch's global state as it found it."""
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 
 import hypothesis
@@ -28,11 +27,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bless", action="store_true", help="rewrite the goldens with what the program says now"
     )
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """The same names in every process: they are told apart by place, an address is none."""
-    item._nodeid = re.sub(r" at 0x[0-9a-f]+", "", item.nodeid)
 
 
 @pytest.fixture

@@ -79,7 +79,12 @@ def test_every_instruction_by_itself(function: Any, arguments: Any) -> None:
     assert observe(lambda log: stepped(function)(*arguments(log)), FILE) == want
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if "try" in row[0].__name__], ids=str)
+TRYING = [row for row in ROWS if "try" in row[0].__name__]
+
+
+@pytest.mark.parametrize(
+    "row", TRYING, ids=[f"{row[0].__name__}-{place}" for place, row in enumerate(TRYING)]
+)
 def test_cut_while_the_caller_handles_an_exception(row: Any) -> None:
     function, arguments = row
     try:
