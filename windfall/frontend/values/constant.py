@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -205,9 +206,17 @@ class Constant(Value):
 
     def rebuild(self, recipe: Recipe) -> str:
         """A literal, or the object itself under a name."""
-        if isinstance(self.value, _LITERALS) and _prints_exactly(self.value):
+        plain = isinstance(self.value, _LITERALS) and _prints_exactly(self.value)
+        if plain and _is_found_again(self.value):
             return repr(self.value)
         return recipe.known(self.value, type(self.value).__name__)
+
+
+def _is_found_again(value: Any) -> bool:
+    """Whether a literal is this very object, where CPython makes one object of equal literals: of
+    strings like names, one that was computed is another."""
+    named = isinstance(value, str) and len(value) > 1 and value.isidentifier()
+    return not named or sys.intern(value) is value
 
 
 def _is_number(value: Value) -> bool:
