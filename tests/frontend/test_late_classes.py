@@ -209,3 +209,40 @@ def test_module_that_is_replaced(gone: Any, monkeypatch: pytest.MonkeyPatch) -> 
                 except ImportError as error:
                     answers.append(str(error))
             assert answers[0] == answers[1]
+
+
+def test_slots_and_cells_that_are_emptied() -> None:
+    class Slotted:
+        __slots__ = ("value",)
+
+    held, seen = Slotted(), []
+    held.value = 1  # type: ignore[attr-defined]
+    kept = 1
+
+    def by_slot(x: torch.Tensor) -> Any:
+        seen.append("before")
+        return x + 1, held.value  # type: ignore[attr-defined]
+
+    def by_cell(x: torch.Tensor) -> Any:
+        seen.append("before")
+        return x + 1, kept  # noqa: F821
+
+    def traced(function: Callable[..., Any]) -> Any:
+        seen.clear()
+        try:
+            return function(torch.ones(1))[1], list(seen)
+        except (AttributeError, NameError) as error:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None:
+                trace = trace.tb_next
+            return type(error), str(error), list(seen), trace and trace.tb_lineno
+
+    programs = by_slot, by_cell
+    compiled = [
+        windfall.compile(one, backend="eager", options={"strict": True}) for one in programs
+    ]
+    for function, other in zip(programs, compiled, strict=True):
+        assert traced(other) == traced(function)
+    del held.value, kept  # type: ignore[attr-defined]
+    for function, other in zip(programs, compiled, strict=True):
+        assert traced(other) == traced(function)

@@ -19,7 +19,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, CALLS
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.sequence import Tuple
-from windfall.frontend.values.unseen import same
+from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.guard import IdentityIs
@@ -58,7 +58,9 @@ class Cell(Value):
             assert self.source is not None and self.real is not None
             self.loaded = True
             try:
-                self.contents = machine.wrap(self.real.cell_contents, CellContents(self.source))
+                # Looked at even if nobody uses it: one that is emptied later is an error.
+                held = machine.wrap(self.real.cell_contents, CellContents(self.source))
+                self.contents = look(held)
             except ValueError:  # an empty cell
                 stop(UNKNOWN_ATTRIBUTE, f"empty cell {self.source}")
         return self.contents
