@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from windfall.ir.dtype import CPU, TensorType
-from windfall.ir.symint import Expression, hint_of
+from windfall.ir.symint import Expression, hint_of, reads_of
 
-LARGE = 4096  # elements of one operand: larger ones are asked about by one element
+LARGE = 4096  # elements of one operand: larger ones are asked about by a few elements
 _OF_KERNELS = re.compile(r"not implemented for '|be cast to")
 _OF_DTYPES = re.compile(
     r"dtype|scalar type|must not be None|not supported|not support|be cast to|not implemented"
@@ -78,11 +77,13 @@ def _ways(arguments: Sequence[Any]) -> Iterator[tuple[Sizes, re.Pattern[str]]]:
     tensors = list(_tensors(arguments))
     if not tensors or any(one.device != CPU for one in tensors):
         return
-    if all(math.prod(_plain(one)) <= LARGE for one in tensors):
+    counts = [_count(one) for one in tensors]
+    if all(count <= LARGE for count in counts):
         yield _plain, _OF_DTYPES
-    if any(math.prod(_plain(one)) in range(1, LARGE + 1) for one in tensors):
+    if any(count in range(1, LARGE + 1) for count in counts):
         return
-    yield lambda type: (1,) * type.rank, _OF_KERNELS
+    # Two, not one, in each dimension: the variance of one element is a warning of its own.
+    yield lambda type: (2,) * type.rank, _OF_KERNELS
 
 
 def _tensors(value: Any) -> Iterator[TensorType]:
@@ -91,6 +92,13 @@ def _tensors(value: Any) -> Iterator[TensorType]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _tensors(one)
+
+
+def _count(type: TensorType) -> int:
+    """How many elements it has; many, where a size is read from data and so not known."""
+    if reads_of(*type.sizes):
+        return LARGE + 1
+    return math.prod(_plain(type))
 
 
 def _plain(type: TensorType) -> tuple[int, ...]:
@@ -103,7 +111,9 @@ def _sample(value: Any, sizes_of: Sizes) -> Any:
         return torch.ones(sizes_of(value), dtype=value.dtype)
     if isinstance(value, list | tuple):
         return [_sample(one, sizes_of) for one in value]
-    return hint_of(value) if isinstance(value, Expression) else value
+    if isinstance(value, Expression):
+        return 1 if reads_of(value) else hint_of(value)
+    return value
 
 
 def _takes(
@@ -118,8 +128,7 @@ def _takes(
     arguments = [_sample(one, sizes_of) for one in types]
     keywords = {name: _sample(one, sizes_of) for name, one in named.items()}
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch.no_grad():
             func(*arguments, **keywords)
     except Exception as error:
         if words.search(str(error)):
