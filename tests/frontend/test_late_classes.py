@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import windfall
+from windfall.frontend.values.constant import COMPARE
 
 
 class World:
@@ -246,3 +247,30 @@ def test_slots_and_cells_that_are_emptied() -> None:
     del held.value, kept  # type: ignore[attr-defined]
     for function, other in zip(programs, compiled, strict=True):
         assert traced(other) == traced(function)
+
+
+@pytest.mark.parametrize("operation", ["==", "!=", "<", ">="])
+@pytest.mark.parametrize("side", ["member first", "member last"])
+def test_a_comparison_that_an_enumeration_gets_late(operation: str, side: str) -> None:
+    class Colour(enum.Enum):
+        RED = 1
+
+    def f(a: Any) -> Any:
+        left, right = (Colour.RED, a) if side == "member first" else (a, Colour.RED)
+        return COMPARE[operation](left, right)
+
+    compiled = windfall.compile(f, backend="eager")
+
+    def outcome(function: Any, value: Any) -> Any:
+        try:
+            return function(value)
+        except TypeError as error:
+            return str(error)
+
+    for value in (object(), Colour.RED, 1):
+        assert outcome(compiled, value) == outcome(f, value)
+    setattr(Colour, f"__{COMPARE[operation].__name__}__", lambda self, other: "mine")
+    mirrored = {"<": ">", ">=": "<="}.get(operation, operation)
+    setattr(Colour, f"__{COMPARE[mirrored].__name__}__", lambda self, other: "mine")
+    for value in (object(), Colour.RED, 1):
+        assert outcome(compiled, value) == outcome(f, value)

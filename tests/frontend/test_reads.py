@@ -326,7 +326,7 @@ def checked_otherwise(x, m):
 def truths(x, m):
     some, every = m.any().item(), bool(m.all())
     kept = not m[0]
-    y = x * some + every - (x > 3) * kept
+    y = x * some + every + (x > 3) * kept
     return y, some, every, kept, some & every, some | kept, every ^ True, isinstance(some, bool)
 
 

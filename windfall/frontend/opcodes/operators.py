@@ -9,7 +9,7 @@ from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Value
-from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.constant import Constant, EnumMember
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.identity import identical
 from windfall.frontend.values.mapping import Dict
@@ -172,6 +172,9 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
         name, reflected = _COMPARISONS[operation]
         return by_dunder(machine, name, reflected, operation, left, right)
     mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operation, operation)
+    for one, asked in ((left, operation), (right, mirrored)):
+        if isinstance(one, EnumMember):
+            one.refuse_own(machine, asked)
     found = left.compare(machine, operation, right)
     if found is None:
         found = right.compare(machine, mirrored, left)

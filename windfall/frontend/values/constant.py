@@ -315,6 +315,13 @@ class EnumMember(Constant):
 
     __slots__ = ()
 
+    def refuse_own(self, machine: Machine, operation: str) -> None:
+        """A comparison that its class has from the user, now or later, is made natively."""
+        name = f"__{COMPARE[operation].__name__}__"
+        raw = machine.rely_on_answer(type(self.value), name)
+        if isinstance(raw, types.FunctionType) and raw.__module__ != enum.__name__:
+            stop(UNKNOWN_OPERATION, f"{self.describe()} {operation}, by {name} of its class")
+
     def rebuild(self, recipe: Recipe) -> str:
         """The member under a name."""
         return recipe.known(self.value, self.value.name or type(self.value).__name__)
