@@ -28,9 +28,11 @@ $(STAMP): pyproject.toml | $(BIN)/python
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
-# Passive waiting: on a busy machine torch's spinning OpenMP threads slow everything down.
+# Passive waiting: on a busy machine torch's spinning OpenMP threads slow everything down. Two
+# processes, which take tests from each other; JOBS=0 runs them in this one.
+JOBS ?= 2
 test: $(STAMP)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not conformance"
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not conformance" -n $(JOBS) --dist worksteal
 
 PYTHON312 ?= python3.12
 test312:

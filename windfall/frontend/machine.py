@@ -167,7 +167,9 @@ class Machine(ValueFactory):
             if self.facts.verify:
                 assert known.python_type() is type(value), f"the class of {known.describe()}"
                 self.seen.append((source, type(value)))
-        elif known.source is not None and known.source != source:
+        elif known.source is None:  # met before as an object of the program
+            self.add_guard(source, IdentityIs(value), "it is an object of the program")
+        elif known.source != source:
             self.alias(known, source)
         return known
 
