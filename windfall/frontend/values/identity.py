@@ -47,12 +47,23 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
     if left.python_type() is not right.python_type():
         return False
     if is_among(left.python_type(), (bool, int, float, complex, str)) or isinstance(left, Constant):
-        return _same_constant(machine, left, right)
+        return not _is_told_by_equality(machine, left) and _same_constant(machine, left, right)
     if left.source is not None and right.source is not None:
         check = SameObjects((right.source,), False)
         left.guard(machine, ("distinct", right.source), check, "compared by identity")
         return False
     return _both_empty(machine, left, right)
+
+
+def _is_told_by_equality(machine: Machine, value: Value) -> bool:
+    """Whether a polyfill asks, which compares by equality next: of equal numbers and texts that says
+    as much, and needs neither their identity nor, where they vary, their values. A NaN is not equal
+    to itself."""
+    if not machine.frames or not machine.frames[-1].is_ours:
+        return False
+    if not is_among(value.python_type(), (int, float, str)):
+        return False
+    return not isinstance(value, Constant) or value.value == value.value
 
 
 def _same_constant(machine: Machine, left: Value, right: Value) -> bool:
