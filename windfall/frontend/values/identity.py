@@ -56,7 +56,7 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
 
 
 def _is_told_by_equality(machine: Machine, value: Value) -> bool:
-    """Whether a polyfill asks, which compares by equality next: of equal numbers and texts that says
+    """Whether a polyfill asks, which compares by equality next: of numbers and texts that says
     as much, and needs neither their identity nor, where they vary, their values. A NaN is not equal
     to itself."""
     if not machine.frames or not machine.frames[-1].is_ours:
