@@ -110,10 +110,15 @@ def test_what_is_said_of_another_source_is_kept() -> None:
     assert simplified(twice) == twice[:1]
 
 
-def test_a_check_without_a_predicate_cannot_be_made() -> None:
-    class Nameless(Check):
-        def __str__(self) -> str:
-            return "says nothing"
+def test_a_check_without_a_predicate_or_a_text_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="Nameless needs `holds`"):
 
-    with pytest.raises(TypeError, match="holds"):
-        Nameless()  # type: ignore[abstract]
+        class Nameless(Check):
+            def __str__(self) -> str:
+                return "says nothing"
+
+    with pytest.raises(TypeError, match="`__str__`"):
+
+        class Silent(Check):
+            def holds(self, value: Any, *others: Any) -> bool:
+                return True
