@@ -45,7 +45,6 @@ from windfall.frontend.state import Facts, FrameShape, Position, Start, State, d
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.tracebacks import Place, place_of
 from windfall.frontend.values.base import NULL, Value
-from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import StillRunning
 from windfall.frontend.values.iterator import Iterator
@@ -56,6 +55,7 @@ from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import (
     is_generator_from_outside,
     is_missed_variable,
+    is_plain,
     is_unseen,
     look,
     made_here,
@@ -595,7 +595,7 @@ def _top(
 
 def _kept(machine: Machine, frame: Frame) -> frozenset[int]:
     """Variables that nobody reads again, but whose end is seen: a frame drops them when it ends."""
-    given = {id(settled(one)) for one in machine.frames[-1].stack if not made_here(one, Constant)}
+    given = {id(settled(one)) for one in machine.frames[-1].stack if not is_plain(one)}
     return frozenset(
         index
         for index, value in enumerate(frame.variables)

@@ -147,6 +147,13 @@ def is_missed(real: object, depth: int = 2) -> bool:
     return any(is_missed(one, depth - 1) for one in held(real))
 
 
+def is_plain(value: Any) -> bool:
+    """Whether it is a number, a text or the like, whose death nobody sees; it is not looked at."""
+    if type(value) is Unseen:
+        return is_among(type(_get_real(value)), _UNMISSED)
+    return is_among(value.python_type(), _UNMISSED)
+
+
 def is_missed_variable(value: Any) -> bool:
     """Whether a variable or the stack holds such an object, which the segment was given."""
     return isinstance(value.source, Slot) and is_missed(real_of(value))
