@@ -132,9 +132,17 @@ def check_gradients(pair: Pair, inputs: Tensor, labels: Tensor) -> None:
 
 def check_buffers(ours: nn.Module, eager: nn.Module) -> None:
     """Batch norm's statistics, and whatever else is kept."""
+    assert not different_buffers(ours, eager)
+
+
+def different_buffers(ours: nn.Module, eager: nn.Module) -> list[str]:
+    """The names of those that differ."""
     expected = dict(eager.named_buffers())
-    for name, one in ours.named_buffers():
-        torch.testing.assert_close(one, expected[name], rtol=1e-4, atol=1e-5, msg=name)
+    return [
+        name
+        for name, one in ours.named_buffers()
+        if not torch.allclose(one, expected[name], rtol=1e-4, atol=1e-5, equal_nan=True)
+    ]
 
 
 def check_training(pair: Pair, batches: list[Batch], seed: int = 11) -> None:
@@ -144,13 +152,14 @@ def check_training(pair: Pair, batches: list[Batch], seed: int = 11) -> None:
     actual = losses_of(pair.compiled, pair.ours, batches, seed)
     assert min(expected[1:-1]) < expected[0], "eager learns nothing: the test would prove nothing"
     worst = largest_difference(actual, expected)
-    if worst <= LOSS_TOLERANCE:
-        check_buffers(pair.ours, pair.eager)
-        return
     told = f"losses differ by {worst:.2e}\n{expected}\n{actual}"
-    copies = [moved_by_a_bit(start, number) for number in range(3)]
-    moved = [largest_difference(losses_of(c, c, batches, seed), expected) for c in copies]
-    assert worst <= 2 * max(moved), told
+    if worst > LOSS_TOLERANCE:
+        copies = [moved_by_a_bit(start, number) for number in range(3)]
+        moved = [largest_difference(losses_of(c, c, batches, seed), expected) for c in copies]
+        assert worst <= 2 * max(moved), told
+    elif not different_buffers(pair.ours, pair.eager):
+        return
+    # Rounding alone grows so over the steps on some machines: then it is not there in doubles.
     exact, doubles = start.double(), [doubled(batch) for batch in batches]
     compiled = windfall.compile(copy.deepcopy(exact), options=STRICT)
     losses = [losses_of(model, model, doubles, seed) for model in (exact, compiled)]

@@ -95,6 +95,11 @@ def tolerance(arguments: Any, result: torch.Tensor) -> tuple[float, float]:
     return max(found)
 
 
+# Ops of which eager's own answer for infinities is another on some machines: oneDNN's kernel for
+# AVX-512 answers NaN for gelu(inf), ATen's inf.
+OF_THE_MACHINE = ("aten.gelu.default",)
+
+
 def check_lowering(op: Op, arguments: Any, keywords: Any, answer: Any) -> str | None:
     """What is wrong with the lowering for these arguments, or None."""
     assert op.lower is not None
@@ -109,6 +114,8 @@ def check_lowering(op: Op, arguments: Any, keywords: Any, answer: Any) -> str | 
             return f"result {place} is {one.dtype}{tuple(one.shape)}"
         if one.stride() != tensor.stride():
             return f"result {place} has strides {one.stride()}, eager {tensor.stride()}"
+        if op.name in OF_THE_MACHINE:
+            tensor = torch.where(arguments[0].isinf() & tensor.isnan(), one, tensor)
         if not torch.allclose(one, tensor, relative, absolute, equal_nan=True):
             return f"result {place} is\n{one}\neager\n{tensor}"
     return None
