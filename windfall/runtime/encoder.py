@@ -365,7 +365,7 @@ def _field(encoder: Encoder, source: Attribute) -> tuple[type | None, int, int]:
     methods = torch_abi.method_layout() or {}
     if source.name in methods:
         return types.MethodType, methods[source.name], 0
-    owner = encoder.type_of(source.of)
+    owner = type(source.of.value) if isinstance(source.of, Known) else encoder.type_of(source.of)
     offset = None if owner is None else torch_abi.member_offset(owner, source.name)
     return (None, 0, 0) if offset is None else (owner, offset, 0)
 

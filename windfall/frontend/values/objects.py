@@ -88,8 +88,11 @@ def mro(machine: Machine, cls: type) -> tuple[type, ...]:
     if is_mutable(cls):
         if not is_plain_metaclass(machine, type(cls)):
             stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
-        where = Attribute(Known(cls, cls.__qualname__), "__mro__")
-        machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
+        known = machine.known(cls, cls.__qualname__)
+        if known.guarded is None or "mro" not in known.guarded:
+            known.guarded = {*(known.guarded or ()), "mro"}
+            where = Attribute(Known(cls, cls.__qualname__), "__mro__")
+            machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
     return order
 
 
