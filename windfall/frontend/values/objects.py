@@ -60,7 +60,7 @@ def find(cls: type, name: str) -> Any:
 
 def written_table(recipe: Recipe, cls: type, name: str) -> str:
     """The text of the dictionary of a new object, past any hook of its class."""
-    if find(cls, "__getattribute__") is object.__getattribute__:
+    if find(cls, "__getattribute__") in _PLAIN_GETTERS:
         return f"{name}.__dict__"
     return f"{recipe.known(dict_of, 'dict_of')}({name})"
 
