@@ -160,14 +160,21 @@ class Machine(ValueFactory):
     def see(self, value: Any, source: Source) -> Value:
         """What an object from outside is: from here on its kind is relied upon. The same object is
         the same value, and a second way to it must lead there again."""
-        known = self._memo.get(id(value))
+        known = self._met(value, source)
         if known is None:
             known = wrap(self, value, source)
             self._cover(known, value, source)
             if self.facts.verify:
                 assert known.python_type() is type(value), f"the class of {known.describe()}"
                 self.seen.append((source, type(value)))
-        elif known.source is None:  # met before as an object of the program
+        return known
+
+    def _met(self, value: Any, source: Source) -> Value | None:
+        """The value of an object that was met before; from here on, this way leads to it too."""
+        known = self._memo.get(id(value))
+        if known is None:
+            return None
+        if known.source is None:  # an object of the program
             self.add_guard(source, IdentityIs(value), "it is an object of the program")
         elif known.source != source:
             self.alias(known, source)
@@ -183,12 +190,8 @@ class Machine(ValueFactory):
     def wrap_certain(self, value: Any, source: Source) -> Value:
         """An object from outside whose class the language guarantees, wherever it was read: the
         cells of a closure."""
-        known = self._memo.get(id(value))
-        if known is None:
-            known = wrap(self, value, source)
-        elif known.source is not None and known.source != source:
-            self.alias(known, source)
-        return known
+        known = self._met(value, source)
+        return known if known is not None else wrap(self, value, source)
 
     def remember(self, real: Any, value: Value) -> Value:
         """Note which value stands for an object that has an identity."""
