@@ -11,8 +11,8 @@ import torch
 from torch.testing._internal.common_modules import module_db
 
 from tests.conformance.checking import Made, check_one
+from tests.conformance.op_db_samples import copied
 from tests.conformance.sweep import Line
-from tests.conformance.sweep_op_db import _copied
 
 SAMPLES = 3
 
@@ -54,7 +54,7 @@ def _maker(info: Any, training: bool, index: int, requires_grad: bool) -> Callab
         torch.manual_seed(1)
         module = info.module_cls(*given.constructor_input.args, **given.constructor_input.kwargs)
         module.to(torch.float32).train(training)
-        args, kwargs = _copied((given.forward_input.args, given.forward_input.kwargs))
+        args, kwargs = copied((given.forward_input.args, given.forward_input.kwargs))
         return module, tuple(args), kwargs
 
     return make

@@ -13,6 +13,7 @@ from typing import Any
 
 from windfall.events import Event, EventLog
 from windfall.ir.graph_text import print_graph, short_line
+from windfall.ir.loop import Schedule
 from windfall.ir.node import info
 from windfall.ir.stages import (
     Break,
@@ -25,6 +26,7 @@ from windfall.ir.stages import (
     Segment,
     Split,
 )
+from windfall.ir.text import schedule_text
 
 STAGES = (
     "capture", "rewrite", "differentiate", "split", "arrange", "divide", "lower", "schedule",
@@ -222,6 +224,10 @@ def _split_text(event: Event) -> str:
     return f"forward:\n{print_graph(halves.forward)}{backward}"
 
 
+def _loops_text(event: Event) -> str:
+    return schedule_text(event.record) if isinstance(event.record, Schedule) else ""
+
+
 def _reason(event: Event) -> str:
     return str(event.facts.get("reason", ""))
 
@@ -238,7 +244,7 @@ LOGS: dict[str, tuple[str, Callable[[Event], str]]] = {
     "source": ("rewrite", lambda e: e.record.source if isinstance(e.record, Segment) else ""),
     "joint": ("differentiate", lambda e: _graph_of(e, Joint)),
     "split": ("split", _split_text),
-    "loops": ("schedule", lambda event: str(event.record)),
+    "loops": ("schedule", _loops_text),
     "kernels": ("build", _kernel_text),
     "llvm": ("emit", lambda e: e.record.text if isinstance(e.record, Module) else ""),
     "fallbacks": ("fallback", _reason),
