@@ -87,10 +87,10 @@ class _Loaded(int):
 class NativeCode:
     """Machine code that lives as long as this object."""
 
-    def __init__(self, loaded: _Loaded, assembly: str | None) -> None:
+    def __init__(self, loaded: _Loaded, compiled: CompiledObject) -> None:
         self._loaded = loaded
         self._addresses: dict[str, int] = {}
-        self.assembly = assembly
+        self.object = compiled  # what was loaded: it can be stored
 
     def address(self, name: str) -> int:
         """Where the function `name` starts."""
@@ -205,7 +205,7 @@ def link(compiled: CompiledObject, symbols: Mapping[str, int] | None = None) -> 
         engine = llvm.create_mcjit_compiler(empty, _machine(0))
         engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.data))
         engine.finalize_object()
-    return NativeCode(_Loaded.keep(engine, empty, context), compiled.assembly)
+    return NativeCode(_Loaded.keep(engine, empty, context), compiled)
 
 
 def _found(name: str) -> bool:

@@ -26,7 +26,7 @@ from windfall.errors import GraphFailed, Specialise, Unsupported
 from windfall.events import EventLog
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import SYMBOLS, Binds, Check, Equals, Guard, Holds, TensorIs
-from windfall.ir.node import NodeInfo, copy_into, info, set_info
+from windfall.ir.node import NodeInfo, constant, copy_into, info, set_info
 from windfall.ir.relation import Relation
 from windfall.ir.source import Slot
 from windfall.ir.symint import (
@@ -618,7 +618,7 @@ class _Text:
         """An argument."""
         if isinstance(one, torch.fx.Node):
             if one.op == "get_attr":
-                return self._constant(_attribute(one))
+                return self._constant(constant(one))
             return self.call(one) if _is_number(one) else self.name(one)
         if one is None or type(one) in (int, bool, str):
             return repr(one)
@@ -643,10 +643,3 @@ class _Text:
         name = f"c{len(self.namespace)}"
         self.namespace[name] = value
         return name
-
-
-def _attribute(node: torch.fx.Node) -> Any:
-    found: Any = node.graph.owning_module
-    for part in str(node.target).split("."):
-        found = getattr(found, part)
-    return found

@@ -111,8 +111,8 @@ def test_an_object_file_is_linked_as_often_as_one_likes() -> None:
 
 
 def test_assembly_on_request() -> None:
-    assert jit.load(ADD.replace("NUMBER", "2")).assembly is None
-    assembly = jit.load(ADD.replace("NUMBER", "2"), want_assembly=True).assembly
+    assert jit.load(ADD.replace("NUMBER", "2")).object.assembly is None
+    assembly = jit.load(ADD.replace("NUMBER", "2"), want_assembly=True).object.assembly
     assert assembly is not None and "add" in assembly
 
 

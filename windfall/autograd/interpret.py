@@ -15,8 +15,9 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.autograd.record import attribute, call, substitute
+from windfall.autograd.record import call, substitute
 from windfall.ir import node as node_info
+from windfall.ir.node import constant
 from windfall.ir.symint import Expression
 from windfall.ops.symbolic import at
 
@@ -73,7 +74,7 @@ def replayer(graph: torch.fx.Graph | None) -> Callee:
             if node.op == "placeholder":
                 values[node] = next(given)
             elif node.op == "get_attr":
-                values[node] = attribute(node)
+                values[node] = constant(node)
             elif node.op == "output":
                 return _as_tuple(substitute(node.args[0], values))
             else:

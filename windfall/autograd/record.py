@@ -30,7 +30,7 @@ from windfall import torch_abi
 from windfall.errors import SourceLine, Specialise, Unsupported
 from windfall.ir import node as node_info
 from windfall.ir.dtype import TensorType
-from windfall.ir.node import NodeInfo
+from windfall.ir.node import NodeInfo, constant
 from windfall.ir.symint import Expression
 from windfall.ops import fake as fakes
 from windfall.ops.layout import preserved_strides
@@ -195,7 +195,7 @@ class Recorder:
                 result = substitute(node.args[0], values)
                 return tuple(result) if isinstance(result, list | tuple) else (result,)
             elif node.op == "get_attr":
-                values[node] = attribute(node)
+                values[node] = constant(node)
             else:
                 found = node.meta.get(node_info.KEY, _NO_ORIGIN)
                 self._origin = NodeInfo(None, found.origin, found.region)
@@ -216,14 +216,6 @@ def _if_symbolic(
     if symbols and wants_integers(error):
         names = frozenset(str(one) for one in symbols)
         raise Specialise(names, str(error).splitlines()[0], where) from error
-
-
-def attribute(node: torch.fx.Node) -> Any:
-    """What a `get_attr` node names: a part of the graph's owning module."""
-    owner: Any = node.graph.owning_module
-    for part in str(node.target).split("."):
-        owner = getattr(owner, part)
-    return owner
 
 
 def substitute(value: Any, values: Mapping[torch.fx.Node, Any]) -> Any:

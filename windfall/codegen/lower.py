@@ -37,7 +37,7 @@ from windfall.ir.loop import (
     View,
     walk,
 )
-from windfall.ir.node import ValueType, info, tensor_type
+from windfall.ir.node import ValueType, constant, info, tensor_type
 from windfall.ir.symint import Expression, hint_of
 from windfall.ops.failing import Check, checks, may_refuse
 from windfall.ops.registry import Op, lookup
@@ -126,12 +126,10 @@ class _Walk:
         return self._settled(node, record, made)
 
     def _constant(self, node: torch.fx.Node) -> Lazy:
-        owner: Any = self.graph.owning_module
-        for part in str(node.target).split("."):
-            owner = getattr(owner, part)
+        value = constant(node)
         name = _unique(node.name, self.builder.buffers)
-        type = TensorType.of(owner).without_grad()
-        self.builder.buffers[name] = Buffer(name, type, "constant", owner)
+        type = TensorType.of(value).without_grad()
+        self.builder.buffers[name] = Buffer(name, type, "constant", value)
         return self.builder.loads(name, type)
 
     def _lowered(self, record: Op | None, arguments: Any, keywords: Any) -> Any:

@@ -28,7 +28,7 @@ from windfall.codegen.plan import plan
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import NoKey, value_key
 from windfall.ir.loop import Buffer, Call, Part, PartCall, Schedule, View
-from windfall.ir.node import NodeInfo, copy_into, info, set_info, tensor_type
+from windfall.ir.node import NodeInfo, constant, copy_into, info, set_info, tensor_type
 from windfall.ir.symint import Expression
 
 SMALLEST_GRAPH = 120  # nodes below which there is nothing to win
@@ -287,14 +287,10 @@ class _Join:
         return Schedule(self.buffers, tuple(inputs), items, results, scalars, self.symbols)
 
     def _outside(self, node: Node, place: Any) -> str:
-        constant: Any = None
-        if place == "constant":
-            constant = self.division.graph.owning_module
-            for name in str(node.target).split("."):
-                constant = getattr(constant, name)
-        type = TensorType.of(constant).without_grad() if constant is not None else tensor_type(node)
+        value = constant(node) if place == "constant" else None
+        type = TensorType.of(value).without_grad() if value is not None else tensor_type(node)
         name = self._fresh(node.name)
-        self.buffers[name] = Buffer(name, type.without_grad(), place, constant)
+        self.buffers[name] = Buffer(name, type.without_grad(), place, value)
         self.views[node] = View(name, type.without_grad())
         return name
 

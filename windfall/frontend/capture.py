@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.fx
@@ -62,6 +62,7 @@ from windfall.frontend.values.unseen import (
     same,
     settled,
 )
+from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
     AMBIENT,
@@ -81,10 +82,13 @@ from windfall.ir.stages import Capture, Direct, GraphInput
 from windfall.ir.symint import hint_of, symbols_of
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Rebuild:
     """How values are rebuilt: `reads` before the graph, `lines` after it (effects among them, in
     program order), `result` the returned expression (None: a break follows)."""
+
+    identities: ClassVar[tuple[str, ...]] = ("namespace[]",)
 
     slots: tuple[str, ...]
     reads: tuple[str, ...]
@@ -100,6 +104,7 @@ class Rebuild:
         return "\n".join((*self.reads, *self.lines, *end))
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One way on: where `condition` holds (None: always), at `position` with these slots."""
@@ -112,6 +117,7 @@ class Outcome:
     keep: int | None = None  # or the frames above so many
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Resume:
     """The native step and where it leads; `handler` where what it raises is caught."""

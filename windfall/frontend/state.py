@@ -14,15 +14,19 @@ import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 from windfall.frontend.words import words
+from windfall.ir.codec import record
 from windfall.ir.node import Region
 
 
+@record
 @dataclass(frozen=True, slots=True, eq=False)
 class Start:
     """A call of `target` with `count` positional arguments and these keywords: the slots."""
+
+    identities: ClassVar[tuple[str, ...]] = ("target",)
 
     target: Any
     count: int
@@ -52,11 +56,14 @@ class Start:
         return f"call {self.name}({', '.join(self.slot_names)})"
 
 
+@record
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameShape:
     """A frame without its values. `variables` are those that have a slot; `stack` says for each
     position whether it has a slot (else it is NULL). `last` is the instruction being executed in a
     frame that waits for its callee, `ip` the one to go on with."""
+
+    identities: ClassVar[tuple[str, ...]] = ("code", "globals", "builtins")
 
     code: CodeType
     globals: dict[str, Any]
@@ -100,6 +107,7 @@ class FrameShape:
         return f"{self.code.co_name} @ {self.ip} [{variables} | {stack}]"
 
 
+@record
 @dataclass(frozen=True, slots=True, eq=False)
 class Position:
     """A stack of frames, outermost first. Where `handled`, the last slot is the exception that is
@@ -107,8 +115,8 @@ class Position:
 
     frames: tuple[FrameShape, ...]
     handled: bool = False
-    key: Any = field(default=None)
-    slot_names: tuple[str, ...] = field(default=())
+    key: Any = field(init=False)
+    slot_names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (*(frame.key for frame in self.frames), self.handled))

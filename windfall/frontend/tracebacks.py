@@ -14,16 +14,20 @@ import itertools
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from windfall.errors import SourceLine
 from windfall.frontend.bytecode import Instruction
+from windfall.ir.codec import record
 from windfall.ir.stages import Span
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Place:
     """An instruction of a function of the user's, as an entry of a traceback has it."""
+
+    identities: ClassVar[tuple[str, ...]] = ("code", "globals")
 
     code: types.CodeType
     globals: dict[str, Any] = field(compare=False, repr=False)

@@ -52,6 +52,7 @@ class CustomGradient:
     ) -> None:
         self.forward_part = torch.fx.GraphModule({}, forward).forward
         self.backward_part = torch.fx.GraphModule({}, backward).forward
+        self.parts = (name, forward, backward, count, inputs_kept, constant)
         self.count = count
         self.inputs_kept = inputs_kept
         self.constant = constant

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from windfall.ir.node import info
+from windfall.ir.node import constant, info
 from windfall.ir.symint import Expression
 
 _PLAIN = (
@@ -45,7 +45,7 @@ def _row(node: torch.fx.Node, places: Mapping[torch.fx.Node, int]) -> Hashable:
         target = None
     elif node.op == "get_attr":
         # The graph that was compiled keeps its constants, so no address is used again.
-        target = id(_constant(node))
+        target = id(constant(node))
     return (
         node.op,
         target,
@@ -53,13 +53,6 @@ def _row(node: torch.fx.Node, places: Mapping[torch.fx.Node, int]) -> Hashable:
         value_key(node.kwargs, places.__getitem__),
         info(node).type if node.op == "placeholder" else None,
     )
-
-
-def _constant(node: torch.fx.Node) -> Any:
-    owner: Any = node.graph.owning_module
-    for name in str(node.target).split("."):
-        owner = getattr(owner, name)
-    return owner
 
 
 def value_key(value: Any, reference: Callable[[torch.fx.Node], Hashable]) -> Hashable:

@@ -91,6 +91,14 @@ def copy_into(
     return made
 
 
+def constant(node: torch.fx.Node) -> Any:
+    """The constant that a `get_attr` node stands for: an attribute of the graph's owner."""
+    found: Any = node.graph.owning_module
+    for name in str(node.target).split("."):
+        found = getattr(found, name)
+    return found
+
+
 def tensor_type(node: torch.fx.Node) -> TensorType:
     """The type of a node that is known to be one tensor."""
     value = info(node).type

@@ -79,6 +79,8 @@ class Known(Source):
     """An object that exists at compile time and is reachable for as long as the entry lives
     (a globals dict, a class, a closure cell). Compared by identity."""
 
+    identities: ClassVar[tuple[str, ...]] = ("value",)
+
     value: Any
     name: str
 

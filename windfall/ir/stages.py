@@ -25,7 +25,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.fx
@@ -107,6 +107,8 @@ class Segment:
     `source` defines one function `name(*slots)` that assumes its guards hold: it reads the graph's
     inputs, calls `graph_name(*tensors) -> tuple[Tensor, ...]`, replays effects, returns. Names that
     it uses freely stand in `namespace` (`graph_name` is filled in by `enter`)."""
+
+    identities: ClassVar[tuple[str, ...]] = ("namespace[]",)
 
     name: str
     source: str

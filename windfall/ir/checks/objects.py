@@ -10,7 +10,7 @@ import abc
 import math
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -65,6 +65,8 @@ class TypeIs(Check):
 @dataclass(frozen=True, slots=True, eq=False)
 class IdentityIs(Check):
     """This very object. The entry holds it weakly where that is possible."""
+
+    identities: ClassVar[tuple[str, ...]] = ("value",)
 
     value: Any
 
@@ -343,6 +345,8 @@ class Answers(Check):
     descriptor called) still finds these very objects, or ABSENT: what a program asks of torch's
     classes. `names` and `values` are equally long."""
 
+    identities: ClassVar[tuple[str, ...]] = ("values[]",)
+
     names: tuple[str, ...]
     values: tuple[Any, ...]
 
@@ -397,6 +401,8 @@ class RegistrationsAre(Check):
 class Resolves(Check):
     """`Answers` for one name of any class. Late patches of methods, class attributes and bases are
     noticed by it."""
+
+    identities: ClassVar[tuple[str, ...]] = ("value",)
 
     name: str
     value: Any
