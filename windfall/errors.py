@@ -104,6 +104,15 @@ class Counts(WindfallError):
         self.sources = sources
 
 
+class LeaveReal(WindfallError):
+    """An iterator that was followed must be CPython's own object after all: the caller compiles
+    again, knowing the place at which it is made, and it is made natively there."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"an iterator that must be CPython's own: {place}")
+        self.place = place
+
+
 class InternalError(WindfallError):
     """A broken invariant of windfall's own."""
 

@@ -408,7 +408,7 @@ class Function(Value):
             f"{recipe.known(self.code, self.code.co_name + '_code')}, "
             f"{recipe.known(self.globals, 'globals_of_' + self.code.co_name)}, {self.name!r}, "
             f"({defaults + ',' if defaults else ''}) or None, "
-            f"({closure + ',' if closure else ''}))",
+            f"{f'({closure},)' if closure else None})",
         )
         if self._keyword_defaults:
             parts = ", ".join(f"{k!r}: {recipe.name(v)}" for k, v in self._keyword_defaults.items())
