@@ -104,6 +104,15 @@ class Counts(WindfallError):
         self.sources = sources
 
 
+class LeaveReal(WindfallError):
+    """An iterator that was followed must be CPython's own object after all: the caller compiles
+    again, knowing the place at which it is made, and it is made natively there."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"an iterator that must be CPython's own: {place}")
+        self.place = place
+
+
 class InternalError(WindfallError):
     """A broken invariant of windfall's own."""
 
@@ -139,20 +148,23 @@ def hide_our_frames(error: BaseException) -> None:
     only says `raise`, its source gives it a name.
     """
     seen: set[int] = set()
+    walked: set[FrameType] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen and not isinstance(one, InternalError):
         seen.add(id(one))
         one.__traceback__ = _of_others(one.__traceback__)
-        _empty_callers(one.__traceback__)
+        _empty_callers(one.__traceback__, walked)
         one = one.__cause__ or one.__context__
 
 
-def _empty_callers(traceback: TracebackType | None) -> None:
-    """Clear those of our frames that have ended and that frames of a traceback lead back to."""
+def _empty_callers(traceback: TracebackType | None, walked: set[FrameType]) -> None:
+    """Clear those of our frames that have ended and that frames of a traceback lead back to. The
+    callers of one that was walked to were walked to: a deep recursion has as many as callees."""
     while traceback is not None:
         _empty_segment(traceback.tb_frame)
         frame = traceback.tb_frame.f_back
-        while frame is not None:
+        while frame is not None and frame not in walked:
+            walked.add(frame)
             code = frame.f_code
             if code.co_filename.startswith(_HERE) and not code.co_flags & inspect.CO_GENERATOR:
                 try:

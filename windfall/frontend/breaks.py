@@ -359,3 +359,11 @@ LARGE_GRAPH = declare(
     "program: the rounds that follow share what is compiled for one of them.",
     "Use operations on whole tensors in place of the loop.",
 )
+WATCHER = declare(
+    43,
+    "a function that looks at frames",
+    "It names `sys._getframe`, `traceback.walk_stack`, `tb_frame`, `f_locals` or their like. Calls "
+    "that are captured have no frames of their own: the function is called natively, with all that "
+    "it calls, so that what it looks at is there.",
+    "Keep what looks at frames in functions that do nothing else.",
+)

@@ -27,6 +27,7 @@ from windfall.errors import (
     Counts,
     GraphFailed,
     InternalError,
+    LeaveReal,
     Narrow,
     RecompileError,
     Specialise,
@@ -393,6 +394,8 @@ class Compiled(StandIn):
                 known = "static" if self.options.dynamic is False else "dynamic"
                 more = getattr(self.facts, known) | reason.sources
                 self._learn(replace(self.facts, **{known: more}))
+            except LeaveReal as reason:
+                self._learn(replace(self.facts, real=self.facts.real | {reason.place}))
             except Narrow as reason:
                 self._learn(replace(self.facts, sizes=self.facts.sizes | reason.sources))
             except Specialise as reason:
@@ -435,6 +438,7 @@ class Compiled(StandIn):
                 broken=facts.broken | self.facts.broken,
                 apart=facts.apart | self.facts.apart,
                 sizes=facts.sizes | self.facts.sizes,
+                real=facts.real | self.facts.real,
             )
 
     def _explain(self, found: Entries, slots: tuple[Any, ...]) -> None:

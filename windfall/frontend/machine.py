@@ -282,6 +282,7 @@ class Machine(ValueFactory):
             if shape.generator:
                 frame.generator = self.generator(frame)
                 frame.generator.running = frame.generator.started = True
+                frame.generator.place = None  # it was made in another segment
                 frame.role = "iterate"
                 below.stack[-1] = frame.generator
         if point.handled:
@@ -290,8 +291,23 @@ class Machine(ValueFactory):
     def generator(self, frame: Frame) -> Generator:
         """The generator whose frame this is, from now on."""
         made = Generator(frame, MAKES.get(frame.code) if frame.is_ours else None)
+        place = self._place_of_iterator() if frame.is_ours else None
+        made.place = place if place not in self.facts.real else None
         self.generators.append(made)
         return made
+
+    def _place_of_iterator(self) -> str | None:
+        """The call of the program that makes an iterator of ours, or has made the one that does."""
+        for one in reversed(self.frames):
+            if not one.is_ours:
+                return f"{one.code.co_filename}:{one.code.co_qualname} {one.last}"
+            if one.generator is not None:
+                return one.generator.place
+        return None
+
+    def is_left_real(self) -> bool:
+        """Whether the iterator that the present call makes must be CPython's own."""
+        return bool(self.facts.real) and self._place_of_iterator() in self.facts.real
 
     def _restored(self, shape: FrameShape, slots: Any) -> Frame:
         variables: list[Value | None] = [None] * len(shape.variable_names)
@@ -451,6 +467,7 @@ class Machine(ValueFactory):
         "send" gives the returned value and END. `sent` None: an exception is thrown in."""
         frame = generator.frame
         if generator.running:
+            generator.leave_real()  # some of those may be asked while they run
             raise self.raised(ValueError("generator already executing"))
         if frame is None:
             if role == "next":

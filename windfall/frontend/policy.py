@@ -30,6 +30,7 @@ class Treatment(enum.Enum):
     FOLD = "computed now, of constants"
     INLINE = "interpreted"
     NATIVE = "called natively, at a break"
+    WATCHER = "called natively, with all that it calls: it looks at frames"
 
 
 # torch functions by name that answer a plain value; of tensors they ask the type only.
@@ -75,6 +76,7 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("windfall", Treatment.NATIVE),
     ("warnings", Treatment.NATIVE),
     ("logging", Treatment.NATIVE),
+    ("traceback", Treatment.NATIVE),
     ("threading", Treatment.NATIVE),
     ("inspect", Treatment.NATIVE),
     ("random", Treatment.NATIVE),  # each draw is one native step, whatever it takes inside
@@ -119,8 +121,29 @@ _EXPLICIT_FOLDS: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-# A function that asks who called it must have a frame of its own, on top of its caller's.
-_READS_CALLERS = words("_getframe _getframemodulename currentframe")
+# Who names one of these asks for frames that run, for what stands in them, or for frames that an
+# exception has passed. It must have such a frame of its own, as must all that it calls.
+_OF_FRAMES = words("""
+    _getframe _getframemodulename currentframe _current_frames getouterframes getinnerframes
+    f_back f_locals f_lineno f_lasti tb_frame clear_frames
+    extract_stack format_stack print_stack walk_stack walk_tb
+    cr_origin set_coroutine_origin_tracking_depth excepthook __excepthook__
+""")
+
+
+def looks_at_frames(code: types.CodeType) -> bool:
+    """Whether a function, or one that is written inside of it, names frames."""
+    if not _OF_FRAMES.isdisjoint(code.co_names):
+        return True
+    return any(
+        looks_at_frames(one)
+        if isinstance(one, types.CodeType)
+        else one == _KEYWORD or (isinstance(one, tuple) and _KEYWORD in one)
+        for one in code.co_consts
+    )
+
+
+_KEYWORD = "capture_locals"  # of functions of `traceback`
 
 
 def treatment(function: Any) -> Treatment:
@@ -133,9 +156,9 @@ def treatment(function: Any) -> Treatment:
     if known is not None:
         return known
     if isinstance(function, types.FunctionType):
-        if not _READS_CALLERS.isdisjoint(function.__code__.co_names):
-            return Treatment.NATIVE
-        return _by_module(function.__module__ or "")
+        how = _by_module(function.__module__ or "")
+        is_watcher = how is Treatment.INLINE and looks_at_frames(function.__code__)
+        return Treatment.WATCHER if is_watcher else how
     if isinstance(function, types.BuiltinFunctionType) and torch_abi.is_operator_function(function):
         return Treatment.GRAPH  # `torch._chunk_cat` and its like
     return Treatment.NATIVE

@@ -157,6 +157,7 @@ class Facts:
     broken: frozenset[str] = frozenset()  # needed of too many values: whoever needs one breaks
     apart: frozenset[str] = frozenset()  # sizes that were equal to others once, and then not
     sizes: frozenset[str] = frozenset()  # numbers that are used as sizes: 2 or more
+    real: frozenset[str] = frozenset()  # places at which iterators are made natively
     everything: bool = False  # every size and number that the caller gives varies
     verify: bool = False  # check that whatever was looked at is covered by a guard
     budget: int = 400_000  # bytecodes of one capture

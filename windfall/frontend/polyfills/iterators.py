@@ -2,9 +2,10 @@
 
 Each `name_` is what the constructor does at once (it asks its arguments for their iterators, as the
 real one does); the generator beside it is what the iterator does later. `MAKES` says which real
-class such a generator stands for, `AGAIN` how a real object of that class is made that gives the
-items which are left. Invariant: unstarted, a generator's parameters are arguments with which the
-real class can be called.
+class such a generator stands for, `HALF_RUN` and `FINISHED` how a real object of that class is made
+that stands where the generator does. Those which share what they hold with others (`SHARING`) are
+not made: the capture begins again, and they are CPython's own from the start. Invariant: unstarted,
+a generator's parameters are arguments with which the real class can be called.
 """
 
 from __future__ import annotations
@@ -509,6 +510,12 @@ class _Left:
         return next(self.left)
 
 
+_TEE = type(itertools.tee(())[0])
+_GROUP = type(next(itertools.groupby("a"))[1])
+_UNTIL = type(iter(int, 1))
+_BY_INDEX = type(iter(_Left(())))
+SHARING: tuple[type, ...] = (_TEE, itertools.groupby, _GROUP)
+
 # The code of a generator → the class that it stands for.
 MAKES: dict[CodeType, type] = _codes(
     {
@@ -517,8 +524,8 @@ MAKES: dict[CodeType, type] = _codes(
         _enumerated: enumerate,
         _zipped: zip,
         _zipped_strictly: zip,
-        iter_until: type(iter(int, 1)),
-        by_index: type(iter(_Left(()))),
+        iter_until: _UNTIL,
+        by_index: _BY_INDEX,
         chain: itertools.chain,
         _chained: itertools.chain,
         _sliced: itertools.islice,
@@ -531,8 +538,9 @@ MAKES: dict[CodeType, type] = _codes(
         _refused: itertools.filterfalse,
         _selected: itertools.compress,
         _zipped_longest: itertools.zip_longest,
-        _teed: type(itertools.tee(())[0]),
+        _teed: _TEE,
         _grouped: itertools.groupby,
+        _group: _GROUP,
         _multiplied: itertools.product,
         _permuted: itertools.permutations,
         _combined: itertools.combinations,
@@ -542,42 +550,137 @@ MAKES: dict[CodeType, type] = _codes(
 
 # The same → what makes a real object of one that has not started, out of its parameters.
 CONSTRUCTORS: dict[CodeType, Callable[..., Any]] = {
-    code: made for code, made in MAKES.items() if made is not type(itertools.tee(())[0])
+    code: made for code, made in MAKES.items() if made not in (_TEE, _GROUP)
 }
 CONSTRUCTORS[iter_until.__code__] = CONSTRUCTORS[by_index.__code__] = iter
 CONSTRUCTORS[_zipped_strictly.__code__] = functools.partial(zip, strict=True)
 CONSTRUCTORS[_chained.__code__] = itertools.chain.from_iterable
 CONSTRUCTORS[_multiplied.__code__] = lambda pools: itertools.product(*pools)
 
-# Class → what makes an object of it that gives the items of a generator, just as they are.
-AGAIN: dict[type, Callable[[Any], Any]] = {
-    map: lambda left: map(_itself, left),
-    filter: lambda left: filter(_always, left),
+
+def _advanced_chain(stack: Any) -> Any:
+    made: Any = itertools.chain()
+    made.__setstate__(stack)  # the iterator over the iterables, and that over the present one
+    return made
+
+
+def _advanced_slice(iterator: Any, count: int, wanted: int, stop: Any, step: int) -> Any:
+    left = None if stop is None else stop - count
+    return itertools.islice(iterator, wanted - count, left, step)
+
+
+def _advanced_sums(iterator: Any, func: Any, total: Any) -> Any:
+    made: Any = itertools.accumulate(iterator, func)
+    made.__setstate__(total)
+    return made
+
+
+def _advanced_cycle(stack: Any, items: Any, phase: int) -> Any:
+    made: Any = itertools.cycle(stack[-1])
+    made.__setstate__((items, phase))
+    return made
+
+
+def _advanced_rest(predicate: Any, iterator: Any) -> Any:
+    made: Any = itertools.dropwhile(predicate, iterator)
+    made.__setstate__(1)
+    return made
+
+
+def _advanced_longest(waiting: Any, fillvalue: Any) -> Any:
+    left = [() if one is None else one for one in waiting]
+    return itertools.zip_longest(*left, fillvalue=fillvalue)
+
+
+def _advanced_index(owner: Any, index: int) -> Any:
+    made: Any = iter(owner)
+    made.__setstate__(index + 1)
+    return made
+
+
+def _advanced_choice(make: Callable[..., Any]) -> Callable[[Any, int, Any], Any]:
+    def advanced(pool: Any, length: int, places: Any) -> Any:
+        made = make(pool, length)
+        made.__setstate__(places)
+        return made
+
+    return advanced
+
+
+def _advanced_product(pools: Any, places: Any) -> Any:
+    made: Any = itertools.product(*pools)
+    made.__setstate__(tuple(places))
+    return made
+
+
+def _advanced_permutations(pool: Any, length: int, places: Any) -> Any:
+    made: Any = itertools.permutations(pool, length)
+    free = [index for index in range(len(pool)) if index not in places]
+    # For each place, how many are to come there before those behind it begin anew.
+    turns = [sum(one > here for one in (*places[at:], *free)) + 1 for at, here in enumerate(places)]
+    made.__setstate__(((*places, *free), tuple(turns)))
+    return made
+
+
+# The code of a generator → what makes a real object that stands where the generator was left, out
+# of variables of its frame.
+HALF_RUN: dict[CodeType, Any] = _codes(
+    {
+        _mapped: lambda function, iterators: map(function, *iterators),
+        _filtered: lambda function, iterator: filter(function, iterator),
+        _enumerated: lambda iterator, start: enumerate(iterator, start + 1),
+        _zipped: lambda iterators: zip(*iterators),  # noqa: B905  (it is not strict)
+        _zipped_strictly: lambda iterators: zip(*iterators, strict=True),
+        iter_until: lambda function, sentinel: iter(function, sentinel),
+        by_index: _advanced_index,
+        chain: _advanced_chain,
+        _chained: _advanced_chain,
+        _sliced: _advanced_slice,
+        _accumulated: _advanced_sums,
+        _paired: lambda item, iterator: itertools.pairwise(itertools.chain((item,), iterator)),
+        _cycled: _advanced_cycle,
+        _starred: lambda function, iterator: itertools.starmap(function, iterator),
+        _taken: lambda predicate, iterator: itertools.takewhile(predicate, iterator),
+        _dropped: _advanced_rest,
+        _refused: lambda predicate, iterator: itertools.filterfalse(predicate, iterator),
+        _selected: lambda data, selectors: itertools.compress(data, selectors),
+        _zipped_longest: _advanced_longest,
+        _multiplied: _advanced_product,
+        _permuted: _advanced_permutations,
+        _combined: _advanced_choice(itertools.combinations),
+        _combined_again: _advanced_choice(itertools.combinations_with_replacement),
+    }
+)
+
+# Class → what makes an object of it with nothing left.
+FINISHED: dict[type, Callable[[], Any]] = {
+    map: lambda: map(None, ()),  # type: ignore[call-overload]
+    filter: lambda: filter(None, ()),
+    enumerate: lambda: enumerate(()),
+    zip: lambda: zip(),  # noqa: B905
+    _UNTIL: lambda: iter(int, 0),
+    _BY_INDEX: lambda: iter(_Left(())),
     itertools.chain: itertools.chain,
-    itertools.islice: lambda left: itertools.islice(left, None),
-    itertools.accumulate: lambda left: itertools.accumulate(left, _second),
-    itertools.starmap: lambda left: map(_itself, left),
-    itertools.takewhile: lambda left: itertools.takewhile(_always, left),
-    itertools.dropwhile: lambda left: itertools.dropwhile(_never, left),
-    itertools.filterfalse: lambda left: itertools.filterfalse(_never, left),
-    itertools.compress: lambda left: itertools.compress(left, itertools.repeat(True)),
-    type(itertools.tee(())[0]): lambda left: itertools.tee(left, 1)[0],
-    type(iter(int, 1)): lambda left: iter(left.__next__, left),
-    type(iter(_Left(()))): lambda left: iter(_Left(left)),
+    itertools.islice: lambda: itertools.islice((), 0),
+    itertools.accumulate: lambda: itertools.accumulate(()),
+    itertools.pairwise: lambda: itertools.pairwise(()),
+    itertools.cycle: lambda: itertools.cycle(()),
+    itertools.starmap: lambda: itertools.starmap(bool, ()),
+    itertools.takewhile: lambda: itertools.takewhile(bool, ()),
+    itertools.dropwhile: lambda: itertools.dropwhile(bool, ()),
+    itertools.filterfalse: lambda: itertools.filterfalse(None, ()),
+    itertools.compress: lambda: itertools.compress((), ()),
+    itertools.zip_longest: itertools.zip_longest,
+    _TEE: lambda: itertools.tee(())[0],
+    itertools.groupby: lambda: itertools.groupby(()),
+    _GROUP: lambda: iter(()),
+    itertools.product: lambda: itertools.product(()),
+    itertools.permutations: lambda: itertools.permutations((), 1),
+    itertools.combinations: lambda: itertools.combinations((), 1),
+    itertools.combinations_with_replacement: lambda: itertools.combinations_with_replacement(
+        (), 1
+    ),
 }
 
-
-def _itself(item: Any) -> Any:
-    return item
-
-
-def _always(item: Any) -> bool:
-    return True
-
-
-def _never(item: Any) -> bool:
-    return False
-
-
-def _second(_: Any, item: Any) -> Any:
-    return item
+# Class → what makes an object of it that gives the items of a generator, just as they are.
+AGAIN: dict[type, Callable[[Any], Any]] = {_TEE: lambda left: itertools.tee(left, 1)[0]}

@@ -163,13 +163,23 @@ def sift_up(heap: Any, place: int) -> None:
 # ------------------------------------------------------------------------------- containers
 
 
-def equal_sequences(left: Any, right: Any, unequal: bool) -> bool:
-    """`left == right` of sequences of one length."""
-    for index in range(len(left)):
+def _first_difference(left: Any, right: Any) -> int:
+    """The place of the first items that differ, or the end of one: a comparison may change both."""
+    index = 0
+    while index < len(left) and index < len(right):
         one, other = left[index], right[index]
         if not (one is other or one == other):
-            return unequal
-    return not unequal
+            break
+        index += 1
+    return index
+
+
+def equal_sequences(left: Any, right: Any, unequal: bool) -> bool:
+    """`left == right` of sequences of one length."""
+    index = _first_difference(left, right)
+    if index < len(left) and index < len(right):
+        return unequal
+    return (len(left) == len(right)) != unequal
 
 
 def equal_mappings(left: Any, right: Any, unequal: bool) -> bool:
@@ -183,10 +193,9 @@ def equal_mappings(left: Any, right: Any, unequal: bool) -> bool:
 
 def order_sequences(left: Any, right: Any, operation: str) -> Any:
     """`left operation right` for the four orderings: the first items that differ decide."""
-    for index in range(min(len(left), len(right))):
+    index = _first_difference(left, right)
+    if index < len(left) and index < len(right):
         one, other = left[index], right[index]
-        if one is other or one == other:
-            continue
         if operation == "<":
             return one < other
         if operation == "<=":

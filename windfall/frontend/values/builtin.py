@@ -373,6 +373,8 @@ def _delattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
 
 @calls(vars)
 def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if not arguments and not keywords:
+        stop(FRAME_BOUND, "vars()")
     exactly(arguments, keywords, 1, 1, "vars")
     return machine.polyfill("vars", arguments)
 

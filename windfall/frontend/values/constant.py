@@ -11,7 +11,7 @@ import enum
 import operator
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -294,7 +294,23 @@ def fold(
     admit_result(machine, function, result)
     if hasattr(type(result), "__next__"):  # one for each call, and each is used up
         stop(UNKNOWN_CALL, f"{class_name(type(result))} of a constant")
+    if is_among(type(result), _CONTAINERS):
+        # What it was given were copies: an object that it passes on would be another one.
+        given = {id(one) for one in _containers((*plain, *named.values()))}
+        if any(id(one) in given for one in _containers((result,))):
+            stop(UNKNOWN_CALL, f"{getattr(function, '__name__', function)} passes on what it gets")
     return machine.literal(result)
+
+
+_CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset)
+
+
+def _containers(values: Iterable[Any]) -> Iterator[Any]:
+    """The containers among these, and those in them; empty tuples are all one object."""
+    for one in values:
+        if is_among(type(one), _CONTAINERS) and not (type(one) is tuple and not one):
+            yield one
+            yield from _containers(one.values() if type(one) is dict else one)
 
 
 @wraps(*CONSTANT_TYPES)

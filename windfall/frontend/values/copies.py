@@ -68,6 +68,9 @@ class _Copier:
         """A tuple whose items stay the same is its own copy."""
         items = value.items(self.machine)
         made = [self.copied(one) for one in items]
+        known = self.memo.get(id(value))
+        if known is not None:  # a list in it holds it, and has copied it
+            return known
         if all(same(one, other) for one, other in zip(items, made, strict=True)):
             return value
         self.memo[id(value)] = Tuple(made)

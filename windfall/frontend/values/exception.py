@@ -73,7 +73,7 @@ class Exception_(Object):
             return self.args(machine)
         if name in _LINKS:
             return self._link(machine, name)
-        if name == "value" and issubclass(self.cls.real, StopIteration):
+        if name == "value" and self.source is None and issubclass(self.cls.real, StopIteration):
             items = self.args(machine).items(machine)
             return items[0] if items else machine.literal(None)
         if name in self.fields:
@@ -97,7 +97,8 @@ class Exception_(Object):
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Links of created exceptions are noted; all else as of any object."""
         ours = name in _LINKS or name == "args"
-        if name in self.fields or (not ours and _is_field(self.cls.find(machine, name))):
+        fixed = name == "args" and _keeps_fields(self.cls.real)
+        if fixed or name in self.fields or (not ours and _is_field(self.cls.find(machine, name))):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} = ...")
         elif not ours:
             super().set_attribute(machine, name, value)
@@ -227,6 +228,17 @@ def _is_field(raw: Any) -> bool:
     if not is_a(raw, types.MemberDescriptorType | types.GetSetDescriptorType):
         return False
     return issubclass(raw.__objclass__, BaseException) and _plainly_made(raw.__objclass__)
+
+
+def _keeps_fields(cls: type) -> bool:
+    """Whether a builtin exception keeps more of its arguments than `args`, which may be written."""
+    builtin = (base for base in mro_of(cls) if flags_of(base) & (1 << 8))
+    return any(
+        is_a(raw, types.MemberDescriptorType)
+        for base in builtin
+        if base is not BaseException
+        for raw in vars(base).values()
+    )
 
 
 # Builtin exceptions that refuse arguments or read them: `OSError(2, "")` is a FileNotFoundError.

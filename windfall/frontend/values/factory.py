@@ -17,6 +17,7 @@ from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OP
 from windfall.frontend.flow import returns_none
 from windfall.frontend.frame import Frame
 from windfall.frontend.policy import Treatment
+from windfall.frontend.polyfills import iterators
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     checks,
     classes,
@@ -248,7 +249,10 @@ class ValueFactory:
     ) -> Value:
         """Interpret a Python function of ours instead of a builtin."""
         admit_values(self._machine, arguments)
-        function = self.known(polyfills.TABLE[name], name)
+        found = polyfills.TABLE[name]
+        if found.__module__ == iterators.__name__ and self._machine.is_left_real():
+            stop(UNKNOWN_CALL, f"{name} that is an object of its own")
+        function = self.known(found, name)
         assert isinstance(function, Function)
         return function.inline(self._machine, list(arguments), keywords or {})
 

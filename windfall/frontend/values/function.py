@@ -12,9 +12,16 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from windfall.directives import directive_of
-from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, GENERATOR, UNKNOWN_ATTRIBUTE, stop
+from windfall.frontend.breaks import (
+    ARGUMENTS,
+    FRAME_BOUND,
+    GENERATOR,
+    UNKNOWN_ATTRIBUTE,
+    WATCHER,
+    stop,
+)
 from windfall.frontend.bytecode import decode
-from windfall.frontend.policy import Treatment, treatment
+from windfall.frontend.policy import Treatment, looks_at_frames, treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, CALLS
 from windfall.frontend.values.directed import follow
@@ -258,6 +265,8 @@ class Function(Value):
             stop(GENERATOR, f"{self.qualname}, which was given another name")
         if machine.frames and not _CALLER_NAMES.isdisjoint(self.code.co_names):
             stop(FRAME_BOUND, f"{self.qualname} looks at its caller's frame")
+        if self.real is None and machine.frames and looks_at_frames(self.code):
+            stop(WATCHER, self.qualname)
         self.rely(machine)
         variables: list[Value | None] = [None] * len(listing.variables)
         self._bind(machine, variables, arguments, keywords)
@@ -399,7 +408,7 @@ class Function(Value):
             f"{recipe.known(self.code, self.code.co_name + '_code')}, "
             f"{recipe.known(self.globals, 'globals_of_' + self.code.co_name)}, {self.name!r}, "
             f"({defaults + ',' if defaults else ''}) or None, "
-            f"({closure + ',' if closure else ''}))",
+            f"{f'({closure},)' if closure else None})",
         )
         if self._keyword_defaults:
             parts = ", ".join(f"{k!r}: {recipe.name(v)}" for k, v in self._keyword_defaults.items())

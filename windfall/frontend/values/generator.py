@@ -13,9 +13,16 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from windfall.errors import LeaveReal
 from windfall.frontend.assembler import fragment
 from windfall.frontend.breaks import GENERATOR, UNKNOWN_ATTRIBUTE, stop
-from windfall.frontend.polyfills.iterators import AGAIN, CONSTRUCTORS
+from windfall.frontend.polyfills.iterators import (
+    AGAIN,
+    CONSTRUCTORS,
+    FINISHED,
+    HALF_RUN,
+    SHARING,
+)
 from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.iterator import Iterator
@@ -35,9 +42,10 @@ class StillRunning(Exception):
 
 class Generator(Iterator):
     """A generator that the program made, or one of our own that stands for an iterator of C
-    (`made_of`, see `polyfills/iterators.py`). `frame` is None when it has finished."""
+    (`made_of`, see `polyfills/iterators.py`). `frame` is None when it has finished. `place`: where
+    the program makes the iterator that it stands for."""
 
-    __slots__ = ("frame", "handled", "made_of", "outer", "running", "started")
+    __slots__ = ("frame", "handled", "made_of", "outer", "place", "running", "started")
 
     def __init__(self, frame: Frame, made_of: type | None = None) -> None:
         super().__init__()
@@ -47,6 +55,7 @@ class Generator(Iterator):
         self.started = False
         self.handled: Value | None = None  # the exception that its frame is handling
         self.outer: Value | None = None  # the one that whoever resumed it is handling
+        self.place: str | None = None
 
     def forget(self) -> None:
         """Let go of the frame, and let it let go: the capture is over."""
@@ -56,6 +65,11 @@ class Generator(Iterator):
             frame.generator = None
             frame.stack.clear()
             frame.variables.clear()
+
+    def leave_real(self) -> None:
+        """If it stands for an iterator of C, begin again with that one itself."""
+        if self.place is not None:
+            raise LeaveReal(self.place)
 
     @property
     def sees_its_end(self) -> bool:
@@ -134,12 +148,37 @@ class Generator(Iterator):
         """A real generator at the same place, or an iterator of the class it stands for."""
         if self.running:
             raise StillRunning
-        made = CONSTRUCTORS.get(self.frame.code) if self.frame is not None else None
-        if made is not None and not self.started and self.made_of is not types.GeneratorType:
-            return self._constructed(recipe, made)
+        if self.made_of is types.GeneratorType:
+            return self._resumed(recipe)
+        if self.made_of in SHARING:  # what stands in it stands in others too
+            self.leave_real()
+        if self.frame is None:
+            return f"{recipe.known(FINISHED[self.made_of], self.made_of.__name__)}()"
+        if not self.started and self.frame.code in CONSTRUCTORS:
+            return self._constructed(recipe, CONSTRUCTORS[self.frame.code])
+        half = HALF_RUN.get(self.frame.code) if self.started else None
+        if half is not None:
+            return self._half_run(recipe, self.frame, half)
         again = AGAIN.get(self.made_of)
         text = self._resumed(recipe)
         return f"{recipe.known(again, self.made_of.__name__)}({text})" if again else text
+
+    def _half_run(self, recipe: Recipe, frame: Frame, make: types.FunctionType) -> str:
+        """The real class, made of variables of the frame, by their names; `stack` is what loops
+        have put there, `phase` says at which `yield` it stands."""
+        parts = []
+        for name in inspect.getfullargspec(make).args:
+            if name == "stack":
+                held = [recipe.name(one) for one in frame.stack]
+                parts.append(f"({', '.join(held)},)")
+            elif name == "phase":
+                before = frame.instructions[: frame.last]
+                parts.append(str(sum(one.name == "YIELD_VALUE" for one in before)))
+            else:
+                value = frame.variables[frame.listing.variables.index(name)]
+                assert value is not None, f"{name} is bound at each yield"
+                parts.append(recipe.name(value))
+        return f"{recipe.known(make, self.made_of.__name__)}({', '.join(parts)})"
 
     def _constructed(self, recipe: Recipe, make: Any) -> str:
         """Not started: the real class, called with the parameters."""

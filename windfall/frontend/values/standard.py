@@ -14,16 +14,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.bounds import admit, admit_values, chosen_count, product_count
-from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import iterators, ordering
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls, calls_of
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.iterator import Iterator
-from windfall.frontend.values.objects import Class
-from windfall.frontend.values.sequence import SequenceValue
+from windfall.frontend.values.generator import Generator
+from windfall.frontend.values.iterator import ForeignIterator, Iterator
+from windfall.frontend.values.objects import Class, Opaque
+from windfall.frontend.values.sequence import List, Range, SequenceValue
+from windfall.frontend.values.unseen import look
 from windfall.ir.guard import IdentityIs, LengthIs
 from windfall.ir.source import Attribute, CellContents, Item
 
@@ -62,9 +64,20 @@ _POLYFILLED: dict[Any, str] = {
 def _polyfilled(name: str) -> Callable[[Machine, Arguments, Keywords], Value]:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         _admit_items(machine, name, arguments, keywords)
+        if name in ("tee", "groupby") and arguments and _is_opaque(arguments[0]):
+            stop(UNKNOWN_CALL, f"{name} of {arguments[0].describe()}")
         return machine.polyfill(name, arguments, keywords)
 
     return rule
+
+
+def _is_opaque(iterable: Value) -> bool:
+    """Whether only CPython can ask it for its iterator, or can copy that (`tee` would)."""
+    if isinstance(iterable, ForeignIterator):
+        return hasattr(type(iterable.real), "__copy__")
+    if isinstance(iterable, Generator):
+        return hasattr(iterable.made_of, "__copy__")
+    return isinstance(iterable, Opaque)
 
 
 def _admit_items(machine: Machine, name: str, arguments: Arguments, keywords: Keywords) -> None:
@@ -106,9 +119,25 @@ def _sorted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     if len(arguments) != 1 or set(keywords) - {"key", "reverse"}:
         stop(ARGUMENTS, "sorted")
     admit_values(machine, arguments)
-    if not keywords and arguments[0].is_constant():
+    given = look(arguments[0])
+    if not keywords and isinstance(given, SequenceValue) and given.is_constant():
+        order = fold(machine, _order, [given, machine.literal(False)], {})
+        items = given.items(machine)  # the very objects, in order
+        return List([items[place] for place in order.as_constant(machine)])
+    if not keywords and isinstance(given, Constant | Range):
         return fold(machine, sorted, arguments, {})
     return machine.polyfill("sorted", arguments, keywords)
+
+
+def _holds_containers(machine: Machine, values: Arguments) -> bool:
+    """Whether what is chosen among is objects with an identity: then these are answered."""
+    for one in values:
+        if isinstance(one, SequenceValue):
+            if any(not isinstance(item, Constant) for item in one.items(machine)):
+                return True
+        elif not isinstance(one, Constant | Range):
+            return True
+    return False
 
 
 @calls(ordering.order_of)
@@ -136,7 +165,9 @@ def _extreme(function: Any) -> None:
         varies = None if keywords else symbolic.builtin(machine, function, arguments)
         if varies is not None:
             return varies
-        if not arguments or all(one.is_constant() for one in everything):
+        chosen = arguments if len(arguments) == 1 else [machine.tuple(arguments)]
+        known = all(one.is_constant() for one in everything)
+        if not arguments or (known and not _holds_containers(machine, chosen)):
             return fold(machine, function, arguments, keywords)
         if set(keywords) - {"key", "default"} or (len(arguments) > 1 and "default" in keywords):
             stop(ARGUMENTS, name)

@@ -25,6 +25,7 @@ from windfall.frontend.breaks import (
     NOT_A_GRAPH_ARGUMENT,
     TORCH_CALL,
     UNKNOWN_CALL,
+    WATCHER,
     stop,
 )
 from windfall.frontend.policy import Treatment, treatment
@@ -232,7 +233,7 @@ def treated(
             _refuse_text(function, name, result)
             return machine.literal(result)
         return fold(machine, function, arguments, keywords)
-    stop(UNKNOWN_CALL, name)
+    stop(WATCHER if how is Treatment.WATCHER else UNKNOWN_CALL, name)
 
 
 _SHOWS = (format, ascii, repr)  # what they say of a tensor is its data, not its type
