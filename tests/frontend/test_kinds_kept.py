@@ -19,6 +19,8 @@ import pytest
 import torch
 
 import windfall
+from tests.frontend.ways import one_version, table
+from tests.golden import Golden
 
 
 class Point(NamedTuple):
@@ -200,6 +202,16 @@ def test_as_eager(name: str) -> None:
     program, make = ROWS[name]
     compiled = windfall.compile(program, backend="eager", options={"strict": True})
     assert _outcome(compiled, make()) == _outcome(program, make())
+
+
+@one_version
+@pytest.mark.filterwarnings("ignore")
+def test_how_they_ran(golden: Golden) -> None:
+    ran = {}
+    for name, (program, make) in ROWS.items():
+        ran[name] = windfall.compile(program, backend="eager", options={"strict": True})
+        _outcome(ran[name], make())
+    golden("kinds_kept_ways", table(ran.items()))
 
 
 def test_a_dictionary_of_numbers_that_vary() -> None:

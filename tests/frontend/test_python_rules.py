@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 
 import windfall
+from tests.frontend.ways import one_version, table
+from tests.golden import Golden
 
 PROGRAMS: list[Callable[[], Any]] = []
 
@@ -850,3 +852,11 @@ def test_answers_as_plain(function: Callable[[], Any]) -> None:
     compiled = windfall.compile(function, backend="eager")
     assert compiled() == expected
     assert compiled() == expected, "the second call"
+
+
+@one_version
+def test_how_they_ran(golden: Golden) -> None:
+    ran = {one.__name__: windfall.compile(one, backend="eager") for one in PROGRAMS}
+    for compiled in ran.values():
+        compiled()
+    golden("python_rules_ways", table(ran.items()))

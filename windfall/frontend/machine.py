@@ -47,7 +47,7 @@ from windfall.frontend.values.factory import ValueFactory
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END
 from windfall.frontend.values.symbolic import varying_names
-from windfall.frontend.values.unseen import look, made_here, unseen
+from windfall.frontend.values.unseen import look, made_here, real_of, unseen
 from windfall.frontend.values.wrap import has_fixed_class, wrap
 from windfall.ir.guard import Check, Guard, HasKey, IdentityIs, LengthIs, SameObjects, TypeIs
 from windfall.ir.node import Region
@@ -87,6 +87,9 @@ _IDENTITY: dict[type[Check], Callable[[Any], Any]] = {
 }
 
 
+_FEW_KEYS = 16  # that are told apart one by one
+
+
 class Machine(ValueFactory):
     """One capture in progress."""
 
@@ -120,6 +123,7 @@ class Machine(ValueFactory):
         self._resumption: Resumption | None = None
         self._mark: Mark | None = None  # of the present instruction
         self._memo: dict[int, Value] = {}
+        self._keys: dict[int, list[Value]] = {}  # keys by identity, of each class
         self._alive: list[Any] = []  # so that no address is reused during the capture
         self._calls: dict[str, int] = {}
         # Calls of a function, and the size of the graph since then.
@@ -214,6 +218,26 @@ class Machine(ValueFactory):
         value.guard(
             self, ("alias", source), SameObjects((source,), True), "two names for one object"
         )
+
+    def told_apart(self, value: Value) -> Value:
+        """A value that is its own key: objects hashed by identity are different keys only as long
+        as they are different objects. (Where there are many, each is relied upon itself.)"""
+        others = self._keys.setdefault(id(value.python_type()), [])
+        if value.source is None or any(one is value for one in others):
+            return value
+        others.append(value)
+        if len(others) > _FEW_KEYS:
+            for one in others:
+                if (real := real_of(one)) is None:
+                    stop(UNKNOWN_OPERATION, f"{one.describe()} as one of many keys")
+                one.guard(self, "identity", IdentityIs(real), "a key")
+            return value
+        for one in others[:-1]:
+            first, second = (value, one) if type(one.source) is Known else (one, value)
+            if type(first.source) is not Known and second.source is not None:
+                apart = SameObjects((second.source,), False)
+                first.guard(self, ("distinct", second.source), apart, "keys by identity")
+        return value
 
     def add_guard(self, source: Source, check: Check, reason: str) -> None:
         """Rely on a fact."""

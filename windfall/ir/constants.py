@@ -7,7 +7,6 @@ objects of classes that are not listed are equal only to themselves, and are sho
 from __future__ import annotations
 
 import enum
-import math
 import struct
 import types
 from collections.abc import Callable
@@ -20,10 +19,9 @@ from windfall.ir.reading import UNREADABLE, attribute, class_name, facts, is_amo
 
 
 def _same_bits(one: float, other: float) -> bool:
-    """NaN is NaN, and 0.0 is not -0.0."""
-    if math.isnan(one) or math.isnan(other):
-        return math.isnan(one) and math.isnan(other)
-    return struct.pack("d", one) == struct.pack("d", other)
+    """0.0 is not -0.0. A NaN is only itself, as in containers and as a key, where C code asks
+    whether it is the same object before it asks whether it is equal."""
+    return one == one and struct.pack("d", one) == struct.pack("d", other)
 
 
 def same_items(one: Any, other: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,11 @@ def _format_object(machine: Machine, frame: Frame, value: Object, conversion: in
     if conversion == 3:
         stop(UNKNOWN_OPERATION, f"ascii of {value.describe()}")
     if conversion == 0 and value.cls.find(machine, "__format__") is not find(object, "__format__"):
-        stop(UNKNOWN_OPERATION, f"format of {value.describe()}")
+        if not isinstance(value.cls.find(machine, "__format__"), types.FunctionType):
+            stop(UNKNOWN_OPERATION, f"format of {value.describe()}")
+        frame.stack.pop()
+        push(frame, machine.ask_special(value, "__format__", machine.literal("")))
+        return
     frame.stack.pop()
     push(frame, CALLS[repr if conversion == 2 else str](machine, [value], {}))
 

@@ -9,7 +9,8 @@ from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Value
-from windfall.frontend.values.constant import Constant, EnumMember
+from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.enumeration import MixedMember
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.identity import identical
 from windfall.frontend.values.mapping import Dict
@@ -106,7 +107,7 @@ def by_dunder(
     if isinstance(left, Opaque) or isinstance(right, Opaque):  # methods of C that may well answer
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
     for value, dunder in ((left, name), (right, reflected)):
-        if isinstance(value, Class):
+        if isinstance(value, Class | MixedMember):
             value.refuse_own(machine, dunder)
     candidates = []
     if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
@@ -172,8 +173,8 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
         name, reflected = _COMPARISONS[operation]
         return by_dunder(machine, name, reflected, operation, left, right)
     mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operation, operation)
-    for one, asked in ((left, operation), (right, mirrored)):
-        if isinstance(one, EnumMember):
+    for one, asked in zip((left, right), _COMPARISONS[operation], strict=True):
+        if isinstance(one, MixedMember):
             one.refuse_own(machine, asked)
     found = left.compare(machine, operation, right)
     if found is None:
@@ -184,7 +185,9 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
         left.guard_type(machine)
         right.guard_type(machine)
         return machine.literal(operation == "!=")
-    if operation in ("==", "!=") and all(_default_equality(machine, one) for one in (left, right)):
+    if operation in ("==", "!=") and (
+        _declines(machine, left, right) and _declines(machine, right, left)
+    ):
         return machine.literal(identical(machine, left, right) == (operation == "=="))
     name, reflected = _COMPARISONS[operation]
     return by_dunder(machine, name, reflected, operation, left, right)
@@ -199,9 +202,12 @@ def _asks_object(machine: Machine, left: Value, right: Value, operation: str) ->
     return False
 
 
-def _default_equality(machine: Machine, value: Value) -> bool:
-    """Whether no class has a say: such an object is equal only to itself."""
+def _declines(machine: Machine, value: Value, other: Value) -> bool:
+    """Whether its class has no say in equality with another: such an object is equal only to
+    itself. Constants of C decline what is of the user's classes."""
     value.guard_type(machine)
+    if isinstance(value, Constant) and not value.has_own_class and isinstance(other, Object):
+        return True
     kind = value.python_type()
     return all(relied(machine, kind, one) is find(object, one) for one in ("__eq__", "__ne__"))
 

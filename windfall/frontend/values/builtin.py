@@ -12,7 +12,7 @@ import collections
 import inspect
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import nn
@@ -649,11 +649,20 @@ def _folded(function: Any) -> None:
             varies = symbolic.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
+        if function is hash and _is_written_in_python(machine, arguments[0], "__hash__"):
+            return machine.ask_special(arguments[0], "__hash__")
         if function in _NUMBERS and len(arguments) == 1 and isinstance(arguments[0], Tensor):
             return arguments[0].call_method(machine, _NUMBERS[function], [], {})
         return fold(machine, function, arguments, keywords)
 
     calls(function)(rule)
+
+
+def _is_written_in_python(machine: Machine, value: Value, name: str) -> TypeGuard[Object]:
+    """Whether a special method of an object can be followed."""
+    return isinstance(value, Object) and isinstance(
+        value.cls.find(machine, name), types.FunctionType
+    )
 
 
 def _as_number(machine: Machine, value: Value) -> Value:

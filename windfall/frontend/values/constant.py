@@ -7,7 +7,6 @@ constants; what they raise is raised in the interpreted program.
 
 from __future__ import annotations
 
-import enum
 import operator
 import sys
 import types
@@ -21,10 +20,10 @@ from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import VERSION
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.unseen import look
-from windfall.frontend.values.wrap import wraps, wraps_if
+from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
-from windfall.ir.reading import class_name, is_a, is_among
-from windfall.ir.source import Known, Source
+from windfall.ir.reading import class_name, is_among
+from windfall.ir.source import Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -91,6 +90,7 @@ class Constant(Value):
     """An immutable object that is known."""
 
     __slots__ = ("value",)
+    has_own_class = False  # whose methods may be the user's
 
     def __init__(self, value: Any, source: Source | None = None) -> None:
         super().__init__(source)
@@ -159,8 +159,8 @@ class Constant(Value):
         return fold(machine, UNARY[operation], [self], {})
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Folded, with another constant."""
-        if not isinstance(other, Constant):
+        """Folded, with another constant; one with a class of the user's is asked itself."""
+        if not isinstance(other, Constant) or other.has_own_class:
             return None
         return fold(machine, COMPARE[operation], [self, other], {})
 
@@ -324,36 +324,3 @@ def _wrap_constant(machine: Machine, value: Any, source: Source | None) -> Value
 def _wrap_proxy(machine: Machine, value: Any, source: Source | None) -> Value:
     """Only one that was computed here: others show a dict that may change."""
     return Constant(value) if source is None else machine.opaque(value, source)
-
-
-class EnumMember(Constant):
-    """A member of an enumeration: one object, compared by identity."""
-
-    __slots__ = ()
-
-    def refuse_own(self, machine: Machine, operation: str) -> None:
-        """A comparison that its class has from the user, now or later, is made natively."""
-        name = f"__{COMPARE[operation].__name__}__"
-        raw = machine.rely_on_answer(type(self.value), name)
-        if isinstance(raw, types.FunctionType) and raw.__module__ != enum.__name__:
-            stop(UNKNOWN_OPERATION, f"{self.describe()} {operation}, by {name} of its class")
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """The member under a name."""
-        return recipe.known(self.value, self.value.name or type(self.value).__name__)
-
-    def get_attribute(self, machine: Machine, name: str) -> Value:
-        """As of any object: `name` and `value` stand under other names in its dictionary."""
-        member = self.as_constant(machine)
-        kind = type(member)
-        known = Known(member, f"{kind.__qualname__}.{member._name_}")
-        if name in ("name", "value"):
-            cls: Any = machine.known(kind, kind.__qualname__)
-            if cls.find(machine, name) is vars(enum.Enum)[name]:
-                name = f"_{name}_"
-        return machine.object_of(member, known).get_attribute(machine, name)
-
-
-@wraps_if(10, lambda value: is_a(value, enum.Enum))
-def _wrap_enum(machine: Machine, value: Any, source: Source | None) -> Value:
-    return EnumMember(value, source)

@@ -25,6 +25,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     copies,
     defaultdict,
     deque,
+    enumeration,
     getters,
     gradients,
     hints,

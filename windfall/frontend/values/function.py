@@ -166,7 +166,7 @@ class Function(Value):
 
     def key(self, machine: Machine) -> Any:
         """Hashed by identity."""
-        return self
+        return machine.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """A function is true."""

@@ -63,7 +63,7 @@ class Getter(Value):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return self
+        return machine.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """A getter is true."""

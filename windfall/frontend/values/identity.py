@@ -47,7 +47,10 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
     if left.python_type() is not right.python_type():
         return False
     if is_among(left.python_type(), (bool, int, float, complex, str)) or isinstance(left, Constant):
-        return not _is_told_by_equality(machine, left) and _same_constant(machine, left, right)
+        told = machine.frames and machine.frames[-1].is_ours
+        if told and all(_is_told_by_equality(machine, one) for one in (left, right)):
+            return False
+        return _same_constant(machine, left, right)
     if left.source is not None and right.source is not None:
         check = SameObjects((right.source,), False)
         left.guard(machine, ("distinct", right.source), check, "compared by identity")
@@ -56,14 +59,17 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
 
 
 def _is_told_by_equality(machine: Machine, value: Value) -> bool:
-    """Whether a polyfill asks, which compares by equality next: of numbers and texts that says
-    as much, and needs neither their identity nor, where they vary, their values. A NaN is not equal
-    to itself."""
-    if not machine.frames or not machine.frames[-1].is_ours:
-        return False
+    """Whether a polyfill, which compares by equality next, need not know the object: of numbers and
+    texts equality says as much, and needs neither their identity nor, where they vary, their
+    values. A NaN is not equal to itself."""
     if not is_among(value.python_type(), (int, float, str)):
         return False
-    return not isinstance(value, Constant) or value.value == value.value
+    if isinstance(value, Constant):
+        return bool(value.value == value.value)
+    if value.python_type() is not float:
+        return True
+    number = value.compare(machine, "==", value)
+    return isinstance(number, Constant) and number.value is True
 
 
 def _same_constant(machine: Machine, left: Value, right: Value) -> bool:

@@ -78,7 +78,7 @@ class Iterator(Value):
 
     def key(self, machine: Machine) -> Any:
         """Hashed by identity."""
-        return self
+        return machine.told_apart(self)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`__next__` and `__iter__`."""

@@ -302,11 +302,15 @@ class Class(Given):
 
     def _member(self, machine: Machine, value: Value) -> Value | None:
         """The member of an enumeration with this value, where there is one."""
-        wanted = value.as_constant(machine) if value.is_constant() else None
-        for one in self._members().values():
-            if one is wanted or (type(one.value) is type(wanted) and one.value == wanted):
-                return machine.literal(one)
-        return None
+        if value.python_type() is self.real:
+            return value
+        table = class_dict(self.real).get("_value2member_map_", {})
+        if not value.is_constant() or not is_among(value.python_type(), _VALUES):
+            return None
+        if not all(is_among(type(one), _VALUES) for one in table):  # which might be asked
+            return None
+        found = table.get(value.as_constant(machine))
+        return machine.literal(found) if found is not None else None
 
     def written(self, machine: Machine, name: str) -> Value | None:
         """What the program wrote to this class or one that it derives from, if that is found."""
@@ -370,6 +374,7 @@ class Class(Given):
                 stop(UNKNOWN_OPERATION, f"{self.describe()}, whose metaclass has {name}")
 
 
+_VALUES = (int, str, bytes, bool, float, type(None))  # of members, looked up as C does
 _CLASS_FIELDS = words("__name__ __qualname__ __module__ __doc__ __mro__ __bases__")
 
 
@@ -415,7 +420,7 @@ class Object(Value):
             if self.cls.find(machine, name) is not getattr(object, name):
                 stop(UNKNOWN_VALUE, f"{self.describe()} as a key")
         self.guard_type(machine)
-        return self
+        return machine.told_apart(self)
 
     # ------------------------------------------------------------------------------ attributes
 
@@ -795,7 +800,7 @@ class PythonModule(Given):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return self
+        return machine.told_apart(self)
 
     def globals(self, machine: Machine) -> Dict:
         """Its dictionary; relies on its being this very module."""

@@ -45,7 +45,7 @@ class Partial(Value):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return self
+        return machine.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """A partial is true."""

@@ -20,7 +20,7 @@ from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
-from windfall.ir.reading import is_among, mro_of
+from windfall.ir.reading import is_among, resolve
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
@@ -154,10 +154,13 @@ class SequenceValue(Value):
                 return machine.literal(True)
             if not (one.is_constant() and item.is_constant()):
                 if one.is_constant() != item.is_constant():
-                    raise_if_unknown(one, item)
+                    raise_if_unknown(machine, one, item)
                     continue
                 return machine.contains_by_equality(self, item)
-            if one.as_constant(machine) == item.as_constant(machine):
+            if any(isinstance(each, Constant) and each.has_own_class for each in (one, item)):
+                return machine.contains_by_equality(self, item)
+            mine, other = one.as_constant(machine), item.as_constant(machine)
+            if mine is other or mine == other:  # a NaN is not equal to itself
                 return machine.literal(True)
         return machine.literal(False)
 
@@ -220,17 +223,17 @@ def _vary(items: Iterable[Value]) -> bool:
     )
 
 
-def raise_if_unknown(one: Value, other: Value) -> None:
+def raise_if_unknown(machine: Machine, one: Value, other: Value) -> None:
     """A constant never equals a tensor, a container of another kind, a function; of objects whose
-    class may define equality nothing is known."""
+    class may define equality, now or later, nothing is known."""
     for value in (one, other):
         plain = value.is_constant() or isinstance(value, SequenceValue)
-        if not plain and not _identity_equality(value.python_type()):
+        if not plain and not _has_plain_equality(machine, value.python_type()):
             stop(UNKNOWN_OPERATION, f"equality of {one.describe()} and {other.describe()}")
 
 
-def _identity_equality(kind: type) -> bool:
-    return all("__eq__" not in vars(base) for base in mro_of(kind)[:-1])
+def _has_plain_equality(machine: Machine, kind: type) -> bool:
+    return machine.rely_on_answer(kind, "__eq__") is resolve(object, "__eq__")
 
 
 def key_of(machine: Machine, key: Value) -> Any:

@@ -153,7 +153,7 @@ class Tensor(Value):
 
     def key(self, machine: Machine) -> Any:
         """Tensors are hashed by identity."""
-        return self
+        return machine.told_apart(self)
 
     # ------------------------------------------------------------------------------- operations
 

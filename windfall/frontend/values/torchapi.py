@@ -266,7 +266,7 @@ class Builtin(Given):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return self
+        return machine.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """Builtins are true."""

@@ -7,7 +7,6 @@ is asked of an object is asked by `reading.py` and `constants.py`, past every me
 from __future__ import annotations
 
 import abc
-import math
 import weakref
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -114,7 +113,7 @@ class WeakIdentity(Check):
 
 @dataclass(frozen=True, slots=True)
 class Equals(Check):
-    """A constant of the same exact type and value (NaN equals NaN, 0.0 is not -0.0)."""
+    """A constant of the same exact type and value (0.0 is not -0.0, a NaN is only itself)."""
 
     value: Any
 
@@ -151,9 +150,7 @@ def _has_native_form(constant: Any) -> bool:
     kind = type(constant)
     if is_among(kind, _TUPLES):
         return all(map(_has_native_form, constant))
-    if kind is float:
-        return not math.isnan(constant)  # of which there are many
-    return kind is int or kind is str or by_identity(constant)
+    return kind is int or kind is float or kind is str or by_identity(constant)
 
 
 def _write_constant(writer: Writer, cell: Cell, constant: Any) -> None:
@@ -164,7 +161,7 @@ def _write_constant(writer: Writer, cell: Cell, constant: Any) -> None:
             _write_constant(writer, writer.part(cell, index), one)
     elif kind is int:
         writer.int_is(cell, constant)
-    elif kind is float:
+    elif kind is float and constant == constant:
         writer.float_is(cell, constant)
     elif kind is str:
         writer.text_is(cell, constant)
