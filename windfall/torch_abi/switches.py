@@ -29,14 +29,19 @@ class Switch(NamedTuple):
 _inference = threading.local()
 
 
+def _entered_guards() -> list[tuple[Any, bool]]:
+    """Those of this thread, each with the mode that leaving it brings back."""
+    guards: list[tuple[Any, bool]] = _inference.__dict__.setdefault("guards", [])
+    return guards
+
+
 def _write_inference(mode: bool) -> None:
     """torch has guards only, which must be left in the order in which they were entered."""
     if mode == torch.is_inference_mode_enabled():
         return
-    guards: list[tuple[Any, bool]] = _inference.__dict__.setdefault("guards", [])
+    guards = _entered_guards()
     if guards and guards[-1][1] == mode:
-        guard, _ = guards.pop()
-        guard.__exit__(None, None, None)
+        guards.pop()[0].__exit__(None, None, None)
         return
     made: Any = torch._C._InferenceMode(mode)
     made.__enter__()
@@ -127,18 +132,30 @@ class Asked:
 
 
 class InferenceContext:
-    """What `torch.inference_mode` holds where a segment ends inside of it."""
+    """Instead of a guard of torch's that was not entered, was left, or switched nothing."""
 
-    def __init__(self, mode: bool, before: bool) -> None:
+    def __init__(self, mode: bool, before: bool | None) -> None:
         self.mode = mode
-        self.before = before
+        self.before = before  # None: there is nothing to leave
 
     def __enter__(self) -> None:
         self.before = torch.is_inference_mode_enabled()
         _write_inference(self.mode)
 
     def __exit__(self, *_: object) -> None:
-        _write_inference(self.before)
+        if self.before is not None:
+            _write_inference(self.before)
+        self.before = None
+
+
+def held_inference(mode: bool, before: bool | None) -> Any:
+    """What `torch.inference_mode` holds where a segment ends inside of it: the guard itself. The
+    program leaves it in one step that no interrupt divides, and should it die, it is left too."""
+    guards = _entered_guards()
+    for index in reversed(range(len(guards))):
+        if before is not None and before != mode and guards[index][1] == before:
+            return guards.pop(index)[0]
+    return InferenceContext(mode, before)
 
 
 inference_guard: Any = torch._C._InferenceMode

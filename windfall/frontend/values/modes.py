@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall import torch_abi
-from windfall.frontend.breaks import ARGUMENTS, TORCH_CALL, stop
+from windfall.frontend.breaks import ARGUMENTS, TORCH_CALL, UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, Rule, calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.objects import Opaque
 from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
@@ -229,7 +230,7 @@ class Inference(Value):
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.mode = mode
-        self.before = mode
+        self.before: bool | None = None  # not entered, or left
 
     def python_type(self) -> type:
         """torch's own class."""
@@ -246,19 +247,44 @@ class Inference(Value):
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
         """Enter or leave."""
+        before = self.before
+        machine.undo(lambda: setattr(self, "before", before))
         if name == "__enter__":
-            before = self.before
-            machine.undo(lambda: setattr(self, "before", before))
             self.before = torch.is_inference_mode_enabled()
             switch(machine, "inference", self.mode)
-        else:
-            switch(machine, "inference", self.before)
+        elif before is not None:
+            self.before = None
+            switch(machine, "inference", before)
         return machine.literal(None)
 
     def rebuild(self, recipe: Recipe) -> str:
         """Something that leaves the mode as this one would."""
-        make = recipe.known(torch_abi.InferenceContext, "InferenceContext")
+        make = recipe.known(torch_abi.held_inference, "held_inference")
         return f"{make}({self.mode}, {self.before})"
+
+
+class HeldInference(Opaque):
+    """A guard from outside that an earlier segment, or the program, has entered: it is left
+    natively."""
+
+    __slots__ = ()
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Its two methods are read here, so that leaving it is one break and not two."""
+        if name in ("__enter__", "__exit__"):
+            return machine.method(self, name)
+        return super().get_attribute(machine, name)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """Natively."""
+        stop(UNKNOWN_CALL, f"{self.describe()}.{name}")
+
+
+@wraps(torch_abi.inference_guard)
+def _wrap_held(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, HeldInference(value, source or Known(value, "_InferenceMode")))
 
 
 @calls(torch_abi.inference_guard)
