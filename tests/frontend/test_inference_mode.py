@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -73,16 +74,23 @@ def _modes() -> tuple[bool, bool]:
     return torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("around", [False, True])
+AROUND: dict[str, Callable[[], Any]] = {
+    "nothing": contextlib.nullcontext,
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("modes", list(itertools.product([False, True], repeat=2)))
 @pytest.mark.parametrize(
     "function",
     [_two, _entered_at_once, _kept_and_entered_again, _raised],
     ids=lambda one: one.__name__,
 )
-def test_nested(function: Callable[..., Any], modes: tuple[bool, bool], around: bool) -> None:
+def test_nested(function: Callable[..., Any], modes: tuple[bool, bool], around: str) -> None:
     compiled = windfall.compile(function)
-    with torch.inference_mode(around):
+    with AROUND[around]():
         before = _modes()
         expected_seen: list[tuple[bool, bool]] = []
         expected = function(torch.ones(2), expected_seen, *modes)
@@ -122,6 +130,8 @@ def test_an_interrupt_at_any_line_leaves_the_mode() -> None:
             outside(seen)
             with torch.inference_mode(False):
                 outside(seen)
+        with torch.inference_mode(), torch.inference_mode(False):
+            outside(seen)
         return y.clone()
 
     compiled = windfall.compile(function)

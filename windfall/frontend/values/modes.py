@@ -20,6 +20,7 @@ import torch
 
 from windfall import torch_abi
 from windfall.frontend.breaks import ARGUMENTS, TORCH_CALL, UNKNOWN_CALL, stop
+from windfall.frontend.state import HELD
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, Rule, calls
 from windfall.frontend.values.constant import Constant, fold
@@ -93,13 +94,15 @@ _settings(
 
 # What the guard on ambient state says already.
 _AMBIENT = ("grad", "inference", "autocast_enabled_cpu", "autocast_enabled_cuda")
+_BY_GUARDS = ("inference", "inference_depth")
 
 
 def lines(machine: Machine, recipe: Recipe, found: Mapping[str, Any]) -> list[str]:
     """Statements that leave the modes as the program did; `found` is how they were."""
     written = []
+    entered = machine.effects.entered
     for name, value in torch_abi.modes().items():
-        if value == found[name]:
+        if name in _BY_GUARDS or (value == found[name] and not (name == "grad" and entered)):
             continue
         if name == "grad":
             written.append(f"{recipe.known(torch_abi.set_grad_mode, 'set_grad_mode')}({value})")
@@ -223,14 +226,13 @@ def _function_mode_enabled(machine: Machine, arguments: Arguments, keywords: Key
 
 
 class Inference(Value):
-    """The guard that `torch.inference_mode` holds."""
+    """The guard that `torch.inference_mode` holds, made in this segment."""
 
-    __slots__ = ("before", "mode")
+    __slots__ = ("mode",)
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.mode = mode
-        self.before: bool | None = None  # not entered, or left
 
     def python_type(self) -> type:
         """torch's own class."""
@@ -246,21 +248,63 @@ class Inference(Value):
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
-        """Enter or leave."""
-        before = self.before
-        machine.undo(lambda: setattr(self, "before", before))
-        if name == "__enter__":
-            self.before = torch.is_inference_mode_enabled()
-            switch(machine, "inference", self.mode)
-        elif before is not None:
-            self.before = None
-            switch(machine, "inference", before)
+        """Made is entered. What is not nested is left to torch."""
+        entered = machine.effects.entered
+        if name == "__exit__" and any(one is self for one in entered):
+            if entered[-1] is not self:
+                stop(UNKNOWN_CALL, "_InferenceMode.__exit__, not nested")
+            machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
+            self._leave(machine)
         return machine.literal(None)
 
+    def enter(self, machine: Machine) -> None:
+        """In the graph and here."""
+        machine.graph.call("call_function", torch_abi.enter_inference, (self.mode,), {}, None)
+        entered, before = machine.effects.entered, torch_abi.modes()
+
+        def undo() -> None:
+            torch_abi.set_modes(before)
+            entered.pop()
+
+        machine.undo(undo)
+        torch_abi.enter_inference(self.mode)
+        entered.append(self)
+        machine.effects.switched |= {"inference", "grad"}
+
+    def _leave(self, machine: Machine) -> None:
+        entered, before = machine.effects.entered, torch.is_grad_enabled()
+
+        def undo() -> None:
+            torch_abi.enter_inference(self.mode)
+            torch_abi.set_grad_mode(before)
+            entered.append(self)
+
+        machine.undo(undo)
+        torch_abi.leave_inference()
+        entered.pop()
+
     def rebuild(self, recipe: Recipe) -> str:
-        """Something that leaves the mode as this one would."""
-        make = recipe.known(torch_abi.held_inference, "held_inference")
-        return f"{make}({self.mode}, {self.before})"
+        """A guard of torch's. (Those that are not left were named by `hold`.)"""
+        return f"{recipe.known(torch_abi.left_inference, 'left_inference')}({self.mode})"
+
+
+def hold(machine: Machine, recipe: Recipe) -> list[str]:
+    """The statement that makes the guards that the segment leaves entered, in their order. Should
+    the segment not come to its end, they are left in the reverse order (`entry`)."""
+    entered = machine.effects.entered
+    if not entered:
+        return []
+    make = recipe.known(torch_abi.inference_guard, "InferenceMode")
+    for index, one in enumerate(entered):
+        recipe.alias(one, f"{HELD}[{index}]")
+    return [f"{HELD} = ({' '.join(f'{make}({one.mode}),' for one in entered)})"]
+
+
+def leave_entered(machine: Machine) -> None:
+    """A graph that ends leaves what it has entered: the segment's source enters it again, by guards
+    that the program holds."""
+    for _ in machine.effects.entered:
+        machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
 
 
 class HeldInference(Opaque):
@@ -290,7 +334,9 @@ def _wrap_held(machine: Machine, value: Any, source: Source | None) -> Value:
 @calls(torch_abi.inference_guard)
 def _inference_guard(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (mode,) = arguments
-    return Inference(bool(mode.as_constant(machine)))
+    made = Inference(bool(mode.as_constant(machine)))
+    made.enter(machine)
+    return made
 
 
 def _is_inference_tensor(
