@@ -1,16 +1,18 @@
 """Faults at every so many lines of one program.
 
-Enters: a program, an exception, a step. Leaves: a verdict for each fault, until the program ends
-before the line. With `cold`, each fault strikes a child process in which nothing was compiled yet:
+Enters: a program, exceptions, a step. Leaves: a verdict for each fault, until the program ends
+before the line; several exceptions are taken in turn. With `cold`, each fault strikes a child
+process in which nothing was compiled yet:
 what the process computes once (layouts of torch, tables of ops, caches) is struck half-made.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tests.faults.programs import Program
 from tests.faults.trial import Verdict, lines_of, trial
@@ -20,7 +22,7 @@ EXCEPTIONS = ("KeyboardInterrupt", "MemoryError", "RuntimeError")
 
 def sweep(
     program: Program,
-    kind: type[BaseException],
+    kinds: type[BaseException] | Sequence[type[BaseException]],
     step: int,
     first: int = 1,
     *,
@@ -32,7 +34,7 @@ def sweep(
     if not cold:
         lines_of(program)
     at = first
-    while True:
+    for kind in itertools.cycle(kinds if isinstance(kinds, Sequence) else (kinds,)):
         verdict = _in_child(program, kind, at) if cold else trial(program, kind, at, warm=warm)
         if verdict.where or verdict.wrong:
             yield verdict

@@ -25,6 +25,7 @@ from tests.faults.injector import Fault
 from tests.faults.programs import Program
 from windfall import api
 
+_clean: dict[str, set[str]] = {}  # by program: the points that a clean run has entries for
 _PATIENCE = 60.0  # seconds, for a thread that may find a lock held
 
 
@@ -201,10 +202,12 @@ def _look(program: Program, compiled: Any, kind: type[BaseException], verdict: V
 
 def _is_compiled(program: Program, compiled: Any) -> bool:
     """Whether the points that a clean run has entries for have them here too."""
-    clean = windfall.compile(program.make(), **program.options)
-    use(program, clean)
-    use(program, clean)
-    return _compiled_points(clean) <= _compiled_points(compiled)
+    if program.name not in _clean:
+        clean = windfall.compile(program.make(), **program.options)
+        use(program, clean)
+        use(program, clean)
+        _clean[program.name] = _compiled_points(clean)
+    return _clean[program.name] <= _compiled_points(compiled)
 
 
 def _compiled_points(compiled: Any) -> set[str]:

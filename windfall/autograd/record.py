@@ -203,7 +203,7 @@ class Recorder:
                 self._origins.append(self._origin)
                 if node.target is torch_abi.hooked:
                     raise Unsupported(210, "a hook on an intermediate tensor")
-                if node.target is torch_abi.set_mode and node.args[0] == "inference":
+                if node.target in (torch_abi.enter_inference, torch_abi.leave_inference):
                     raise Unsupported(209, "inference mode is switched inside of the graph")
                 values[node] = call(node, values, standing_for)
         raise AssertionError("the graph has no output node")

@@ -48,6 +48,7 @@ from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import StillRunning
 from windfall.frontend.values.iterator import Iterator
+from windfall.frontend.values.modes import hold, leave_entered
 from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
@@ -242,7 +243,8 @@ def _finished(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) ->
     recipe = Recipe(
         (*point.slot_names, _name(machine)), machine.symbols.by_name, machine.graph.reads.node
     )
-    effects = []
+    effects = hold(machine, recipe)
+    recipe.lines.extend(effects)
     for effect in machine.effects.entries:
         line = effect.line(recipe)
         recipe.line(line)
@@ -401,6 +403,7 @@ def _index(recipe: Recipe, machine: Machine, value: Value) -> int:
 def _close(machine: Machine, recipe: Recipe) -> tuple[GraphInput, ...]:
     """End the graph: its output node; what nobody uses is left out."""
     builder = machine.graph
+    leave_entered(machine)
     node = builder.graph.output(tuple(recipe.outputs))
     set_info(node, NodeInfo(tuple(info(one).type for one in recipe.outputs)))
     for one in reversed(builder.calls):

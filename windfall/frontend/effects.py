@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
     from windfall.frontend.values.base import Value
+    from windfall.frontend.values.modes import Inference
     from windfall.frontend.values.objects import Class
     from windfall.frontend.values.tensor import Tensor
     from windfall.ir.source import Source
@@ -44,6 +45,7 @@ class EffectLog:
         self.lengths: set[str] = set()  # of lists that grow and whose length was relied upon
         self.replaced: list[Tensor] = []  # tensors whose memory was replaced
         self.switched: set[str] = set()  # modes that the program has switched
+        self.entered: list[Inference] = []  # guards of inference mode, the innermost last
         self.relied: set[Any] = set()  # modes that it relied on as it found them
         self.autocast_depth = 0  # how much deeper than at the start autocast is nested
 

@@ -43,7 +43,7 @@ from windfall.frontend.marks import refuse_required
 from windfall.frontend.misses import why_missed
 from windfall.frontend.native import NativeWay
 from windfall.frontend.rounds import idle_loop_of, stands_in_loop
-from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
+from windfall.frontend.state import HELD, Continue, Facts, Point, Position, Start, State
 from windfall.frontend.strikes import Strikes, Uses
 from windfall.frontend.tracebacks import through
 from windfall.ir.guard import AmbientIs, first_failure
@@ -580,6 +580,7 @@ def _is_before_its_step(
     resume: Any = entry.segment.capture.resume
     if resume is not None and resume.handler is None and _passed_a_segment(error):
         return False
+    _leave_held(error)
     for guard in entry.segment.capture.guards:
         if isinstance(guard.check, AmbientIs):
             torch_abi.set_ambient(
@@ -588,13 +589,27 @@ def _is_before_its_step(
     return True
 
 
+def _leave_held(error: BaseException) -> None:
+    """Guards of inference mode that a segment has entered and did not give to the program: their
+    frame would drop them in any order."""
+    frame = _segment_of(error)
+    if frame is not None:
+        for guard in reversed(frame.f_locals.get(HELD, ())):
+            guard.__exit__(None, None, None)
+
+
 def _passed_a_segment(error: BaseException) -> bool:
+    return _segment_of(error) is not None
+
+
+def _segment_of(error: BaseException) -> types.FrameType | None:
+    """The frame of the outermost segment that an exception has passed."""
     traceback = error.__traceback__
     while traceback is not None:
         if SEGMENT in traceback.tb_frame.f_globals:
-            return True
+            return traceback.tb_frame
         traceback = traceback.tb_next
-    return False
+    return None
 
 
 _TAKEN: tuple[Any, ...] = (object(),)  # stands where the slots of a `Continue` were

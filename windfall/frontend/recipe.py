@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
+from windfall.frontend.state import HELD
 from windfall.frontend.symbols import Symbol
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # Names that generated source has for itself.
-RESERVED = ("graph", "Continue", "leave", "error", "traceback", "through", "callers")
+RESERVED = ("graph", "Continue", "leave", "error", "traceback", "through", "callers", HELD)
 
 
 class Recipe:
@@ -105,6 +106,10 @@ class Recipe:
         self._names[id(value)] = name
         self._values.append(value)
         return name
+
+    def alias(self, value: Value, text: str) -> None:
+        """A value that a statement has made has this for a name."""
+        self._note(value, text)
 
     def bind(self, value: Value, text: str) -> str:
         """Give what `text` makes a name."""

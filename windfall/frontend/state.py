@@ -197,7 +197,8 @@ def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(result)
 
 
+HELD = "guards_held"  # in generated source: guards of inference mode that a segment leaves entered
 # Names that generated source uses for itself.
-_RESERVED = words("graph Continue leave error traceback through callers") | frozenset(
+_RESERVED = words(f"graph Continue leave error traceback through callers {HELD}") | frozenset(
     (*keyword.kwlist, *dir(builtins))
 )

@@ -27,20 +27,43 @@ class Switch(NamedTuple):
 
 
 _inference = threading.local()
+_unleft: list[Any] = []  # guards that must not die: what dies switches back
+inference_guard: Any = torch._C._InferenceMode  # entered when it is made
+
+
+def _entered_guards() -> list[Any]:
+    """Those that graphs of this thread have entered, and not left."""
+    guards: list[Any] = _inference.__dict__.setdefault("guards", [])
+    return guards
+
+
+def enter_inference(mode: bool) -> None:
+    """Stands in captured graphs. Whatever the mode was, a guard of torch's switches gradients too,
+    and brings them back when it is left."""
+    _entered_guards().append(inference_guard(mode))
+
+
+def leave_inference() -> None:
+    """Leave what was entered last. Stands in captured graphs."""
+    _entered_guards().pop().__exit__(None, None, None)
+
+
+def left_inference(mode: bool) -> Any:
+    """A guard that was left already."""
+    guard = inference_guard(mode)
+    guard.__exit__(None, None, None)
+    return guard
+
+
+def _leave_down_to(depth: int) -> None:
+    while len(_entered_guards()) > depth:
+        leave_inference()
 
 
 def _write_inference(mode: bool) -> None:
-    """torch has guards only, which must be left in the order in which they were entered."""
-    if mode == torch.is_inference_mode_enabled():
-        return
-    guards: list[tuple[Any, bool]] = _inference.__dict__.setdefault("guards", [])
-    if guards and guards[-1][1] == mode:
-        guard, _ = guards.pop()
-        guard.__exit__(None, None, None)
-        return
-    made: Any = torch._C._InferenceMode(mode)
-    made.__enter__()
-    guards.append((made, not mode))
+    """For what raised while a guard was held by a frame that is still there: torch has nothing but
+    guards, so the one that writes is never left."""
+    _unleft.append(inference_guard(mode))
 
 
 def _autocast_switches(device: str) -> dict[str, Switch]:
@@ -73,6 +96,7 @@ attention_writers: dict[Any, str] = {writer: name for name, _, writer in _ATTENT
 
 # Inference mode first: entering it switches grad mode too.
 SWITCHES: dict[str, Switch] = {
+    "inference_depth": Switch(lambda: len(_entered_guards()), _leave_down_to),
     "inference": Switch(torch.is_inference_mode_enabled, _write_inference),
     "grad": Switch(torch.is_grad_enabled, torch._C._set_grad_enabled),
     **_autocast_switches("cpu"),
@@ -114,7 +138,7 @@ def set_ambient(grad: bool, inference: bool, autocast: tuple[tuple[str, str], ..
 
 def is_mode_switch(target: Any) -> bool:
     """Whether a node of a captured graph switches a mode."""
-    return target is set_mode or target is set_grad_mode
+    return target in (set_mode, set_grad_mode, enter_inference, leave_inference)
 
 
 class Asked:
@@ -126,22 +150,6 @@ class Asked:
         return function()
 
 
-class InferenceContext:
-    """What `torch.inference_mode` holds where a segment ends inside of it."""
-
-    def __init__(self, mode: bool, before: bool) -> None:
-        self.mode = mode
-        self.before = before
-
-    def __enter__(self) -> None:
-        self.before = torch.is_inference_mode_enabled()
-        _write_inference(self.mode)
-
-    def __exit__(self, *_: object) -> None:
-        _write_inference(self.before)
-
-
-inference_guard: Any = torch._C._InferenceMode
 function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
 private_backend_name: Any = torch._C._get_privateuse1_backend_name
 attention_backend: Any = torch._C._SDPBackend

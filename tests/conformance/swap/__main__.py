@@ -1,6 +1,7 @@
 """python -m tests.conformance.swap: run the swap matrix, print what differs from eager.
 
-    --operations a,b   only these                    --kinds x,y   only these kinds or families
+    --operations a,b   only these                    --kinds x,y   only these kinds or families;
+                                                     `representative`: some of each family
     --place NAME       where the operand comes from; `all` for each in turn (default: argument)
     --between-tensors  the operation stands between two tensor operations
     --pairs N          two-operand operations over N pairs of pairs, instead of the matrix

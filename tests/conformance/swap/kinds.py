@@ -906,3 +906,30 @@ _fresh(
     code=lambda: picky.__code__,
     property=lambda: Property.x,
 )
+
+
+# Every family, and in it what the front end tells apart: the fixed set whose every ordered pair is
+# taken with each operation (`--kinds representative`). The others are drawn in samples.
+REPRESENTATIVE: tuple[str, ...] = (
+    "zero", "one", "two", "huge", "true", "float_zero", "one_and_half", "nan", "complex_mixed",
+    "text_empty", "text_x", "text_number", "bytes_ab", "bytearray_ab", "none", "ellipsis",
+    "not_implemented", "list_empty", "list_three", "list_tensors", "tuple_empty", "tuple_two",
+    "deque_two", "range_three", "size_two", "slice_two", "dict_empty", "dict_number",
+    "dict_text", "ordered_two", "default_int", "dict_keys", "set_two", "frozenset_empty",
+    "plain_int", "plain_str", "plain_list", "plain_dict", "odd_int", "odd_float", "odd_list",
+    "odd_tuple", "with_bool_false", "with_bool_raises", "with_len_zero", "with_len_negative",
+    "with_iter_two", "with_getitem", "with_index_one", "with_float_half", "with_eq_true",
+    "with_eq_tensor", "with_hash_one", "with_unhashable", "with_call_one", "with_getattr_any",
+    "with_contains_true", "with_arithmetic", "with_str", "with_format", "with_keys",
+    "with_torch_function", "plain_object", "attributes", "attributes_tensor", "slots",
+    "with_property", "context", "instance_of_bool", "class_int", "class_plain", "class_tensor",
+    "class_with_bool", "class_with_len", "enum_class", "exception_own_class", "enum_red",
+    "enum_falsy", "enum_int_two", "flag_read", "named_tuple", "dataclass", "dataclass_frozen",
+    "torch_record", "function", "function_builtin", "function_torch", "function_generating",
+    "method_bound", "method_class", "partial", "generator", "iterator_list", "iterator_own",
+    "iterator_zip", "module_math", "layer", "layer_linear", "layer_list", "exception_value",
+    "tensor", "tensor_three", "tensor_empty", "tensor_matrix", "tensor_int", "tensor_bool",
+    "scalar_int", "scalar_float", "scalar_true", "tensor_grad", "parameter", "tensor_subclass",
+    "tensor_odd_subclass", "tensor_meta", "dtype_float", "dtype_int", "device_cpu", "numpy_int",
+    "numpy_float", "numpy_array", "numpy_scalar_array", "fraction", "path", "weak_alive",
+)  # fmt: skip

@@ -36,7 +36,7 @@ import torch
 
 import windfall
 from tests.conformance.swap.describe import Description, describe, raised
-from tests.conformance.swap.kinds import KINDS, Kind
+from tests.conformance.swap.kinds import KINDS, REPRESENTATIVE, Kind
 from tests.conformance.swap.operations import OPERATIONS, TWO_OPERANDS, Operation
 from tests.conformance.swap.places import Program, build
 from windfall.frontend.state import Start
@@ -448,9 +448,16 @@ def operations_named(names: Iterable[str]) -> list[Operation]:
 
 
 def kinds_named(names: Iterable[str]) -> list[Kind]:
-    """By name or family; none given: all."""
+    """By name, by family, the representative ones; none given: all."""
     wanted = set(names)
+    exact = set(REPRESENTATIVE) if "representative" in wanted else set()  # some name families too
+    wanted.discard("representative")
     unknown = wanted - set(KINDS) - {one.family for one in KINDS.values()}
     if unknown:
         raise SystemExit(f"no such kind or family: {', '.join(sorted(unknown))}")
-    return [one for one in KINDS.values() if not wanted or {one.name, one.family} & wanted]
+    everything = not wanted and not exact
+    return [
+        one
+        for one in KINDS.values()
+        if everything or one.name in exact or {one.name, one.family} & wanted
+    ]

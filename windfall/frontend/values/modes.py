@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall import torch_abi
-from windfall.frontend.breaks import ARGUMENTS, TORCH_CALL, stop
+from windfall.frontend.breaks import ARGUMENTS, TORCH_CALL, UNKNOWN_CALL, stop
+from windfall.frontend.state import HELD
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, Rule, calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.objects import Opaque
 from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
@@ -92,13 +94,15 @@ _settings(
 
 # What the guard on ambient state says already.
 _AMBIENT = ("grad", "inference", "autocast_enabled_cpu", "autocast_enabled_cuda")
+_BY_GUARDS = ("inference", "inference_depth")
 
 
 def lines(machine: Machine, recipe: Recipe, found: Mapping[str, Any]) -> list[str]:
     """Statements that leave the modes as the program did; `found` is how they were."""
     written = []
+    entered = machine.effects.entered
     for name, value in torch_abi.modes().items():
-        if value == found[name]:
+        if name in _BY_GUARDS or (value == found[name] and not (name == "grad" and entered)):
             continue
         if name == "grad":
             written.append(f"{recipe.known(torch_abi.set_grad_mode, 'set_grad_mode')}({value})")
@@ -222,14 +226,13 @@ def _function_mode_enabled(machine: Machine, arguments: Arguments, keywords: Key
 
 
 class Inference(Value):
-    """The guard that `torch.inference_mode` holds."""
+    """The guard that `torch.inference_mode` holds, made in this segment."""
 
-    __slots__ = ("before", "mode")
+    __slots__ = ("mode",)
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.mode = mode
-        self.before = mode
 
     def python_type(self) -> type:
         """torch's own class."""
@@ -245,26 +248,95 @@ class Inference(Value):
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
-        """Enter or leave."""
-        if name == "__enter__":
-            before = self.before
-            machine.undo(lambda: setattr(self, "before", before))
-            self.before = torch.is_inference_mode_enabled()
-            switch(machine, "inference", self.mode)
-        else:
-            switch(machine, "inference", self.before)
+        """Made is entered. What is not nested is left to torch."""
+        entered = machine.effects.entered
+        if name == "__exit__" and any(one is self for one in entered):
+            if entered[-1] is not self:
+                stop(UNKNOWN_CALL, "_InferenceMode.__exit__, not nested")
+            machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
+            self._leave(machine)
         return machine.literal(None)
 
+    def enter(self, machine: Machine) -> None:
+        """In the graph and here."""
+        machine.graph.call("call_function", torch_abi.enter_inference, (self.mode,), {}, None)
+        entered, before = machine.effects.entered, torch_abi.modes()
+
+        def undo() -> None:
+            torch_abi.set_modes(before)
+            entered.pop()
+
+        machine.undo(undo)
+        torch_abi.enter_inference(self.mode)
+        entered.append(self)
+        machine.effects.switched |= {"inference", "grad"}
+
+    def _leave(self, machine: Machine) -> None:
+        entered, before = machine.effects.entered, torch.is_grad_enabled()
+
+        def undo() -> None:
+            torch_abi.enter_inference(self.mode)
+            torch_abi.set_grad_mode(before)
+            entered.append(self)
+
+        machine.undo(undo)
+        torch_abi.leave_inference()
+        entered.pop()
+
     def rebuild(self, recipe: Recipe) -> str:
-        """Something that leaves the mode as this one would."""
-        make = recipe.known(torch_abi.InferenceContext, "InferenceContext")
-        return f"{make}({self.mode}, {self.before})"
+        """A guard of torch's. (Those that are not left were named by `hold`.)"""
+        return f"{recipe.known(torch_abi.left_inference, 'left_inference')}({self.mode})"
+
+
+def hold(machine: Machine, recipe: Recipe) -> list[str]:
+    """The statement that makes the guards that the segment leaves entered, in their order. Should
+    the segment not come to its end, they are left in the reverse order (`entry`)."""
+    entered = machine.effects.entered
+    if not entered:
+        return []
+    make = recipe.known(torch_abi.inference_guard, "InferenceMode")
+    for index, one in enumerate(entered):
+        recipe.alias(one, f"{HELD}[{index}]")
+    return [f"{HELD} = ({' '.join(f'{make}({one.mode}),' for one in entered)})"]
+
+
+def leave_entered(machine: Machine) -> None:
+    """A graph that ends leaves what it has entered: the segment's source enters it again, by guards
+    that the program holds."""
+    for _ in machine.effects.entered:
+        machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
+
+
+class HeldInference(Opaque):
+    """A guard from outside that an earlier segment, or the program, has entered: it is left
+    natively."""
+
+    __slots__ = ()
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """Its two methods are read here, so that leaving it is one break and not two."""
+        if name in ("__enter__", "__exit__"):
+            return machine.method(self, name)
+        return super().get_attribute(machine, name)
+
+    def call_method(
+        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Value:
+        """Natively."""
+        stop(UNKNOWN_CALL, f"{self.describe()}.{name}")
+
+
+@wraps(torch_abi.inference_guard)
+def _wrap_held(machine: Machine, value: Any, source: Source | None) -> Value:
+    return machine.remember(value, HeldInference(value, source or Known(value, "_InferenceMode")))
 
 
 @calls(torch_abi.inference_guard)
 def _inference_guard(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (mode,) = arguments
-    return Inference(bool(mode.as_constant(machine)))
+    made = Inference(bool(mode.as_constant(machine)))
+    made.enter(machine)
+    return made
 
 
 def _is_inference_tensor(
