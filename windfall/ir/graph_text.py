@@ -1,7 +1,8 @@
 """A graph as text: one line a node, with its type and the user's line.
 
-Enters: a `torch.fx.Graph` whose nodes have `NodeInfo`. Leaves: text for explain, logs and goldens.
-Invariant: the text depends on the graph alone (no address, no machine path: files are base names).
+Enters: a `torch.fx.Graph` whose nodes have `NodeInfo`. Leaves: text for explain, logs and goldens,
+which `graph_parse.py` reads again. Invariant: the text depends on the graph alone (no address, no
+machine path: files are base names).
 
     graph(x: f32[2, 3], y: f32[2, 3])
       mul: f32[2, 3] = operator.mul(x, y)                      # model.py:12
@@ -37,7 +38,7 @@ def print_graph(graph: torch.fx.Graph) -> str:
         if node.op == "placeholder":
             continue
         found = _info(node)
-        if found is not None and found.region != region:
+        if found is not None and found.region != region and node.op != "output":
             region = found.region
             lines.append(f"  # in {region}" if region else "  # in the function itself")
         lines.append(_line(node, found))
@@ -66,7 +67,8 @@ def _line(node: torch.fx.Node, found: NodeInfo | None) -> str:
         return f"  return {_argument(node.args[0])}"
     arguments = [_argument(value) for value in node.args]
     arguments += [f"{name}={_argument(value)}" for name, value in node.kwargs.items()]
-    text = f"  {_declared(node)} = {_target(node)}({', '.join(arguments)})"
+    called = f"{_target(node)}({', '.join(arguments)})"
+    text = f"  {_declared(node)} = {f'self.{node.target}' if node.op == 'get_attr' else called}"
     where = short_line(found.origin) if found is not None else ""
     return f"{text:<{_COLUMN}} # {where}" if where else text
 
