@@ -100,7 +100,8 @@ def _compiled(target: Any, options: Options) -> Any:
     made = _made_of(target)
     if made is not None:  # once more: the same object, unless it is to be compiled otherwise
         return target if made.options == options else _compiled(made.target, options)
-    log = EventLog((log_listener(options.logs, options.name),) if options.logs else ())
+    listeners = (log_listener(options.logs, options.name),) if options.logs else ()
+    log = EventLog(listeners, records=options.records)
     return _with_log(target, options, log)
 
 
@@ -176,7 +177,7 @@ def explain(target: Callable[..., Any], **settings: Any) -> Callable[..., Explan
     """
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
-        log = EventLog()
+        log = EventLog()  # with all records
         result = _with_log(_innermost(target), _options(**settings), log)(*args, **kwargs)
         return explanation_of(log, result)
 

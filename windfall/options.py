@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from windfall.errors import UserError
+from windfall.events import LOGS
 
 Backend = str | Callable[..., Any]
 
@@ -35,10 +36,7 @@ TORCH_OPTIONS = frozenset(
      "max_autotune_pointwise", "shape_padding", "trace.enabled", "trace.graph_diagram",
      "triton.cudagraphs"}
 )  # fmt: skip
-LOG_NAMES = (
-    "graph", "guards", "breaks", "source", "joint", "split", "loops", "kernels", "llvm", "timings",
-    "fallbacks", "recompiles", "evictions",
-)  # fmt: skip
+LOG_NAMES = tuple(LOGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,7 @@ class Options:
     numerics: str = "default"
     native: bool = True  # use native entries; off: public API only
     logs: tuple[str, ...] = ()
+    records: bool = False  # keep what every stage made, for `explanation`: graphs, loops, LLVM
     name: str | None = None  # what reports call the compiled object
     recompile_limit: int = 64  # entries of one point; past it the least recently used goes
     backend_options: tuple[tuple[str, Any], ...] = ()  # what a foreign backend gets as `options`
@@ -86,7 +85,7 @@ class Options:
         return {**given, "options": dict(self.backend_options)} if self.backend_options else given
 
     def _check(self) -> None:
-        for name in ("fullgraph", "disable", "strict", "verify", "native"):
+        for name in ("fullgraph", "disable", "strict", "verify", "native", "records"):
             _accept(name, getattr(self, name), (False, True))
         _accept("dynamic", self.dynamic, (None, False, True))
         _accept("mode", self.mode, tuple(MODES))

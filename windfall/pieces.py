@@ -23,7 +23,7 @@ import torch.fx
 
 from windfall import locks, runtime, torch_abi
 from windfall.errors import GraphFailed, Specialise, Unsupported
-from windfall.events import EventLog
+from windfall.events import Eager, EventKind, EventLog
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import SYMBOLS, Binds, Check, Equals, Guard, Holds, TensorIs
 from windfall.ir.node import NodeInfo, constant, copy_into, info, set_info
@@ -305,7 +305,7 @@ class Runner:
             elif self.writes and _share_memory(tensors):
                 reason = _SHARED
             if reason is not None:
-                shared.log.count("fallback", self.name, reason=reason)
+                shared.log.count(EventKind.FALLBACK, self.name, reason=reason, what=Eager.GRAPH)
                 return (), True
             self._compiled += 1
             variant = self._made(numbers, tensors)
@@ -321,7 +321,8 @@ class Runner:
         # As of entries: these say nothing of the next call.
         passing = (RecursionError, MemoryError)
         self._refused = not isinstance(reason.__cause__ or reason, passing)
-        self._shared.log.add("fallback", self.name, reason=f"{type(reason).__name__}: {reason}")
+        text = f"{type(reason).__name__}: {reason}"
+        self._shared.log.count(EventKind.FALLBACK, self.name, reason=text, what=Eager.GRAPH)
 
     def _made(self, numbers: Sequence[int], tensors: Sequence[torch.Tensor]) -> Variant:
         """Compiled for these values; what turns out to be needed as a value is fixed."""

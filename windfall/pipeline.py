@@ -32,7 +32,7 @@ from windfall.errors import (
     UserError,
     WindfallError,
 )
-from windfall.events import EventLog
+from windfall.events import Eager, EventKind, EventLog
 from windfall.ir.again import drawing_nothing, failing_unseen
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import graph_key
@@ -105,9 +105,9 @@ class Compiler:
         bound = self._bind(captured, state)
         if bound is not None and bound.relations:
             captured = replace(captured, guards=(*captured.guards, *_guards(bound.relations)))
-        segment = self._stage("rewrite", captured.name, frontend.rewrite, captured)
+        segment = self._stage(EventKind.REWRITE, captured.name, frontend.rewrite, captured)
         entry: Entry = self._stage(
-            "enter",
+            EventKind.ENTER,
             captured.name,
             runtime.enter,
             segment,
@@ -121,7 +121,9 @@ class Compiler:
         """`fullgraph=True`: a break is the user's to know of, before anything has run."""
         point = str(state.point)
         try:
-            captured: Capture = self._stage("capture", point, frontend.capture, state, facts)
+            captured: Capture = self._stage(
+                EventKind.CAPTURE, point, frontend.capture, state, facts
+            )
         except Unsupported as reason:
             if self.options.fullgraph and not isinstance(reason, Specialise):
                 _refuse(point, frontend.described(reason, reason.where), True)
@@ -156,15 +158,17 @@ class Compiler:
         is known of sizes that vary."""
         with Assumptions(given, closed=True):
             joint: Joint = self._stage(
-                "differentiate", name, autograd.differentiate, graph, tuple(inputs)
+                EventKind.DIFFERENTIATE, name, autograd.differentiate, graph, tuple(inputs)
             )
         known = joint.relations  # what is given among them
         new = tuple(one for one in known if one not in given)
         with Assumptions(known, closed=True):
-            halves: Split = self._stage("split", name, autograd.split, joint)
+            halves: Split = self._stage(EventKind.SPLIT, name, autograd.split, joint)
             program = self._program(halves.forward, f"{name} forward", halves.symbols)
         program = replace(program, again=True)
-        forward = self._stage("bind", name, runtime.bind, program, native=self.options.native)
+        forward = self._stage(
+            EventKind.BIND, name, runtime.bind, program, native=self.options.native
+        )
         writes = bool(joint.signature.writes)
         # Eager is to draw the same numbers again, should data be refused.
         random = autograd.draws(halves.forward) and codegen.may_fail(halves.forward)
@@ -184,14 +188,14 @@ class Compiler:
             except (Unsupported, InternalError) as reason:
                 if self.options.strict and isinstance(reason, InternalError):
                     raise
-                self.log.add("fallback", f"{name} backward", reason=str(reason))
+                self._eagerly(f"{name} backward", Eager.BACKWARD, str(reason))
                 raise Unsupported(0, str(reason)) from reason  # eager's backward answers
 
         def failed(error: Exception) -> None:
             if self.options.strict and isinstance(error, InternalError):
                 raise error
             reason = f"eager says what is wrong: {type(error).__name__}: {error}"
-            self.log.count("fallback", f"{name} backward", reason=reason)
+            self._eagerly(f"{name} backward", Eager.BACKWARD, reason)
 
         call = autograd.bridge(joint, halves, forward, backward, failed)
         call = drawing_nothing(call) if random else call
@@ -211,7 +215,7 @@ class Compiler:
             return pieces.Compiled(made.call, made.relations, made.writes)
 
         made: pieces.Pieces = self._stage(
-            "pieces",
+            EventKind.PIECES,
             captured.name,
             pieces.Pieces,
             captured.graph,
@@ -230,7 +234,7 @@ class Compiler:
     ) -> GraphCallable:
         program = self._program(variant, f"{name} backward", symbols, refusing=False)
         call: GraphCallable = self._stage(
-            "bind", name, runtime.bind, program, native=self.options.native, keep=True
+            EventKind.BIND, name, runtime.bind, program, native=self.options.native, keep=True
         )
         return call
 
@@ -244,11 +248,11 @@ class Compiler:
         """ATen graph → machine code. `refusing` False: another graph has looked at the data."""
         if self.options.verify:
             verify_graph(graph)
-        graph = self._stage("arrange", name, codegen.arrange, graph)
+        graph = self._stage(EventKind.ARRANGE, name, codegen.arrange, graph)
         schedule = self._scheduled(graph, name, symbols, refusing)
-        memory = self._stage("plan", name, codegen.plan, schedule)
-        module = self._stage("emit", name, codegen.emit, schedule, memory)
-        program: Program = self._stage("build", name, codegen.build, module)
+        memory = self._stage(EventKind.PLAN, name, codegen.plan, schedule)
+        module = self._stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
+        program: Program = self._stage(EventKind.BUILD, name, codegen.build, module)
         return program
 
     def _scheduled(
@@ -257,31 +261,36 @@ class Compiler:
         """Kernels and calls; blocks that repeat themselves are lowered and scheduled once."""
 
         def part(one: torch.fx.Graph) -> Schedule:
-            loops = self._stage("lower", name, codegen.lower, one, symbols, refusing=refusing)
-            done: Schedule = self._stage("schedule", name, codegen.schedule, loops)
+            loops = self._stage(
+                EventKind.LOWER, name, codegen.lower, one, symbols, refusing=refusing
+            )
+            done: Schedule = self._stage(EventKind.SCHEDULE, name, codegen.schedule, loops)
             return done
 
-        division = self._stage("divide", name, codegen.divide, graph)
+        division = self._stage(EventKind.DIVIDE, name, codegen.divide, graph)
         if division is not None:
             joined = codegen.join(division, [part(one) for one in division.graphs], symbols)
             if joined is not None:
                 return joined
         return part(graph)
 
+    def _eagerly(self, name: str, what: Eager, reason: str) -> None:
+        self.log.count(EventKind.FALLBACK, name, reason=reason, what=what)
+
     def _stage(
-        self, kind: str, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
+        self, kind: EventKind, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
     ) -> Any:
         with self.log.stage(kind, subject) as event:
             try:
-                event.record = stage(*args, **keywords)
+                made = event.record = stage(*args, **keywords)
             except WindfallError:
                 raise
             except Exception as error:
-                if kind == "backend":  # not ours
+                if kind is EventKind.BACKEND:  # not ours
                     raise
                 text = f"{kind} of {subject}: {type(error).__name__}: {error}"
                 raise InternalError(text) from error
-        return event.record
+        return made
 
 
 def _guards(relations: Sequence[Relation]) -> list[Guard]:
@@ -316,7 +325,7 @@ def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Te
     key = key and (key, torch_abi.ambient())
     known = compiler.graphs.get(key)
     if known is not None:
-        compiler.log.add("reuse", captured.name)
+        compiler.log.add(EventKind.REUSE, captured.name)
         return known[0]
     try:
         if reads:
@@ -331,7 +340,7 @@ def _windfall(compiler: Compiler, captured: Capture, examples: Sequence[torch.Te
         raise
     except Unsupported as reason:
         # The graph itself is right: run it as captured, op by op, and say so.
-        compiler.log.add("fallback", captured.name, reason=str(reason))
+        compiler._eagerly(captured.name, Eager.GRAPH, str(reason))
         return _eager(compiler, captured, examples)
 
 
@@ -372,7 +381,9 @@ def user_backend(function: Callable[..., Any]) -> Backend:
         name = getattr(function, "__name__", str(function))
         given = compiler.options.for_backend()
         try:
-            compiled = compiler._stage("backend", name, function, module, list(examples), **given)
+            compiled = compiler._stage(
+                EventKind.BACKEND, name, function, module, list(examples), **given
+            )
         except Exception as error:
             text = f"backend {name} raised {type(error).__name__}: {error}"
             raise BackendError(text) from error

@@ -24,7 +24,7 @@ CALLS = ("bind", "enter", "backend", "pieces")
 def records(function: Callable[..., Any], *args: Any) -> Iterator[Labelled]:
     """Of a function that answers one tensor, and of its backward pass if it has one."""
     torch.manual_seed(0)
-    compiled: Any = windfall.compile(function)
+    compiled: Any = windfall.compile(function, options={"records": True})
     result = compiled(*args)
     if isinstance(result, torch.Tensor) and result.requires_grad:
         result.sum().backward()

@@ -35,7 +35,7 @@ from windfall.errors import (
     UserError,
     hide_our_frames,
 )
-from windfall.events import EventLog
+from windfall.events import Eager, EventKind, EventLog
 from windfall.frontend.breaks import IDLE_LOOP, REASONS, TOO_MANY_VALUES
 from windfall.frontend.generalise import generalised
 from windfall.frontend.lazy import initialise
@@ -229,7 +229,7 @@ class Compiled(StandIn):
         loop = idle_loop_of(position, slots)
         if loop is None and not stands_in_loop(position):
             return None, 0
-        self.log.count("fallback", str(position), reason=_IDLE)
+        self.log.count(EventKind.FALLBACK, str(position), reason=_IDLE, what=Eager.LOOP)
         if loop is not None:
             # What is around it may be such a loop too, and is found sooner.
             return (self._leave.loop(position, slots, loop.head),), idle // 2
@@ -241,7 +241,7 @@ class Compiled(StandIn):
         did before that, and does with it, is done."""
         if self.options.strict or self.options.fullgraph:  # a mistake of ours is seen
             failed.raise_internal()
-        self.log.count("fallback", str(found.point), reason=f"{_FAILED}: {failed}")
+        self._count_eager(found.point, f"{_FAILED}: {failed}")
         failed.__traceback__ = failed.error = None  # which hold frames
         return self._natively(found.point, slots)
 
@@ -306,7 +306,7 @@ class Compiled(StandIn):
         if obstacle is None and is_compiling() and found.lock.locked():
             obstacle = _CALLED_BACK
         if obstacle is not None:  # this call only
-            self.log.count("fallback", str(found.point), reason=obstacle)
+            self._count_eager(found.point, obstacle)
             return None, ()
         return self._added(found, tried, slots)
 
@@ -357,7 +357,7 @@ class Compiled(StandIn):
     def _keep(self, found: Entries, entry: Entry) -> None:
         gone = found.add(entry, self.options.recompile_limit)
         if gone:
-            self.log.count("evict", str(found.point), reason=_EVICTED)
+            self.log.count(EventKind.EVICT, str(found.point), reason=_EVICTED)
         self._tell(found)
 
     def _compiled(self, found: Entries, slots: tuple[Any, ...]) -> Entry | None:
@@ -405,7 +405,7 @@ class Compiled(StandIn):
                 refuse_required(found.point.slot_names, slots, reason)
                 if not reason.sources - self.facts.static - fixed:
                     raise InternalError(f"{reason} of {found.point} was fixed before") from reason
-                self.log.add("specialise", str(found.point), reason=str(reason))
+                self.log.add(EventKind.SPECIALISE, str(found.point), reason=str(reason))
                 if reason.passing or not self._strikes.for_good(reason.sources):
                     fixed |= reason.sources
                 else:
@@ -444,7 +444,7 @@ class Compiled(StandIn):
     def _explain(self, found: Entries, slots: tuple[Any, ...]) -> None:
         """Note why no entry fits."""
         if found.entries:
-            self.log.add("recompile", str(found.point), reason=self._why(found, slots))
+            self.log.add(EventKind.RECOMPILE, str(found.point), reason=self._why(found, slots))
 
     def _why(self, found: Entries, slots: tuple[Any, ...]) -> str:
         """The first guard of the latest entry that does not hold, and what is there instead."""
@@ -454,7 +454,10 @@ class Compiled(StandIn):
 
     def _give_up(self, found: Entries, reason: Exception, for_good: bool = True) -> None:
         found.native = found.native or for_good
-        self.log.add("fallback", str(found.point), reason=f"{type(reason).__name__}: {reason}")
+        self._count_eager(found.point, f"{type(reason).__name__}: {reason}")
+
+    def _count_eager(self, point: Point, reason: str) -> None:
+        self.log.count(EventKind.FALLBACK, str(point), reason=reason, what=Eager.CALL)
 
     def _natively(self, point: Point, slots: tuple[Any, ...]) -> Any:
         if isinstance(point, Position):

@@ -224,14 +224,11 @@ def _region(text: str) -> Region | None:
 
 def _target(name: str) -> Callable[..., Any]:
     """The function that was printed so: an overload, or a function of a module."""
-    namespace, _, rest = name.partition(".")
-    for find in (
-        lambda: resolve_operator(f"{namespace}::{rest}"),
-        lambda: resolve(f"{name.rpartition('.')[0]}:{name.rpartition('.')[2]}"),
-        *(lambda home=home: resolve(f"{home}:{name}") for home in HOMES),
-    ):
+    module, _, function = name.rpartition(".")
+    tried = [(resolve_operator, name.replace(".", "::", 1)), (resolve, f"{module}:{function}")]
+    for find, path in (*tried, *((resolve, f"{home}:{name}") for home in HOMES)):
         try:
-            found: Callable[..., Any] = find()
+            found: Callable[..., Any] = find(path)
         except (AttributeError, ImportError, ValueError, RuntimeError):
             continue
         return found

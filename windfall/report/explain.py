@@ -7,11 +7,12 @@ plain values for tools. Invariant: it tells only what events say; it compiles no
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from windfall.events import Event, EventLog
+from windfall.events import LOGS, Eager, Event, EventKind, EventLog
 from windfall.ir.graph_text import print_graph, short_line
 from windfall.ir.loop import Schedule
 from windfall.ir.node import info
@@ -28,10 +29,8 @@ from windfall.ir.stages import (
 )
 from windfall.ir.text import schedule_text
 
-STAGES = (
-    "capture", "rewrite", "differentiate", "split", "arrange", "divide", "lower", "schedule",
-    "plan", "emit", "build", "bind", "enter", "backend", "pieces",
-)  # fmt: skip
+# The step at which a capture stopped runs natively, and all that it calls.
+BEHIND_BREAKS = "a step at a break"
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,14 @@ class Explanation:
     events: tuple[Event, ...]
     result: Any = None
 
-    def _records(self, kind: str) -> list[tuple[str, Any]]:
+    def _records(self, kind: EventKind) -> list[tuple[str, Any]]:
         return [(event.subject, event.record) for event in self.events if event.kind == kind]
 
     @property
     def captures(self) -> list[Capture]:
         """Every captured segment, in order."""
-        return [record for _, record in self._records("capture") if isinstance(record, Capture)]
+        found = self._records(EventKind.CAPTURE)
+        return [record for _, record in found if isinstance(record, Capture)]
 
     @property
     def graphs(self) -> list[Capture]:
@@ -67,31 +67,50 @@ class Explanation:
     @property
     def fallbacks(self) -> list[str]:
         """What ran eagerly because it could not be compiled."""
-        found = (event for event in self.events if event.kind == "fallback")
+        found = (event for event in self.events if event.kind is EventKind.FALLBACK)
         return [str(event.facts.get("reason", event.subject)) for event in found]
+
+    @property
+    def eager(self) -> dict[str, int]:
+        """How often what ran eagerly: calls, loops, graphs op by op, backward by replay, by the
+        kinds of `Eager`; and at how many breaks a step runs natively."""
+        counted = Counter[str]()
+        for event in self.events:
+            if event.kind is EventKind.FALLBACK:
+                counted[event.facts.get("what", Eager.CALL)] += event.facts.get("times", 1)
+        counted[BEHIND_BREAKS] = len(self.breaks)
+        return {str(what): times for what, times in counted.items() if times}
 
     @property
     def recompiles(self) -> list[str]:
         """Why calls that fitted no entry were compiled: source, expected, actual, line."""
-        return [_recompiled(event) for event in self.events if event.kind == "recompile"]
+        return [_recompiled(event) for event in self.events if event.kind is EventKind.RECOMPILE]
 
     @property
     def evictions(self) -> int:
         """How many entries went because `recompile_limit` was reached."""
-        return sum(event.facts.get("times", 1) for event in self.events if event.kind == "evict")
+        gone = (event for event in self.events if event.kind is EventKind.EVICT)
+        return sum(event.facts.get("times", 1) for event in gone)
 
     def seconds(self) -> dict[str, float]:
         """Time spent in each stage that ran."""
         spent: dict[str, float] = {}
         for event in self.events:
-            if event.kind in STAGES:
+            if event.kind.is_stage:
                 spent[event.kind] = spent.get(event.kind, 0.0) + event.seconds
         return spent
 
     def kernels(self) -> list[KernelNote]:
         """A note of each kernel of each program."""
-        programs = [record for _, record in self._records("build") if isinstance(record, Program)]
-        return [note for program in programs for note in program.kernels]
+        found = (record for _, record in self._records(EventKind.BUILD) if record is not None)
+        return [
+            note for one in found for note in (one.kernels if isinstance(one, Program) else one)
+        ]
+
+    def sources(self) -> list[str]:
+        """The Python source of each segment."""
+        found = self._records(EventKind.REWRITE)
+        return [one.source for _, one in found if isinstance(one, Segment)]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -103,13 +122,14 @@ class Explanation:
             "breaks": [_break_dict(one) for one in self.breaks],
             "reads": self.reads,
             "effects": [[str(effect) for effect in one.effects] for one in self.captures],
-            "source": [s.source for _, s in self._records("rewrite") if isinstance(s, Segment)],
+            "source": self.sources(),
             "kernels": [_kernel_dict(note) for note in self.kernels()],
             "entries": [
-                {"segment": subject, "native": entry.native}
-                for subject, entry in self._records("enter")
-                if isinstance(entry, Entry)
+                {"segment": subject, "native": one.native if isinstance(one, Entry) else one}
+                for subject, one in self._records(EventKind.ENTER)
+                if one is not None
             ],
+            "eager": self.eager,
             "fallbacks": self.fallbacks,
             "recompiles": self.recompiles,
             "evictions": self.evictions,
@@ -150,18 +170,27 @@ def _break_dict(one: Break) -> dict[str, Any]:
     }
 
 
-def _text(explained: Explanation) -> Iterable[str]:
+def _head(explained: Explanation) -> Iterable[str]:
+    """Counts, and what did not go as one would wish."""
     graphs, breaks, kernels = explained.graphs, explained.breaks, explained.kernels()
     counted = ((graphs, "graph"), (breaks, "break"), (kernels, "kernel"))
     fallbacks = _count(len(explained.fallbacks), "fall-back")
     yield ", ".join(_count(len(of), noun) for of, noun in counted) + f", {fallbacks} to eager"
     for reason in explained.fallbacks:
         yield f"  runs eagerly: {reason}"
+    if explained.eager:
+        eager = ", ".join(f"{what} ({times})" for what, times in explained.eager.items())
+        yield f"  in eager so far: {eager}"
     for reason in explained.recompiles:
         yield f"  compiled again: {reason}"
     if explained.evictions:
         gone = _count(explained.evictions, "entry", "entries")
         yield f"  {gone} went: recompile_limit is reached"
+
+
+def _text(explained: Explanation) -> Iterable[str]:
+    yield from _head(explained)
+    kernels = explained.kernels()
     for number, capture in enumerate(explained.captures):
         yield ""
         yield f"segment {number}: {capture.name}" + (
@@ -236,20 +265,21 @@ def _recompiled(event: Event) -> str:
     return f"{event.subject}: {_reason(event)}"
 
 
-# WINDFALL_LOGS: name -> (kind of event, the text it shows; nothing is printed for an empty one).
-LOGS: dict[str, tuple[str, Callable[[Event], str]]] = {
-    "graph": ("capture", _captured(lambda capture: print_graph(capture.graph))),
-    "guards": ("capture", _captured(lambda capture: "\n".join(map(str, capture.guards)))),
-    "breaks": ("capture", _captured(_break_text)),
-    "source": ("rewrite", lambda e: e.record.source if isinstance(e.record, Segment) else ""),
-    "joint": ("differentiate", lambda e: _graph_of(e, Joint)),
-    "split": ("split", _split_text),
-    "loops": ("schedule", _loops_text),
-    "kernels": ("build", _kernel_text),
-    "llvm": ("emit", lambda e: e.record.text if isinstance(e.record, Module) else ""),
-    "fallbacks": ("fallback", _reason),
-    "recompiles": ("recompile", _reason),
-    "evictions": ("evict", _reason),
+# For each name of `events.LOGS` the text that it shows; nothing is printed for an empty one.
+TEXTS: dict[str, Callable[[Event], str]] = {
+    "graph": _captured(lambda capture: print_graph(capture.graph)),
+    "guards": _captured(lambda capture: "\n".join(map(str, capture.guards))),
+    "breaks": _captured(_break_text),
+    "source": lambda e: e.record.source if isinstance(e.record, Segment) else "",
+    "joint": lambda e: _graph_of(e, Joint),
+    "split": _split_text,
+    "loops": _loops_text,
+    "kernels": _kernel_text,
+    "llvm": lambda e: e.record.text if isinstance(e.record, Module) else "",
+    "timings": lambda e: f"{e.seconds * 1e3:.2f} ms",
+    "fallbacks": _reason,
+    "recompiles": _reason,
+    "evictions": _reason,
 }
 
 
@@ -258,19 +288,19 @@ def _graph_of(event: Event, kind: type[Joint]) -> str:
 
 
 def log_listener(names: tuple[str, ...], of: str | None = None) -> Callable[[Event], None]:
-    """A listener that prints what `names` (rows of LOGS, and `timings`) ask for; `of` is the name
-    that the user gave to the compiled object."""
+    """A listener that prints what `names` of `LOGS` ask for; `of` is the name that the user gave to
+    the compiled object."""
     head = f"[windfall {of}]" if of else "[windfall]"
-    wanted = [(name, *LOGS[name]) for name in names if name in LOGS]
+    wanted = [(name, LOGS[name], TEXTS[name]) for name in names if name != "timings"]
     timings = "timings" in names
 
     def listen(event: Event) -> None:
         for name, kind, show in wanted:
-            text = show(event) if event.kind == kind else ""
+            text = show(event) if event.kind is kind else ""
             if text:
                 print(f"{head} {name} of {event.subject}\n{text}", file=sys.stderr)
-        if timings and event.kind in STAGES:
-            spent = f"{event.seconds * 1e3:.2f} ms"
+        if timings and event.kind.is_stage:
+            spent = TEXTS["timings"](event)
             print(f"{head} {event.kind} of {event.subject}: {spent}", file=sys.stderr)
 
     return listen

@@ -677,9 +677,7 @@ FINISHED: dict[type, Callable[[], Any]] = {
     itertools.product: lambda: itertools.product(()),
     itertools.permutations: lambda: itertools.permutations((), 1),
     itertools.combinations: lambda: itertools.combinations((), 1),
-    itertools.combinations_with_replacement: lambda: itertools.combinations_with_replacement(
-        (), 1
-    ),
+    itertools.combinations_with_replacement: lambda: itertools.combinations_with_replacement((), 1),
 }
 
 # Class → what makes an object of it that gives the items of a generator, just as they are.
