@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from windfall import directives, frontend, pipeline
+from windfall import backends, directives, frontend, pipeline
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options
@@ -82,7 +82,7 @@ def _options(backend: Any = None, **given: Any) -> Options:
     """What the user says, checked: a wrong name is told here, not at the first call."""
     backend = _default_backend if backend is None else backend
     chosen = Options.checked(backend=backend, **given)
-    pipeline.resolve_backend(chosen.backend)
+    backends.resolve_backend(chosen.backend)
     return chosen
 
 
@@ -106,8 +106,7 @@ def _compiled(target: Any, options: Options) -> Any:
 
 
 def _with_log(target: Any, options: Options, log: EventLog) -> Any:
-    compiled = pipeline.Compiler(options, log).compiled(target)
-    compiled.remake = _compiled
+    compiled = pipeline.Compiler(options, log).compiled(target, _compiled)
     _alive.add(compiled)
     if isinstance(target, torch.nn.Module):
         return module_twin(target, compiled, functools.partial(_compiled, options=options))
@@ -204,4 +203,4 @@ def _needed(compiled: Any) -> frontend.Compiled:
 def list_backends(exclude_tags: Iterable[str] = ()) -> list[str]:
     """The names that `backend=` accepts, but those with one of these tags: `"debug"` is "eager"."""
     left_out = {"eager"} if "debug" in tuple(exclude_tags or ()) else set()
-    return [name for name in pipeline.backend_names() if name not in left_out]
+    return [name for name in backends.backend_names() if name not in left_out]

@@ -59,7 +59,7 @@ class EventKind(enum.StrEnum):
     BIND = "bind", True
     ENTER = "enter", True, attrgetter("native")
     BACKEND = "backend", True  # a backend of the user
-    PIECES = "pieces", True
+    SUBGRAPHS = "subgraphs", True  # a graph that reads data, partitioned
     # What else is worth telling.
     REUSE = "reuse"  # an equal graph was compiled before
     FALLBACK = "fallback"  # something runs eagerly: `what` says what, `reason` why

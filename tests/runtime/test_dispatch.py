@@ -49,25 +49,6 @@ def test_keywords_go_the_slow_path_as_they_came(native: bool) -> None:
 
 
 @BOTH
-def test_a_prefix_is_given_to_entries_only(native: bool) -> None:
-    class Module:
-        pass
-
-    module = Module()
-    made = segment(
-        [Guard(Slot(0, "self"), TypeIs(Module), ""), Guard(Slot(1, "x"), TypeIs(int), "")],
-        [],
-        slots=("self", "x"),
-        source="def f(self, x):\n    return self, x\n",
-    )
-    entry = runtime.enter(made, None, None, native=native)
-    call = runtime.dispatcher([entry], slow, prefix=(module,), native=native)
-    assert call(1) == (module, 1)
-    assert call(1.0) == ("slow", (1.0,), {})
-    assert call() == ("slow", (), {})
-
-
-@BOTH
 def test_exceptions_pass_through(native: bool) -> None:
     def failing(*args: Any) -> None:
         raise LookupError("slow")

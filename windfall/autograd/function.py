@@ -33,8 +33,10 @@ from windfall.errors import Unsupported
 from windfall.ir.again import failing_unseen
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.stages import Joint, Split
+from windfall.variants import Variants
 
 _CALLS = 1024  # sizes of calls that are remembered
+_STRIDES = 64  # layouts of tangents that one backward is compiled for, and kept
 _FREED = (None, None, None, ())  # what `Replay` keeps once it is forgotten
 Callee = Callable[..., tuple[Any, ...]]
 CompileBackward = Callable[[torch.fx.Graph], Callee]
@@ -154,11 +156,11 @@ class _Function:
         self._component = component
         self._replay = replay
         self._compile = compile_backward
-        self._variants: dict[tuple[Strides, ...], _Built | None] = {}
+        self._variants = Variants[tuple[Strides, ...], _Built | None](_STRIDES)
         # Where sizes vary: the variants by sizes and strides of a call, which they are found by.
-        self._calls: dict[Any, _Built | None] = {}
+        self._calls = Variants[Any, _Built | None](_CALLS)
         # Of a graph with one result: the variants by the strides of its tangent.
-        self._of_strides: dict[Strides, _Built] = {}
+        self._of_strides = Variants[Strides, _Built](_STRIDES)
         writes = len(split.signature.writes)
         positions = (*split.write_tangents_for, *(writes + one for one in split.tangents_for))
         self._visible = writes + split.signature.fresh
@@ -288,15 +290,15 @@ class _Function:
         if not all(one is None or type(one) is torch.Tensor for one in tangents):
             return None
         known = self._symbolic(strides, sizes) if sizes else strides
-        if known not in self._variants:
-            made = self._variants[known] = self._build(known)
-            if made is not None and len(strides) == 1 and strides[0] is not None and not sizes:
-                self._of_strides[strides[0]] = made
+        found = self._variants.get(known)
+        if found is None and known not in self._variants:
+            found = self._build(known)
+            self._variants.add(known, found)
+            if found is not None and len(strides) == 1 and strides[0] is not None and not sizes:
+                self._of_strides.add(strides[0], found)
         if sizes:
-            if len(self._calls) >= _CALLS:
-                self._calls.clear()
-            self._calls[sizes, strides] = self._variants[known]
-        return self._variants[known]
+            self._calls.add((sizes, strides), found)
+        return found
 
     def _symbolic(
         self, strides: tuple[Strides, ...], sizes: tuple[int, ...]

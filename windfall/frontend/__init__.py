@@ -1,8 +1,9 @@
 """Python → graph, guards, effects, and how to go on. See README.md of this room."""
 
-from windfall.frontend.breaks import described, ends_program, is_no_break
+from windfall.frontend.breaks import described
 from windfall.frontend.capture import capture, example_inputs
 from windfall.frontend.entry import Compiled
+from windfall.frontend.refusal import refuse_break
 from windfall.frontend.segment import rewrite
 from windfall.frontend.state import Continue, Facts, Position, Start, State
 
@@ -15,8 +16,7 @@ __all__ = [
     "State",
     "capture",
     "described",
-    "ends_program",
     "example_inputs",
-    "is_no_break",
+    "refuse_break",
     "rewrite",
 ]

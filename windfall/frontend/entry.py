@@ -94,6 +94,8 @@ class Compiled(StandIn):
         log: EventLog | None = None,
         options: Options | None = None,
         on_change: Callable[[int, tuple[Entry, ...]], None] | None = None,
+        with_backend: Callable[[Any], Compiled] | None = None,
+        remake: Callable[[Any, Options], Any] | None = None,
     ) -> None:
         functools.update_wrapper(self, target, updated=())
         self.target = target
@@ -101,8 +103,8 @@ class Compiled(StandIn):
         self.options = options if options is not None else Options()
         self.facts = _first_facts(self.options)
         self._compile_missing = compile_missing
-        self.remake: Callable[[Any, Options], Any] | None = None  # how a copy of it is compiled
-        self.made_again: Callable[[Any], Compiled] | None = None  # with another backend
+        self.remake = remake  # how a copy of it is compiled
+        self._with_other_backend = with_backend
         self._siblings: dict[Any, Compiled] = {}
         self._on_change = on_change  # told when the entries for so many positional arguments change
         self._points: dict[Any, Entries] = {}
@@ -467,11 +469,11 @@ class Compiled(StandIn):
 
     def _with_backend(self, backend: Any) -> Compiled:
         """The object that compiles the same with another backend; None: this one."""
-        if backend is None or self.made_again is None:
+        if backend is None or self._with_other_backend is None:
             return self
         with self._guard:
             if backend not in self._siblings:
-                self._siblings[backend] = self.made_again(backend)
+                self._siblings[backend] = self._with_other_backend(backend)
             return self._siblings[backend]
 
     def _tell(self, found: Entries) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from windfall import locks, stance, torch_abi
-from windfall.errors import GraphFailed, hide_our_frames
+from windfall.errors import GraphFailed, InternalError, hide_our_frames
 from windfall.ir.stages import MISS, Entry
 from windfall.runtime import support
 from windfall.runtime.machine import layout
@@ -29,26 +29,24 @@ Dispatcher = Callable[..., Any]
 class _Held:
     """What a dispatcher refers to; its entries change."""
 
-    __slots__ = ("__weakref__", "block", "entries", "lock", "prefix", "slow")
+    __slots__ = ("__weakref__", "block", "entries", "lock", "slow")
 
-    def __init__(self, slow: Callable[..., Any], prefix: tuple[Any, ...]) -> None:
+    def __init__(self, slow: Callable[..., Any]) -> None:
         self.entries: tuple[Callable[..., Any], ...] = ()
         self.slow = slow
-        self.prefix = prefix
         self.block = 0
         self.lock = locks.lock()  # of those who replace the entries
 
 
+def _nowhere(*args: Any, **kwargs: Any) -> Any:
+    raise InternalError("a dispatcher without a slow path was called")
+
+
 def dispatcher(
-    entries: Sequence[Entry],
-    slow: Callable[..., Any],
-    *,
-    prefix: tuple[Any, ...] = (),
-    native: bool = True,
+    entries: Sequence[Entry] = (), slow: Callable[..., Any] = _nowhere, *, native: bool = True
 ) -> Dispatcher:
-    """A builtin over these entries. `prefix` stands before the arguments that entries are given
-    (the module of a compiled module); `slow` gets the arguments as they came."""
-    held = _Held(slow, prefix)
+    """A builtin over these entries; `slow` gets the arguments as they came."""
+    held = _Held(slow)
     code = support.support() if native else None
     if code is None:
         return PublicDispatcher(held, entries)
@@ -56,7 +54,7 @@ def dispatcher(
     words.keep.append(stance.ASKED)
     failed = words.object(GraphFailed)
     fixed = (0, id(slow), words.object(MISS), int(stance.ASKED), failed)
-    words.add(*fixed, len(prefix), *map(id, prefix))
+    words.add(*fixed)
     block = words.build()
     held.block = int(block)
     _set_entries(held, entries)
@@ -70,8 +68,24 @@ def replace_entries(call: Dispatcher, entries: Sequence[Entry]) -> None:
     if isinstance(call, PublicDispatcher):
         call.replace(entries)
         return
-    held = next(one for one in call.__self__ if isinstance(one, _Held))  # type: ignore[attr-defined]
-    _set_entries(held, entries)
+    _set_entries(_held(call), entries)
+
+
+def set_slow_path(call: Dispatcher, slow: Callable[..., Any]) -> None:
+    """What the dispatcher calls where no entry answers: said once, before the first call, by
+    whoever makes an object whose class has the dispatcher in it."""
+    held = _held(call)
+    with held.lock:
+        held.slow = slow
+        if held.block:
+            torch_abi.write_word(held.block + 8 * layout.SLOW, id(slow))
+
+
+def _held(call: Dispatcher) -> _Held:
+    if isinstance(call, PublicDispatcher):
+        return call.held
+    found: _Held = next(one for one in call.__self__ if isinstance(one, _Held))  # type: ignore[attr-defined]
+    return found
 
 
 def _set_entries(held: _Held, entries: Sequence[Entry]) -> None:
@@ -86,19 +100,19 @@ class PublicDispatcher:
     """The same in Python, for where native code cannot be."""
 
     def __init__(self, held: _Held, entries: Sequence[Entry]) -> None:
-        self._held = held
+        self.held = held
         self.replace(entries)
 
     def replace(self, entries: Sequence[Entry]) -> None:
         """Try these entries from now on."""
-        self._held.entries = tuple(entry.call for entry in entries)
+        self.held.entries = tuple(entry.call for entry in entries)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Try each entry, then the slow path."""
-        held = self._held
+        held = self.held
         try:
             if not kwargs and not stance.asked:
-                answer = self._fast((*held.prefix, *args))
+                answer = self._fast(args)
                 if answer is not MISS:
                     return answer
             return held.slow(*args, **kwargs)
@@ -107,7 +121,7 @@ class PublicDispatcher:
             raise
 
     def _fast(self, slots: tuple[Any, ...]) -> Any:
-        for entry in self._held.entries:
+        for entry in self.held.entries:
             try:
                 answer = entry(*slots)
             except GraphFailed:  # the slow path begins it again

@@ -14,8 +14,6 @@ from windfall.runtime.machine.layout import (
     MISS,
     NO_ENTRY,
     PLAN,
-    PREFIX,
-    PREFIX_COUNT,
     REST,
     SLOT_CELLS,
     SLOTS,
@@ -203,31 +201,16 @@ direct:
   %entries = call ptr @pointer(ptr %block, i64 {ENTRIES})
   %miss = call ptr @pointer(ptr %block, i64 {NO_ENTRY})
   %size = call i64 @field(ptr %entries, i64 {objects.size})
-  %prefix.count = call i64 @word(ptr %block, i64 {PREFIX_COUNT})
-  %all = add i64 %count, %prefix.count
-  %prefixed = icmp ne i64 %prefix.count, 0
-  br i1 %prefixed, label %prepend, label %start
-prepend:
-  %joined = alloca ptr, i64 %all
-  %prefix = getelementptr i64, ptr %block, i64 {PREFIX}
-  %prefix.bytes = mul i64 %prefix.count, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %joined, ptr %prefix, i64 %prefix.bytes, i1 false)
-  %tail = getelementptr ptr, ptr %joined, i64 %prefix.count
-  %tail.bytes = mul i64 %count, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %tail, ptr %args, i64 %tail.bytes, i1 false)
-  br label %start
-start:
-  %given = phi ptr [ %args, %direct ], [ %joined, %prepend ]
   call void @Py_IncRef(ptr %entries)
   br label %loop
 loop:
-  %index = phi i64 [ 0, %start ], [ %next, %missed ]
+  %index = phi i64 [ 0, %direct ], [ %next, %missed ]
   %more = icmp ult i64 %index, %size
   br i1 %more, label %try, label %none
 try:
   %items = getelementptr i8, ptr %entries, i64 {objects.tuple_items}
   %entry.call = call ptr @pointer(ptr %items, i64 %index)
-  %answer = call ptr @PyObject_Vectorcall(ptr %entry.call, ptr %given, i64 %all, ptr null)
+  %answer = call ptr @PyObject_Vectorcall(ptr %entry.call, ptr %args, i64 %count, ptr null)
   %is.miss = icmp eq ptr %answer, %miss
   br i1 %is.miss, label %missed, label %answered
 answered:

@@ -10,7 +10,7 @@ SLOTS, SLOT_CELLS, START, REST, MISS, PLAN, BODY, INPUT_COUNT, INPUT_CELLS, CLOC
 SYMBOL_CELLS = 11
 BLOCK_WORDS = 12
 # Words of the block of a dispatcher.
-ENTRIES, SLOW, NO_ENTRY, ASKED, FAILED, PREFIX_COUNT, PREFIX = range(7)
+ENTRIES, SLOW, NO_ENTRY, ASKED, FAILED = range(5)
 # Words of a plan: how to run a program. A quantity is two words: a number and 0, or a place in the
 # table of sizes, in bytes, and 1.
 (

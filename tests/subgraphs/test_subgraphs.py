@@ -1,4 +1,4 @@
-"""Graphs that read data on their way, in pieces: how they are divided, compiled and run."""
+"""Graphs that read data on their way, in subgraphs: how they are partitioned, compiled and run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windfall.events import EventLog
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, set_info
 from windfall.ir.symint import Expression, read_symbol
-from windfall.pieces import Compiled, Piece, Pieces, divide, reads_data
+from windfall.subgraphs import Compiled, PartitionedGraph, Shared, Subgraph, partition, reads_data
 
 FLOATS = TensorType.contiguous(torch.float32, (6, 4))
 COUNT = read_symbol("u0", 0, 6)
@@ -70,8 +70,8 @@ class Recorded:
         module = torch.fx.GraphModule(torch.nn.Module(), graph)
         return Compiled(module.forward, (), False)
 
-    def pieces(self, graph: torch.fx.Graph, limit: int = 8) -> Any:
-        return Pieces(graph, "f", self, (), self.log, limit, strict=False).call()
+    def subgraphs(self, graph: torch.fx.Graph, limit: int = 8) -> Any:
+        return PartitionedGraph(graph, "f", Shared(self, (), self.log, limit, strict=False)).call()
 
 
 def mask(count: int) -> torch.Tensor:
@@ -81,8 +81,8 @@ def mask(count: int) -> torch.Tensor:
 def test_division() -> None:
     graph = sliced()
     assert reads_data(graph)
-    first, read, second = divide(graph)
-    assert isinstance(first, Piece) and isinstance(second, Piece)
+    first, read, second = partition(graph)
+    assert isinstance(first, Subgraph) and isinstance(second, Subgraph)
     assert isinstance(read, torch.fx.Node) and read.target == "item"
     assert [node.name for node in first.results] == ["add", "sum_1"]
     assert [node.name for node in second.numbers] == ["item"]
@@ -91,13 +91,13 @@ def test_division() -> None:
     assert all(node.target is not _plus for node in (*first.nodes, *second.nodes))
 
 
-def test_a_number_is_a_size_of_the_pieces_behind_it() -> None:
+def test_a_number_is_a_size_of_the_subgraphs_behind_it() -> None:
     compiler = Recorded()
-    call = compiler.pieces(sliced())
+    call = compiler.subgraphs(sliced())
     x = torch.randn(6, 4)
     for count in (3, 2, 5, 4, 0, 1, 3, 0, 1):
         torch.testing.assert_close(call(x, mask(count)), expected(x, mask(count)))
-    second = [inputs for name, inputs in compiler.given if name == "f piece 2"]
+    second = [inputs for name, inputs in compiler.given if name == "f subgraph 2"]
     # One for 2 and more, one for 0, one for 1.
     assert [len(one) for one in second] == [2, 1, 1]
     assert isinstance(second[0][0], Expression)
@@ -105,29 +105,29 @@ def test_a_number_is_a_size_of_the_pieces_behind_it() -> None:
     assert not compiler.log.snapshot("fallback")
 
 
-def test_what_a_piece_needs_is_fixed() -> None:
+def test_what_a_subgraph_needs_is_fixed() -> None:
     compiler = Recorded(needs="u0")
-    call = compiler.pieces(sliced(), limit=2)
+    call = compiler.subgraphs(sliced(), limit=2)
     x = torch.randn(6, 4)
     for count in (3, 2, 5, 3, 4, 1):
         torch.testing.assert_close(call(x, mask(count)), expected(x, mask(count)))
-    assert all(name != "f piece 2" or len(inputs) < 3 for name, inputs in compiler.given)
+    assert all(name != "f subgraph 2" or len(inputs) < 3 for name, inputs in compiler.given)
 
 
-def test_a_piece_is_not_compiled_without_end() -> None:
+def test_a_subgraph_is_not_compiled_without_end() -> None:
     compiler = Recorded(needs="u0")
-    call = compiler.pieces(sliced(), limit=1)
+    call = compiler.subgraphs(sliced(), limit=1)
     x = torch.randn(6, 4)
     for count in (2, 3, 4, 5) * 4:
         torch.testing.assert_close(call(x, mask(count)), expected(x, mask(count)))
-    second = [inputs for name, inputs in compiler.given if name == "f piece 2"]
+    second = [inputs for name, inputs in compiler.given if name == "f subgraph 2"]
     assert len(second) <= 2 * 4
     assert any("too many" in one.facts["reason"] for one in compiler.log.snapshot("fallback"))
 
 
-def test_a_piece_that_cannot_be_compiled_runs_op_by_op() -> None:
+def test_a_subgraph_that_cannot_be_compiled_runs_op_by_op() -> None:
     compiler = Recorded(refuse=Unsupported(101, "nothing at all"))
-    call = compiler.pieces(sliced())
+    call = compiler.subgraphs(sliced())
     x = torch.randn(6, 4)
     for count in (3, 0, 5):
         torch.testing.assert_close(call(x, mask(count)), expected(x, mask(count)))
@@ -137,7 +137,7 @@ def test_a_piece_that_cannot_be_compiled_runs_op_by_op() -> None:
 
 def test_what_the_program_raises_is_no_reason_to_give_up() -> None:
     compiler = Recorded()
-    call = compiler.pieces(sliced())
+    call = compiler.subgraphs(sliced())
     x = torch.randn(6, 4)
     try:
         call(x, mask(6))  # narrow to 7 rows
