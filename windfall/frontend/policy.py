@@ -127,7 +127,7 @@ _OF_FRAMES = words("""
     _getframe _getframemodulename currentframe _current_frames getouterframes getinnerframes
     f_back f_locals f_lineno f_lasti tb_frame clear_frames
     extract_stack format_stack print_stack walk_stack walk_tb
-    cr_origin set_coroutine_origin_tracking_depth excepthook __excepthook__
+    cr_origin set_coroutine_origin_tracking_depth excepthook __excepthook__ setrecursionlimit
 """)
 
 
