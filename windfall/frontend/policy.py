@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import math
 import operator
 import types
@@ -131,9 +132,13 @@ _OF_FRAMES = words("""
 """)
 
 
+_ASKED_OF = frozenset({("inspect", "stack"), ("inspect", "trace")})  # torch has such names too
+
+
 def looks_at_frames(code: types.CodeType) -> bool:
     """Whether a function, or one that is written inside of it, names frames."""
-    if not _OF_FRAMES.isdisjoint(code.co_names):
+    names = code.co_names
+    if not _OF_FRAMES.isdisjoint(names) or not _ASKED_OF.isdisjoint(itertools.pairwise(names)):
         return True
     return any(
         looks_at_frames(one)

@@ -130,7 +130,7 @@ _HOLDERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (dict, lambda real: (*dict.keys(real), *dict.values(real))),
     (collections.deque, collections.deque.__iter__),
 )
-_WEAK = (weakref.ref, *weakref.ProxyTypes)
+_WEAK: tuple[Any, ...] = (weakref.ref, *weakref.ProxyTypes)
 _FEW = 64  # items that are asked
 
 
