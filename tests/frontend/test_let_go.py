@@ -165,3 +165,30 @@ def test_an_exception_that_is_handled_outside_of_a_generator_is_none_of_its_own(
     compiled = windfall.compile(program, backend="eager", options={"strict": True})
     x = torch.ones(1)
     assert str(compiled(x)) == str(program(x))
+
+
+class Asked:
+    """It fails whoever asks it for its class, as a weak proxy does whose object is gone."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        raise ReferenceError("asked")
+
+
+@pytest.mark.parametrize("sizes", [[3, 4, 5], list(range(40))])
+def test_objects_that_wait_are_not_asked_what_they_are(sizes: list[int]) -> None:
+    def program(odd: Any, x: torch.Tensor) -> Any:
+        thing = Thing()
+        proxy = weakref.proxy(thing)
+        del thing
+        held = [odd, proxy]
+        for size in sizes:
+            windfall.graph_break()
+            x = x + torch.ones(size).sum() if size % 2 else x
+        for _ in range(600):
+            alive([])
+        return type(proxy) is weakref.ProxyType, len(held), type(odd) is Asked, x
+
+    compiled = windfall.compile(program, backend="eager", options={"strict": True})
+    odd, x = Asked(), torch.ones(1)
+    assert str(compiled(odd, x)) == str(program(odd, x))
