@@ -520,6 +520,13 @@ class Machine(ValueFactory):
             frame.stack.append(sent)
         return self.push(frame)
 
+    def handled_outside(self) -> Value | None:
+        """The exception that whoever resumed the innermost generator is handling: it is seen inside
+        of the generator, but is none of its own, and the next one to resume it has another."""
+        generators = (one.generator for one in reversed(self.frames) if one.generator is not None)
+        innermost = next(generators, None)
+        return innermost.outer if innermost is not None else None
+
     def hold_together(self) -> None:
         """What follows is done wholly or, where it breaks, natively from the present instruction
         on: as of a running generator."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from windfall.errors import Specialise, UserError
+from windfall.ir.reading import is_a
 
 _NAME = "_windfall_sizes"
 
@@ -106,7 +107,7 @@ def refusal(source: str, reason: Specialise, value: int | None = None) -> UserEr
 def refuse_required(names: Sequence[str], slots: Sequence[Any], reason: Specialise) -> None:
     """Raise where a backend needs the value of a size that an argument is marked with."""
     for name, value in zip(names, slots, strict=True):
-        for dimension, mark in marks_of(value).items() if isinstance(value, torch.Tensor) else ():
+        for dimension, mark in marks_of(value).items() if is_a(value, torch.Tensor) else ():
             source = f"L['{name}'].size({dimension})"
             if mark.required and source in reason.sources and not reason.edge:
                 raise refusal(source, reason, value.size(dimension))

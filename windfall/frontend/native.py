@@ -84,10 +84,10 @@ class NativeWay:
         if shape.generator:
             # A call makes the generator, which stands where this one does: its loop asks it again.
             waiting, names, held = outer[-1]
-            held[-1] = (True, native(tuple(own)))
+            held[-1] = (True, native(_emptied(own)))
             return _continue(outer[:-1], waiting, waiting.last, 0, names, held, handled)
         try:
-            result = native(tuple(own))
+            result = native(_emptied(own))
         except BaseException as error:
             found = _handler(outer)
             depth = found[0] if found is not None else -1
@@ -111,6 +111,13 @@ class NativeWay:
         if not shape.discard:
             held.append((True, result))
         return _continue(outer[:-1], waiting, waiting.ip, waiting.phase, names, held, handled)
+
+
+def _emptied(own: list[Any]) -> tuple[Any, ...]:
+    """What is in the list, which lets go of it: the frame alone holds its variables."""
+    given = tuple(own)
+    own.clear()
+    return given
 
 
 def _is_kept(real: Any) -> bool:

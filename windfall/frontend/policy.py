@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import math
 import operator
 import types
@@ -127,13 +128,17 @@ _OF_FRAMES = words("""
     _getframe _getframemodulename currentframe _current_frames getouterframes getinnerframes
     f_back f_locals f_lineno f_lasti tb_frame clear_frames
     extract_stack format_stack print_stack walk_stack walk_tb
-    cr_origin set_coroutine_origin_tracking_depth excepthook __excepthook__
+    cr_origin set_coroutine_origin_tracking_depth excepthook __excepthook__ setrecursionlimit
 """)
+
+
+_ASKED_OF = frozenset({("inspect", "stack"), ("inspect", "trace")})  # torch has such names too
 
 
 def looks_at_frames(code: types.CodeType) -> bool:
     """Whether a function, or one that is written inside of it, names frames."""
-    if not _OF_FRAMES.isdisjoint(code.co_names):
+    names = code.co_names
+    if not _OF_FRAMES.isdisjoint(names) or not _ASKED_OF.isdisjoint(itertools.pairwise(names)):
         return True
     return any(
         looks_at_frames(one)

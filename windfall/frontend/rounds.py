@@ -14,7 +14,7 @@ import torch
 
 from windfall.frontend.loops import Loop, loops
 from windfall.frontend.state import Position
-from windfall.ir.reading import is_among
+from windfall.ir.reading import is_a, is_among
 
 
 def idle_loop_of(position: Position, slots: tuple[Any, ...]) -> Loop | None:
@@ -39,10 +39,10 @@ def stands_in_loop(position: Position) -> bool:
 
 
 def _holds_tensor(value: Any) -> bool:
-    if isinstance(value, torch.Tensor | torch.nn.Module):
+    if is_a(value, torch.Tensor | torch.nn.Module):
         return True
     few = value[:_FEW] if is_among(type(value), (list, tuple)) else ()
-    return any(isinstance(one, torch.Tensor) for one in few)
+    return any(is_a(one, torch.Tensor) for one in few)
 
 
 _FEW = 8

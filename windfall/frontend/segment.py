@@ -12,6 +12,7 @@ where to go on. The source is what users are shown. Invariant: it assumes that t
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from windfall.frontend.capture import Outcome, Rebuild, Resume
@@ -59,6 +60,7 @@ def rewrite(captured: Capture) -> Segment:
     else:
         assert isinstance(resume, Resume)
         lines.span = place.span if place is not None else lines.span
+        _release(lines, rebuild, resume)
         _step(lines, resume, namespace)
         namespace["__name__"] = _module_of(resume)
     where = resume.where if isinstance(resume, Resume) else captured.origin
@@ -74,6 +76,27 @@ def rewrite(captured: Capture) -> Segment:
         tuple(lines.spans),
         where.function.rpartition(".")[2] if where is not None else "",
     )
+
+
+_ASSIGNED = re.compile(r" {4}((?:\w+, ?)*\w+),? = ")
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def _release(lines: _Lines, rebuild: Rebuild, resume: Resume) -> None:
+    """Drop what was made on the way and is in nobody's hands but the segment's: the step may see
+    that it is gone, as may `gc.collect` and weak references."""
+    ways = [*resume.outcomes, *([resume.handler] if resume.handler is not None else [])]
+    needed = [*resume.lines, resume.handled or ""]
+    needed += [text for one in ways for text in (one.condition or "", *one.slots)]
+    named = {name for text in needed for name in _NAME.findall(text)}
+    made: dict[str, None] = {}
+    for text in lines.text[1:]:
+        found = _ASSIGNED.match(text)
+        for name in _NAME.findall(found[1]) if found is not None else ():
+            made[name] = None
+    idle = [name for name in made if name not in named and name not in rebuild.namespace]
+    if idle:
+        lines.add(f"del {', '.join(idle)}")
 
 
 def _module_of(resume: Resume) -> Any:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 @opcode("PUSH_EXC_INFO")
 def push_exc_info(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack.pop()
-    frame.stack.append(machine.handled or machine.literal(None))
+    own = machine.handled if machine.handled is not machine.handled_outside() else None
+    frame.stack.append(own or machine.literal(None))
     frame.stack.append(exception)
     machine.handled = exception
 
@@ -37,7 +38,8 @@ def push_exc_info(machine: Machine, frame: Frame, instruction: Instruction) -> N
 @opcode("POP_EXCEPT")
 def pop_except(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     before = frame.stack.pop()
-    machine.handled = before if isinstance(before, Exception_) else None
+    outside = machine.handled_outside()
+    machine.handled = before if isinstance(before, Exception_) else outside
 
 
 @opcode("CHECK_EXC_MATCH")

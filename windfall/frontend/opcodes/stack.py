@@ -19,7 +19,7 @@ from windfall.frontend.values.base import NULL, PENDING, Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.unseen import is_missed_variable, look, made_here, settled
+from windfall.frontend.values.unseen import is_let_go, is_missed_variable, look, made_here, settled
 from windfall.ir.source import Item, Known
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def delete_fast(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     value = frame.variables[instruction.argument]
     if value is None:
         _unbound(machine, instruction)
-    if is_missed_variable(value):
+    if is_let_go(value):
         stop(WATCHED_DEATH, instruction.value)
     frame.variables[instruction.argument] = None
 

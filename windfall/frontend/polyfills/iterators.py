@@ -510,7 +510,7 @@ class _Left:
         return next(self.left)
 
 
-_TEE = type(itertools.tee(())[0])
+_TEE: type = type(itertools.tee(())[0])
 _GROUP = type(next(itertools.groupby("a"))[1])
 _UNTIL = type(iter(int, 1))
 _BY_INDEX = type(iter(_Left(())))
@@ -670,7 +670,7 @@ FINISHED: dict[type, Callable[[], Any]] = {
     itertools.dropwhile: lambda: itertools.dropwhile(bool, ()),
     itertools.filterfalse: lambda: itertools.filterfalse(None, ()),
     itertools.compress: lambda: itertools.compress((), ()),
-    itertools.zip_longest: itertools.zip_longest,
+    itertools.zip_longest: lambda: itertools.zip_longest(()),
     _TEE: lambda: itertools.tee(())[0],
     itertools.groupby: lambda: itertools.groupby(()),
     _GROUP: lambda: iter(()),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import collections
 import inspect
+import sys
 import types
 import typing
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -422,7 +423,7 @@ def _globals(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     return machine.globals_dict(space, space.get("__name__", "globals"))
 
 
-@calls(locals, eval, exec, dir, breakpoint)
+@calls(locals, eval, exec, dir, breakpoint, sys.getrefcount)
 def _frame_bound(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     stop(FRAME_BOUND, "a function that looks at its caller's frame")
 

@@ -325,7 +325,9 @@ class Zip(Iterator):
 def end_is_seen(real: Any) -> bool:
     """Whether this is a generator that has begun and has not ended, with something in it that runs
     when it is dropped."""
-    if not isinstance(real, types.GeneratorType) or real.gi_frame is None:
+    if type(real) is not types.GeneratorType:  # `isinstance` would ask a weak proxy for its object
+        return False
+    if real.gi_frame is None:
         return False
     handlers = decode(real.gi_code).handlers
     return real.gi_frame.f_lasti > 0 and not all(one.leaves for one in handlers)

@@ -165,7 +165,7 @@ def _extreme(function: Any) -> None:
         varies = None if keywords else symbolic.builtin(machine, function, arguments)
         if varies is not None:
             return varies
-        chosen = arguments if len(arguments) == 1 else [machine.tuple(arguments)]
+        chosen: Arguments = arguments if len(arguments) == 1 else [machine.tuple(arguments)]
         known = all(one.is_constant() for one in everything)
         if not arguments or (known and not _holds_containers(machine, chosen)):
             return fold(machine, function, arguments, keywords)

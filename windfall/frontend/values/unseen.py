@@ -28,6 +28,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
+import torch
+
 from windfall.frontend.values.base import Value
 from windfall.ir.reading import ABSENT, flags_of, is_among, length, resolve
 from windfall.ir.source import Slot, Source
@@ -128,6 +130,7 @@ _HOLDERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (dict, lambda real: (*dict.keys(real), *dict.values(real))),
     (collections.deque, collections.deque.__iter__),
 )
+_WEAK: tuple[Any, ...] = (weakref.ref, *weakref.ProxyTypes)
 _FEW = 64  # items that are asked
 
 
@@ -137,6 +140,8 @@ def is_missed(real: object, depth: int = 2) -> bool:
     kind = type(real)
     if is_among(kind, _UNMISSED):
         return False
+    if issubclass(kind, _WEAK):  # a reference that goes is never called back, nor counted
+        return True
     if weakref.getweakrefcount(real):  # each class of the user has one, from its base
         return True
     if flags_of(kind) & _HEAP and resolve(kind, "__del__") is not ABSENT:
@@ -157,6 +162,18 @@ def is_plain(value: Any) -> bool:
 def is_missed_variable(value: Any) -> bool:
     """Whether a variable or the stack holds such an object, which the segment was given."""
     return isinstance(value.source, Slot) and is_missed(real_of(value))
+
+
+def is_let_go(value: Any) -> bool:
+    """Whether `del` of a variable may end more than the object, which the segment was given: what a
+    frame or the attributes of an object hold is not looked through."""
+    if not isinstance(value.source, Slot):
+        return False
+    real = real_of(value)
+    kind = type(real)
+    if issubclass(kind, torch.Tensor | torch.nn.Module):
+        return is_missed(real)
+    return kind is types.GeneratorType or bool(flags_of(kind) & _HEAP) or is_missed(real)
 
 
 def same(one: Value | None, other: Value | None) -> bool:
