@@ -6,6 +6,7 @@ behind it; each row says how many steps run natively. What CPython's own tests f
 
 from __future__ import annotations
 
+import abc
 import collections
 import copy
 import functools
@@ -315,6 +316,51 @@ def a_descriptor_that_only_writes() -> Any:
     return before, made.field
 
 
+def a_method_of_a_number() -> Any:
+    shown = (3).__format__
+    here()
+    return shown("d")
+
+
+def names_that_are_keys() -> Any:
+    made: dict[str, int] = {}
+    made.update(self=1, machine=2, other=3)
+    return made, dict(self=1, machine=2, other=3)
+
+
+def the_classes_behind_a_class() -> Any:
+    class Base:
+        def number(self) -> int:
+            return 1
+
+    class Derived(Base):
+        def number(self) -> int:
+            return super().number() + 1
+
+    made = Derived()
+    before = made.number()
+    here()
+    return before, made.number()
+
+
+class Abstract(abc.ABC):  # noqa: B024 (its metaclass is what the row is about)
+    """A text of its own, beside that of its metaclass."""
+
+
+def the_texts_of_a_class_with_a_metaclass() -> Any:
+    return Abstract.__module__, Abstract.__doc__, Abstract.__name__
+
+
+def a_cache_that_a_capture_leaves() -> Any:
+    @functools.singledispatch
+    def made(one: Any) -> str:
+        return "any"
+
+    made.register(int, lambda one: "integer")
+    here()
+    return made(3), made("x"), made(4)
+
+
 # --------------------------------------------------------------------- what is left to CPython
 
 
@@ -515,6 +561,11 @@ PROGRAMS: dict[Callable[[], Any], int | None] = {
     annotations_of_a_function: None,
     subclasses_of_a_base: None,
     a_descriptor_that_only_writes: 0,
+    a_method_of_a_number: 1,
+    names_that_are_keys: 0,
+    the_classes_behind_a_class: None,
+    the_texts_of_a_class_with_a_metaclass: 0,
+    a_cache_that_a_capture_leaves: None,
     a_module_with_hooks: None,
     the_class_of_a_module: None,
     a_key_that_is_compared: None,

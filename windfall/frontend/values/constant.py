@@ -276,7 +276,8 @@ class ConstantMethod(Value):
 
     def rebuild(self, recipe: Recipe) -> str:
         """The method, read again."""
-        return f"{recipe.name(self.owner)}.{self.name}"
+        owner = recipe.name(self.owner)
+        return f"{owner if owner.isidentifier() else f'({owner})'}.{self.name}"
 
 
 # Rules of functions whose result can be made when the program has run, of arguments that are not

@@ -408,8 +408,8 @@ class Dict(Value):
         """Another one of its class."""
         return type(self)(entries)
 
-    def update(self, machine: Machine, other: Value | None = None, **keywords: Value) -> Value:
-        """`update`."""
+    def update(self, machine: Machine, other: Value | None = None, /, **keywords: Value) -> Value:
+        """`update`; any name may be a key."""
         if other is not None:
             admit_writes(machine, self, other)
         if isinstance(other, Dict):

@@ -43,7 +43,7 @@ from windfall.ir.reading import (
     mro_of,
     resolve,
 )
-from windfall.ir.source import Attribute, Known, Source
+from windfall.ir.source import Attribute, DictOf, Item, Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -89,7 +89,8 @@ def mro(machine: Machine, cls: type) -> tuple[type, ...]:
         if not is_plain_metaclass(machine, type(cls)):
             stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
         known = machine.known(cls, cls.__qualname__)
-        if known.guarded is None or "mro" not in known.guarded:
+        is_made_here = known.source is None  # what stands for it is not there in the next call
+        if not is_made_here and (known.guarded is None or "mro" not in known.guarded):
             known.guarded = {*(known.guarded or ()), "mro"}
             where = Attribute(Known(cls, cls.__qualname__), "__mro__")
             machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
@@ -220,9 +221,13 @@ class Class(Given):
             return machine.tuple([machine.known(one, class_name(one)) for one in found])
         if self.source is None or flags_of(self.real) & IMMUTABLE:
             return machine.literal_or_known(found, f"{self.describe()}.{name}")
-        if found is not None and type(found) is not str:
+        if (found is not None and type(found) is not str) or (
+            own and name not in class_dict(self.real)
+        ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-        return machine.wrap(found, Attribute(self.source, name))
+        # Where the metaclass has a text of that name, the class's own goes before it.
+        where = Item(DictOf(self.source), name) if own else Attribute(self.source, name)
+        return machine.wrap(found, where)
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
         if is_a(raw, staticmethod):

@@ -331,6 +331,10 @@ def _dispatch(
     machine.add_guard(source, LengthIs(len(registry)), "dispatch by class")
     for one, implementation in registry.items():
         machine.add_guard(Item(source, one), IdentityIs(implementation), "dispatch by class")
+    cache: Any = held.get("dispatch_cache")
+    was_cached = cls.real in cache
     chosen = function.real(cls.real)
+    if not was_cached:  # a capture leaves nothing behind
+        cache.pop(cls.real, None)
     where = next(one for one, implementation in registry.items() if implementation is chosen)
     return machine.wrap(chosen, Item(source, where))
