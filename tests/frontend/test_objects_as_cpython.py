@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import collections.abc
 import copy
 import functools
 import io
@@ -351,6 +352,18 @@ def the_texts_of_a_class_with_a_metaclass() -> Any:
     return Abstract.__module__, Abstract.__doc__, Abstract.__name__
 
 
+def what_is_registered_on_the_way() -> Any:
+    @functools.singledispatch
+    def made(one: Any) -> str:
+        return "any"
+
+    answers = [made([])]
+    made.register(collections.abc.Sized, lambda one: "sized")
+    answers.append(made([]))
+    made.register(list, lambda one: "list")
+    return [*answers, made([])]
+
+
 def a_cache_that_a_capture_leaves() -> Any:
     @functools.singledispatch
     def made(one: Any) -> str:
@@ -566,6 +579,7 @@ PROGRAMS: dict[Callable[[], Any], int | None] = {
     the_classes_behind_a_class: None,
     the_texts_of_a_class_with_a_metaclass: 0,
     a_cache_that_a_capture_leaves: None,
+    what_is_registered_on_the_way: None,
     a_module_with_hooks: None,
     the_class_of_a_module: None,
     a_key_that_is_compared: None,

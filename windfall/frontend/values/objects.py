@@ -226,8 +226,8 @@ class Class(Given):
         ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         # Where the metaclass has a text of that name, the class's own goes before it.
-        where = Item(DictOf(self.source), name) if own else Attribute(self.source, name)
-        return machine.wrap(found, where)
+        table = DictOf(self.source)
+        return machine.wrap(found, Item(table, name) if own else Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
         if is_a(raw, staticmethod):
