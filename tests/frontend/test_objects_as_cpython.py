@@ -199,6 +199,33 @@ def a_text_of_the_code() -> Any:
     return [getattr(outer, name) is getattr(inner, name) for name in names]
 
 
+def parts_of_a_partial() -> Any:
+    made = functools.partial(int, base=2)
+    keywords = made.keywords
+    here()
+    keywords["base"] = 3
+    return made("12"), made.keywords is keywords
+
+
+def defaults_of_a_function() -> Any:
+    def made(number: int, held: list[int] = []) -> list[int]:  # noqa: B006 (it is kept)
+        held.append(number)
+        return held
+
+    made(1)
+    defaults = made.__defaults__
+    here()
+    made(2)
+    return defaults, made.__defaults__ is defaults
+
+
+def one_character() -> Any:
+    letter, sign = "x", "-"
+    letters, signs = letter * 3, sign * 3
+    here()
+    return letters[0] == letter, signs[0] is sign, letter is "xyz"[:1] is letters[1]
+
+
 def tuples_of_literals() -> Any:
     made = [(number,) for number in (1, 1, 1)]
     here()
@@ -563,6 +590,9 @@ PROGRAMS: dict[Callable[[], Any], int | None] = {
     copies_of_a_dict: 3,
     a_text_that_stays_the_same: 1,
     a_text_of_the_code: 1,
+    parts_of_a_partial: None,
+    defaults_of_a_function: 1,
+    one_character: 1,
     tuples_of_literals: 1,
     a_tuple_of_the_code: 1,
     tuples_that_were_sorted: 1,

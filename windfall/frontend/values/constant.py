@@ -229,10 +229,11 @@ def _is_found_again(value: Any) -> bool:
         return len(value) <= 1
     if not isinstance(value, str):
         return True
-    if len(value) <= 1:
-        return not value or ord(value) < 256
-    named = value.isascii() and value.replace("_", "a").isalnum()
-    return named and sys.intern(value) is value
+    if not value:
+        return True
+    if value.isascii() and value.replace("_", "a").isalnum():
+        return sys.intern(value) is value
+    return len(value) == 1 and ord(value) < 256 and chr(ord(value)) is value
 
 
 def _is_number(value: Value) -> bool:

@@ -386,7 +386,10 @@ class Function(Value):
                 self.annotations = machine.created_dict({})
             return self.annotations
         if name == "__defaults__":
-            return Tuple(list(self._defaults)) if self._defaults else machine.literal(None)
+            if not self._defaults:
+                return machine.literal(None)
+            found = self.fields[name] = Tuple(list(self._defaults))  # seen again, the same one
+            return found
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
     def _set_created_field(self, machine: Machine, name: str, value: Value) -> None:
