@@ -534,6 +534,37 @@ def a_new_that_was_put_back() -> Any:
         return type(error)
 
 
+class Computed:
+    """Its special methods are computed when they are asked for."""
+
+    __eq__ = property(lambda self: lambda other: "equal")  # type: ignore[assignment]
+    __hash__ = property(lambda self: lambda: 3)  # type: ignore[assignment]
+    __len__ = property(lambda self: lambda: 4)
+    __iter__ = property(lambda self: lambda: iter([1]))
+    __add__ = property(lambda self: lambda other: "sum")
+    __getitem__ = property(lambda self: lambda key: key)
+    __contains__ = property(lambda self: lambda key: True)
+    __call__ = property(lambda self: lambda *given: given)
+    __neg__ = property(lambda self: lambda: "negative")
+
+
+def special_methods_that_are_computed() -> Any:
+    made: Any = Computed()
+    answers = [made == 1, len(made), list(made), made + 1, made[3], 4 in made, made(5), -made]
+    return answers, hash(made), bool(made)
+
+
+def an_object_that_is_called_by_calling_itself() -> Any:
+    class Made:
+        pass
+
+    Made.__call__ = Made()  # type: ignore[attr-defined]
+    try:
+        return Made()()  # type: ignore[operator]
+    except RecursionError as error:
+        return type(error)
+
+
 # ------------------------------------------------------------- variables that nobody reads again
 
 
@@ -620,6 +651,8 @@ PROGRAMS: dict[Callable[[], Any], int | None] = {
     an_iterable_with_a_hint: None,
     keys_that_are_hashed_once: None,
     a_new_that_was_put_back: None,
+    special_methods_that_are_computed: None,
+    an_object_that_is_called_by_calling_itself: None,
     memory_that_is_locked: None,
     a_file_that_stays_open: None,
     links_that_are_weakly_known: None,

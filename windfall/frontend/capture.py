@@ -32,6 +32,7 @@ from windfall.frontend.breaks import (
     LARGE_GRAPH,
     OVERLAP,
     REASONS,
+    RECURSION,
     described,
     stop,
 )
@@ -174,6 +175,8 @@ def _run(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) -> Capt
         raise
     except WindfallError:
         raise
+    except RecursionError as error:  # an object that is called by calling itself, nested data
+        raise Unsupported(RECURSION.number, f"{point}: {error}") from None
     except Exception as error:
         raise InternalError(f"capture of {point}: {type(error).__name__}: {error}") from error
     finally:

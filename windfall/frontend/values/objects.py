@@ -25,7 +25,7 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.classnames import short_name
 from windfall.frontend.policy import Treatment, treatment
-from windfall.frontend.values.base import Arguments, Given, Keywords, Value
+from windfall.frontend.values.base import PENDING, Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import BuiltinMethod, Function, Method
 from windfall.frontend.values.mapping import Dict, InstanceDict
@@ -663,7 +663,10 @@ class Object(Value):
             return None
         if raw is None:
             stop(UNKNOWN_CALL, f"{self.describe()}.{name} is None")
-        return self.described(machine, name, raw)
+        found = self.described(machine, name, raw)
+        if found is PENDING:  # whoever asks needs it at once
+            stop(UNKNOWN_CALL, f"{self.describe()}.{name}, which is computed")
+        return found
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """`__call__`."""
