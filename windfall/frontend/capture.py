@@ -176,7 +176,7 @@ def _run(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) -> Capt
     except WindfallError:
         raise
     except RecursionError as error:  # an object that is called by calling itself, nested data
-        raise Unsupported(RECURSION.number, f"{point}: {error}") from None
+        raise Unsupported(RECURSION.number, f"{point}: {error}") from error
     except Exception as error:
         raise InternalError(f"capture of {point}: {type(error).__name__}: {error}") from error
     finally:
