@@ -181,7 +181,10 @@ SEGMENT = "windfall segment"  # in the globals of generated source
 def _empty_segment(frame: FrameType) -> None:
     # `f_locals` would make a copy that stays.
     kinds = (BaseException, TracebackType)
-    if SEGMENT in frame.f_globals and any(isinstance(x, kinds) for x in gc.get_referents(frame)):
+    if SEGMENT in frame.f_globals and any(
+        issubclass(type(one), kinds)  # past `__class__`, which a dead weak proxy refuses to tell
+        for one in gc.get_referents(frame)
+    ):
         with contextlib.suppress(RuntimeError):  # it runs: it called what is compiled by itself
             frame.clear()
 

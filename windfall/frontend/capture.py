@@ -32,6 +32,7 @@ from windfall.frontend.breaks import (
     LARGE_GRAPH,
     OVERLAP,
     REASONS,
+    RECURSION,
     described,
     stop,
 )
@@ -48,14 +49,15 @@ from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import StillRunning
 from windfall.frontend.values.iterator import Iterator
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.modes import hold, leave_entered
 from windfall.frontend.values.modes import lines as mode_lines
-from windfall.frontend.values.objects import Class
+from windfall.frontend.values.objects import Class, Object
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import (
     is_generator_from_outside,
-    is_missed_variable,
+    is_kept_alive,
     is_plain,
     is_unseen,
     look,
@@ -173,6 +175,8 @@ def _run(machine: Machine, ambient: AmbientIs, modes: Mapping[str, Any]) -> Capt
         raise
     except WindfallError:
         raise
+    except RecursionError as error:  # an object that is called by calling itself, nested data
+        raise Unsupported(RECURSION.number, f"{point}: {error}") from error
     except Exception as error:
         raise InternalError(f"capture of {point}: {type(error).__name__}: {error}") from error
     finally:
@@ -617,22 +621,37 @@ def _sees_its_end(value: Value) -> bool:
         return True
     if is_generator_from_outside(value) or made_here(value, Iterator):
         return isinstance(value, Iterator) and value.sees_its_end
-    return is_missed_variable(value)
+    return is_kept_alive(value)
 
 
-def _holds(value: Value, given: set[int], depth: int = 3) -> bool:
-    """Whether the native step gets the object, or one in it: it may watch it from then on."""
-    value = settled(value)
-    if id(value) in given:
-        return True
-    if not depth or is_unseen(value) or value.source is not None:
-        return False
-    held: Iterable[Value | None] = ()
+def _holds(value: Value, given: set[int]) -> bool:
+    """Whether the native step gets the object, or one in it: it may watch it from then on. (Of
+    large ones that is not found out.)"""
+    pending, seen = [(settled(value), _DEEP)], set[int]()
+    while pending and len(seen) < _MANY:
+        one, depth = pending.pop()
+        if id(one) in given:
+            return True
+        if depth and id(one) not in seen and not is_unseen(one) and one.source is None:
+            seen.add(id(one))
+            pending += [(settled(held), depth - 1) for held in _held(one) if held is not None]
+    return False
+
+
+_DEEP, _MANY = 4, 256
+
+
+def _held(value: Value) -> Iterable[Value | None]:
+    """What an object that the program made holds."""
     if isinstance(value, SequenceValue):
-        held = value._items or ()
-    elif isinstance(value, Cell):
-        held = (value.contents,)
-    return any(one is not None and _holds(one, given, depth - 1) for one in held)
+        return value._items or ()
+    if isinstance(value, Cell):
+        return (value.contents,)
+    if isinstance(value, Dict):
+        return value.entries.values()
+    if isinstance(value, Object):
+        return (value._attributes, *value.slots.values(), getattr(value, "_contents", None))
+    return ()
 
 
 def _caller(machine: Machine, recipe: Recipe, frame: Frame) -> tuple[FrameShape, list[str]]:

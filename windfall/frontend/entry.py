@@ -84,6 +84,11 @@ class Entries:
         self.is_idle = not any(_has_operations(entry) for entry in entries)
 
 
+def _is_passing(reason: BaseException) -> bool:
+    """Whether what was short is there again in the next call: frames, memory."""
+    return isinstance(reason.__cause__, RecursionError | MemoryError)
+
+
 class Compiled(StandIn):
     """A compiled callable."""
 
@@ -373,13 +378,12 @@ class Compiled(StandIn):
             raise error from error.__cause__
         except Unsupported as reason:
             row = REASONS.get(reason.number)
-            self._give_up(found, reason, for_good=row is None or not row.passing)
+            passing = (row is not None and row.passing) or _is_passing(reason)
+            self._give_up(found, reason, for_good=not passing)
         except InternalError as reason:
             if self.options.strict or self.options.fullgraph:  # never eager in silence
                 raise
-            # Neither says anything of the next call.
-            passing = isinstance(reason.__cause__, RecursionError | MemoryError)
-            self._give_up(found, reason, for_good=not passing)
+            self._give_up(found, reason, for_good=not _is_passing(reason))
         return None
 
     def _specialised(self, found: Entries, slots: tuple[Any, ...]) -> Entry:

@@ -41,6 +41,7 @@ from windfall.frontend.state import Facts, FrameShape, Start, State
 from windfall.frontend.symbols import Symbols
 from windfall.frontend.tracebacks import Place
 from windfall.frontend.values.base import NULL, PENDING, Raised, Value
+from windfall.frontend.values.classes import leave_bases
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.factory import ValueFactory
@@ -130,6 +131,7 @@ class Machine(ValueFactory):
         self._called: dict[CodeType, tuple[int, int]] = {}
         self.kept_frames = 0  # where a recursion is left: how many frames are not
         self._globals_dicts = {}
+        self.stand_ins: list[type] = []  # of classes that the program makes
         self.slots = [
             self.wrap(value, Slot(index, name))
             for index, (value, name) in enumerate(
@@ -142,6 +144,8 @@ class Machine(ValueFactory):
         tensors must not wait for the garbage collector."""
         for one in self.__dict__.get("generators", ()):
             one.forget()  # it and its frame
+        for stand_in in self.__dict__.get("stand_ins", ()):
+            leave_bases(stand_in)
         graph = self.__dict__.get("graph")
         if graph is not None:
             vars(graph).clear()  # it and its mode

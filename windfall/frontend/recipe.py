@@ -59,6 +59,7 @@ class Recipe:
         self._asked: set[int] = set()
         self._later: list[tuple[str, Value]] = []
         self._depth = 0
+        self._displays: set[str] = set()  # of tuples of literals
 
     # ---------------------------------------------------------------------------------- values
 
@@ -94,11 +95,16 @@ class Recipe:
 
     def _finish(self) -> None:
         """Fill what had to be made before its parts."""
-        while self._depth == 0 and self._later:
-            template, value = self._later.pop(0)
+        if self._depth == 0 and self._later:
             self._depth += 1  # what this needs is made first, and filled after it
-            name = self.name(value)
+            self.settle()
             self._depth -= 1
+
+    def settle(self) -> None:
+        """Fill all that was made so far: what is made next looks into it."""
+        while self._later:
+            template, value = self._later.pop(0)
+            name = self.name(value)
             before, _, after = template.rpartition("{}")  # keys may have braces
             self.lines.append(f"{before}{name}{after}")
 
@@ -136,6 +142,13 @@ class Recipe:
         """A line that fills something already made; written when its part can be built. The last
         `{}` of the template is its part."""
         self._later.append((template, value))
+
+    def anew(self, display: str) -> str:
+        """A tuple of literals: of equal ones Python's compiler would make one object."""
+        if display not in self._displays:
+            self._displays.add(display)
+            return display
+        return f"(*{display},)"
 
     def line(self, text: str) -> None:
         """A statement."""

@@ -776,10 +776,16 @@ def _match_keys(writer: Writer, instruction: Instruction) -> None:
 
 def _values_at(subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """What a mapping pattern finds."""
-    missing = object()
+    if not keys:
+        return ()
+    missing, get = object(), subject.get
+    seen: set[Any] = set()
     found = []
     for key in keys:
-        value = subject.get(key, missing)
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.add(key)
+        value = get(key, missing)
         if value is missing:
             return None
         found.append(value)

@@ -65,6 +65,8 @@ def load_const(machine: Machine, frame: Frame, instruction: Instruction) -> None
     value = instruction.value
     if type(value) in _DISPLAYS and len(value) > machine.facts.elements:
         frame.stack.append(machine.known(value, "constant"))  # not taken apart
+    elif type(value) is tuple and value:
+        frame.stack.append(machine.constant_tuple(value))
     else:
         frame.stack.append(machine.literal(value))
 

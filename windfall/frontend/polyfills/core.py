@@ -54,8 +54,10 @@ def truth_by_length(method: Any) -> bool:
 def instantiate(new: Any, init: Any, cls: Any, arguments: Any, keywords: Any) -> Any:
     """`cls(*arguments, **keywords)` of a class with its own `__new__`."""
     made = new(cls, *arguments, **keywords)
-    if isinstance(made, cls):
+    if type(made) is cls:
         initialise(init, made, arguments, keywords)
+    elif isinstance(made, cls):  # of a class that derives from it, which has its own
+        initialise(type(made).__init__, made, arguments, keywords)
     return made
 
 

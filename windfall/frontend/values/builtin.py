@@ -484,11 +484,11 @@ def _collected(machine: Machine, arguments: Arguments, name: str) -> list[Value]
     if not arguments:
         return []
     source = arguments[0]
-    return (
-        None
-        if isinstance(source, Object) or machine.is_generator(source)
-        else source.unpack(machine)
-    )
+    if isinstance(source, Object):
+        if source.cls.find(machine, "__length_hint__") is not ABSENT:  # which CPython asks
+            stop(UNKNOWN_CALL, f"{name} of {source.describe()}, which has __length_hint__")
+        return None
+    return None if machine.is_generator(source) else source.unpack(machine)
 
 
 @calls(list)
@@ -528,6 +528,8 @@ def _dict(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _fromkeys(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 2, "dict.fromkeys")
     value = arguments[1] if len(arguments) > 1 else machine.literal(None)
+    if is_among(arguments[0].python_type(), (dict, set, frozenset)):
+        arguments[0].unpack(machine)  # CPython takes their hashes from them, and asks no key again
     return machine.polyfill("dict_fromkeys", [arguments[0], value])
 
 

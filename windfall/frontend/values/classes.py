@@ -14,6 +14,7 @@ is left to CPython: the whole statement is then one native step.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +138,22 @@ def _finish_class(machine: Machine, arguments: Arguments, keywords: Keywords) ->
         stop(UNKNOWN_CALL, str(error))
     made = CreatedClass(real, parents, namespace)
     machine.remember(real, made)
+    machine.stand_ins.append(real)
     if isinstance(cell, Cell):
         cell.set(machine, made)
     machine.let_go()
     return made
+
+
+class _Nobody:
+    """What stand-ins derive from at last."""
+
+
+def leave_bases(stand_in: type) -> None:
+    """A stand-in is not to be found among the subclasses of its bases any more: it lives until the
+    collector comes. (One that derives from a class of C alone is bound to its layout.)"""
+    with contextlib.suppress(TypeError):
+        stand_in.__bases__ = (_Nobody,)
 
 
 def _is_of_type(name: str) -> bool:
@@ -187,8 +200,10 @@ class Descriptor(Value):
         return made
 
     def stand_in(self, machine: Machine) -> Any:
-        """One of stand-ins."""
-        return self.kind(*(_stand_in(machine, one) for one in self.parts))
+        """One of stand-ins; where it is read from the class, it is this one again."""
+        made = self.kind(*(_stand_in(machine, one) for one in self.parts))
+        machine.remember(made, self)
+        return made
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A static method can be called."""

@@ -135,7 +135,10 @@ class Constant(Value):
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
         """Methods of constants are pure."""
-        return fold(machine, getattr(self.as_constant(machine), name), arguments, keywords)
+        value = self.as_constant(machine)
+        result = fold(machine, getattr(value, name), arguments, keywords)
+        same = type(value) in (str, bytes) and getattr(result, "value", None) is value
+        return self if same and result.source is None else result
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Folded, with another constant; a number that varies has the rule itself."""
@@ -209,14 +212,28 @@ class Constant(Value):
         plain = isinstance(self.value, _LITERALS) and _prints_exactly(self.value)
         if plain and _is_found_again(self.value):
             return repr(self.value)
-        return recipe.known(self.value, type(self.value).__name__)
+        return recipe.known(self.value, _hint(self.value))
+
+
+def _hint(value: Any) -> str:
+    """How its name begins: a text is told by its first characters."""
+    if isinstance(value, str) and value.isascii():
+        return f"text_{value[:20]}"
+    return type(value).__name__
 
 
 def _is_found_again(value: Any) -> bool:
-    """Whether a literal is this very object, where CPython makes one object of equal literals: of
-    strings like names, one that was computed is another."""
-    named = isinstance(value, str) and len(value) > 1 and value.isidentifier()
-    return not named or sys.intern(value) is value
+    """Whether a literal is this very object. CPython has one object of each short text, and one of
+    equal literals like names, of which one that was computed is another."""
+    if isinstance(value, bytes):
+        return len(value) <= 1
+    if not isinstance(value, str):
+        return True
+    if not value:
+        return True
+    if value.isascii() and value.replace("_", "a").isalnum():
+        return sys.intern(value) is value
+    return len(value) == 1 and ord(value) < 256 and chr(ord(value)) is value
 
 
 def _is_number(value: Value) -> bool:
@@ -260,7 +277,8 @@ class ConstantMethod(Value):
 
     def rebuild(self, recipe: Recipe) -> str:
         """The method, read again."""
-        return f"{recipe.name(self.owner)}.{self.name}"
+        owner = recipe.name(self.owner)
+        return f"{owner if owner.isidentifier() else f'({owner})'}.{self.name}"
 
 
 # Rules of functions whose result can be made when the program has run, of arguments that are not
@@ -299,7 +317,14 @@ def fold(
         given = {id(one) for one in _containers((*plain, *named.values()))}
         if any(id(one) in given for one in _containers((result,))):
             stop(UNKNOWN_CALL, f"{getattr(function, '__name__', function)} passes on what it gets")
-    return machine.literal(result)
+    return _unchanged(result, arguments, plain) or machine.literal(result)
+
+
+def _unchanged(result: Any, arguments: Sequence[Value], plain: Sequence[Any]) -> Value | None:
+    """The operand that a text stayed: it is that very object, not an equal one."""
+    if type(result) not in (str, bytes):
+        return None
+    return next((one for one, it in zip(arguments, plain, strict=True) if it is result), None)
 
 
 _CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset)

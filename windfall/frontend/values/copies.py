@@ -8,6 +8,7 @@ all is known to be copied.
 
 from __future__ import annotations
 
+import collections
 import copy
 from typing import TYPE_CHECKING
 
@@ -80,12 +81,21 @@ class _Copier:
         entries = value.load(self.machine)
         if value.keys or any(isinstance(key, Value) for key in entries):
             stop(UNKNOWN_CALL, f"deepcopy of {value.describe()} with objects as keys")
-        made = type(value)({})
+        self._refuse_attributes(value)
+        made = value.like({})
         self.memo[id(value)] = made
         for key, one in entries.items():
             assert one is not None, "a whole dict has no absent items"
             made.entries[key] = self.copied(one)
         return made
+
+    def _refuse_attributes(self, value: Dict) -> None:
+        """An `OrderedDict` from outside may have attributes (state dicts of modules do)."""
+        real, source = value.real, value.source
+        if value.made_of is not collections.OrderedDict or real is None or source is None:
+            return
+        if self.machine.length_of(self.machine.instance_dict(real, source, value)):
+            stop(UNKNOWN_CALL, f"deepcopy of {value.describe()} with attributes")
 
     def _object(self, value: Object) -> Value:
         machine, cls = self.machine, value.cls
@@ -100,7 +110,9 @@ class _Copier:
         if not plain or attributes is None:
             stop(UNKNOWN_CALL, f"deepcopy of {value.describe()}")
         made = self.memo[id(value)] = Object(cls)
-        made._attributes = self._dict(attributes)
+        copied = made.attributes(machine)
+        assert copied is not None, "an object of the same class"
+        copied.entries.update(self._dict(attributes).entries)
         return made
 
 

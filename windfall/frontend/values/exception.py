@@ -14,8 +14,8 @@ from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OP
 from windfall.frontend.tracebacks import Place, through
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, written_table
+from windfall.frontend.values.mapping import Dict, InstanceDict
+from windfall.frontend.values.objects import Class, Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import same
 from windfall.frontend.values.wrap import wraps_if
@@ -50,7 +50,7 @@ class Exception_(Object):
     def attributes(self, machine: Machine) -> Dict | None:
         """Created ones have a dictionary of their own."""
         if self._attributes is None and self.source is None:
-            self._attributes = Dict({})
+            self._attributes = InstanceDict(self)
         return super().attributes(machine)
 
     def describe(self) -> str:
@@ -183,10 +183,7 @@ class Exception_(Object):
             recipe.line(f"{function}({name}, {lines})")
         for link, value in (*self.links.items(), *self.fields.items()):
             recipe.later(f"{name}.{link} = {{}}", value)
-        if self._attributes is not None:
-            table = written_table(recipe, self.cls.real, name)
-            for key, value in self._attributes.present():
-                recipe.later(f"{table}[{key!r}] = {{}}", value)
+        self.fill_attributes(recipe, name)
         for key, written in self.slots.items():
             if written is not None:
                 recipe.later(f"{name}.{key} = {{}}", written)

@@ -53,13 +53,13 @@ from windfall.frontend.values.exception import Exception_, looks_at_arguments
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
-from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.mapping import Dict, InstanceDict
 from windfall.frontend.values.objects import Class, Object, Opaque, find, is_plain_class
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, LengthIs
 from windfall.ir.node import Region
-from windfall.ir.reading import class_name, dict_of
+from windfall.ir.reading import class_dict, class_name, dict_of, mro_of
 from windfall.ir.source import DictOf, Known, Source
 
 if TYPE_CHECKING:
@@ -126,6 +126,14 @@ class ValueFactory:
         """A tuple."""
         return Tuple(list(items))
 
+    def constant_tuple(self, value: Sequence[Any]) -> Value:
+        """A tuple that stands in the code of the program: wherever it is read, one object."""
+        made = self.wrap(value, None)
+        if isinstance(made, Tuple) and made.source is None and made.real is None:
+            made.real = value
+            self._machine.remember(value, made)
+        return made
+
     def created_dict(self, entries: Mapping[Any, Value]) -> Dict:
         """A dict."""
         return Dict(dict(entries))
@@ -170,12 +178,13 @@ class ValueFactory:
 
     # ------------------------------------------------------------------------------ dictionaries
 
-    def instance_dict(self, real: Any, source: Source | None) -> Dict:
+    def instance_dict(self, real: Any, source: Source | None, owner: Value) -> Dict:
         """The dictionary of an object."""
         if real is None or source is None:
-            return Dict({})
+            return InstanceDict(owner)
         found = look(self.wrap(dict_of(real), DictOf(source)))
-        assert isinstance(found, Dict), "an instance dictionary is a dict"
+        if not isinstance(found, Dict):  # `self.__dict__ = self`
+            stop(UNKNOWN_ATTRIBUTE, f"the dictionary of {source}, a {found.describe()}")
         return found
 
     def globals_dict(self, space: dict[str, Any], name: str) -> Dict:
@@ -325,7 +334,8 @@ class ValueFactory:
             return held
         if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType):
             return self._instantiate_by_new(cls, new.__func__, arguments, keywords)
-        if new is not find(object, "__new__") or not is_plain_class(real):
+        restored = any("__new__" in class_dict(one) for one in mro_of(real)[:-1])
+        if restored or new is not find(object, "__new__") or not is_plain_class(real):
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
         if getattr(real, "__abstractmethods__", None):
             stop(UNKNOWN_CALL, f"{cls.describe()} is abstract")

@@ -24,13 +24,16 @@ from windfall.frontend.bytecode import decode
 from windfall.frontend.policy import Treatment, looks_at_frames, treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, CALLS
+from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.directed import follow
+from windfall.frontend.values.mapping import InstanceDict
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
-from windfall.ir.guard import IdentityIs
+from windfall.ir.guard import ABSENT, IdentityIs
 from windfall.ir.node import Region
+from windfall.ir.reading import resolve
 from windfall.ir.source import Attribute, CellContents, Item, Known, Source
 
 if TYPE_CHECKING:
@@ -176,7 +179,7 @@ class Function(Value):
     def attributes(self, machine: Machine) -> Dict:
         """The function's own dictionary."""
         if self._attributes is None:
-            self._attributes = machine.instance_dict(self.real, self.source)
+            self._attributes = machine.instance_dict(self.real, self.source, self)
         return self._attributes
 
     # ------------------------------------------------------------------------- what calls rely on
@@ -276,6 +279,8 @@ class Function(Value):
 
     @property
     def _is_named_as_written(self) -> bool:
+        if not self.fields.keys().isdisjoint(("__name__", "__qualname__")):
+            return False
         return (self.name, self.qualname) == (self.code.co_name, self.code.co_qualname)
 
     def _bind(
@@ -353,8 +358,9 @@ class Function(Value):
         found = self.attributes(machine).lookup(machine, name)
         if found is not None:
             return found
-        if hasattr(types.FunctionType, name):
-            if isinstance(getattr(types.FunctionType, name), _DESCRIPTORS):
+        raw = resolve(types.FunctionType, name)  # not what its metaclass has
+        if raw is not ABSENT:
+            if isinstance(raw, _DESCRIPTORS):
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
             return machine.class_attribute(self, types.FunctionType, name)
         raise machine.no_attribute(self, name, f"'function' object has no attribute '{name}'")
@@ -380,7 +386,10 @@ class Function(Value):
                 self.annotations = machine.created_dict({})
             return self.annotations
         if name == "__defaults__":
-            return Tuple(list(self._defaults)) if self._defaults else machine.literal(None)
+            if not self._defaults:
+                return machine.literal(None)
+            found = self.fields[name] = Tuple(list(self._defaults))  # seen again, the same one
+            return found
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
     def _set_created_field(self, machine: Machine, name: str, value: Value) -> None:
@@ -393,7 +402,7 @@ class Function(Value):
         if self.source is None and name in _WRITABLE:
             self._set_created_field(machine, name, value)
             return
-        if hasattr(types.FunctionType, name):
+        if resolve(types.FunctionType, name) is not ABSENT:
             super().set_attribute(machine, name, value)
         self.attributes(machine).store(machine, name, value)
 
@@ -406,22 +415,22 @@ class Function(Value):
             self,
             f"{recipe.known(types.FunctionType, 'Function')}("
             f"{recipe.known(self.code, self.code.co_name + '_code')}, "
-            f"{recipe.known(self.globals, 'globals_of_' + self.code.co_name)}, {self.name!r}, "
+            f"{recipe.known(self.globals, 'globals_of_' + self.code.co_name)}, "
+            f"{Constant(self.name).rebuild(recipe)}, "
             f"({defaults + ',' if defaults else ''}) or None, "
             f"{f'({closure},)' if closure else None})",
         )
         if self._keyword_defaults:
             parts = ", ".join(f"{k!r}: {recipe.name(v)}" for k, v in self._keyword_defaults.items())
             recipe.line(f"{made}.__kwdefaults__ = {{{parts}}}")
-        if self.qualname != self.name:
+        if self.qualname != self.code.co_qualname:
             recipe.line(f"{made}.__qualname__ = {self.qualname!r}")
         if self.annotations is not None:
             recipe.line(f"{made}.__annotations__ = {recipe.name(self.annotations)}")
         for name, value in self.fields.items():
             recipe.later(f"{made}.{name} = {{}}", value)
-        if self._attributes is not None:
-            for name, value in self._attributes.present():
-                recipe.later(f"{made}.{name} = {{}}", value)
+        if isinstance(self._attributes, InstanceDict):
+            self._attributes.fill(recipe, f"{made}.__dict__")
         return made
 
 

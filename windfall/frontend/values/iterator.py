@@ -140,7 +140,9 @@ class ItemsIterator(Iterator):
         """A real iterator at the same place."""
         if self.done:
             return "iter(())"
-        name = recipe.bind(self, f"iter({recipe.name(self.owner)})")
+        owner = recipe.name(self.owner)
+        recipe.settle()
+        name = recipe.bind(self, self.owner.iterator_text(recipe, owner))
         if self.index:
             recipe.line(f"{name}.__setstate__({self.index})")
         return name
@@ -190,8 +192,10 @@ class OverIterator(Iterator):
             return "iter(())"
         if self.items is not None:
             parts = f"{recipe.name(self.owner)}, {recipe.name(self.items)}, {self.index}"
+            recipe.settle()
             return f"{recipe.known(_in_order, 'in_order')}({parts})"
         made = self.made.format(recipe.name(self.owner))
+        recipe.settle()
         if not self.index:
             return made
         return f"{recipe.known(_advanced, 'advanced')}({made}, {self.index})"

@@ -24,7 +24,7 @@ from windfall.frontend.values.unseen import same, settled
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, HasKey, KeysAre
-from windfall.ir.reading import is_among
+from windfall.ir.reading import dict_of, is_among, resolve
 from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
@@ -69,11 +69,21 @@ def is_its_key(machine: Machine, value: Value) -> bool:
     return all(is_its_key(machine, one) for one in value.unpack(machine))
 
 
+def _compares_by_user_code(table: dict[Any, Any]) -> bool:
+    """Whether a dict has keys whose class says in Python what they are equal to: a key with the
+    same hash would be compared with them."""
+    kinds = {id(kind): kind for kind in map(type, table)}
+    return any(
+        not is_among(kind, _PLAIN) and isinstance(resolve(kind, "__eq__"), types.FunctionType)
+        for kind in kinds.values()
+    )
+
+
 class Dict(Value):
     """A dict. `entries` are the known present items by key; complete where `whole`. Before that,
     `writes` is what the program did, in order, and a None in `entries` says: absent."""
 
-    __slots__ = ("entries", "keys", "real", "unseen", "watchers", "whole", "writes")
+    __slots__ = ("compares", "entries", "keys", "real", "unseen", "watchers", "whole", "writes")
     made_of: type = dict
 
     def __init__(
@@ -87,6 +97,7 @@ class Dict(Value):
         self.keys: dict[Any, Value] = {}  # the keys as values, where they are no plain constants
         self.real = real
         self.whole = source is None
+        self.compares: bool | None = None  # whether looking a key up may run code of the user
         self.unseen = False  # written at a key that varies
         self.writes: list[tuple[Any, Value | None]] = []
         self.watchers = Watchers()
@@ -107,6 +118,10 @@ class Dict(Value):
         assert self.real is not None and self.source is not None
         if not is_plain_key(key) and not is_class_key(key):
             return self.load(machine).get(key)
+        if self.compares is None:
+            self.compares = _compares_by_user_code(self.real)
+        if self.compares:
+            stop(UNKNOWN_OPERATION, f"{self.describe()}, whose keys have an __eq__ of their own")
         self.guard_type(machine)
         real = getattr(key, "real", None) if isinstance(key, Value) else key
         if real in self.real:
@@ -255,7 +270,7 @@ class Dict(Value):
 
     def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
         """At a number that varies: from here on nothing is known of the items."""
-        if self.made_of is not dict:
+        if self.python_type() is not dict:
             key.key(machine)  # needs its value
         before = self.unseen
 
@@ -385,12 +400,16 @@ class Dict(Value):
 
     def copied(self, machine: Machine) -> Dict:
         """A new dict with the same items."""
-        made = type(self)(dict(self.load(machine)))
+        made = self.like(dict(self.load(machine)))
         made.keys = dict(self.keys)
         return made
 
-    def update(self, machine: Machine, other: Value | None = None, **keywords: Value) -> Value:
-        """`update`."""
+    def like(self, entries: dict[Any, Value | None]) -> Dict:
+        """Another one of its class."""
+        return type(self)(entries)
+
+    def update(self, machine: Machine, other: Value | None = None, /, **keywords: Value) -> Value:
+        """`update`; any name may be a key."""
         if other is not None:
             admit_writes(machine, self, other)
         if isinstance(other, Dict):
@@ -508,11 +527,54 @@ DICT_METHODS: dict[str, Callable[..., Value]] = {
 }
 
 
+def keys_in_order(kind: Any, real: Any) -> tuple[Any, ...] | None:
+    """The keys, as this class tells them; None: of an `OrderedDict` that methods of `dict` wrote to
+    past its own."""
+    try:
+        keys = tuple(kind.keys(real))
+    except KeyError:
+        return None
+    return keys if len(keys) == dict.__len__(real) else None
+
+
+class InstanceDict(Dict):
+    """The dictionary of an object that the program makes: where that one lives on, its own."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Value) -> None:
+        super().__init__({})
+        self.owner = owner
+
+    def like(self, entries: dict[Any, Value | None]) -> Dict:
+        """A plain dict."""
+        return Dict(entries)
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """Read from its owner, which is filled when it is made."""
+        return f"{recipe.known(dict_of, 'dict_of')}({recipe.name(self.owner)})"
+
+    def fill(self, recipe: Recipe, table: str) -> None:
+        """The items, in their order, written to `table`."""
+        for key, value in self.present():
+            recipe.later(f"{table}[{recipe.key(self, key)}] = {{}}", value)
+
+
 class Ordered(Dict):
     """An `OrderedDict`."""
 
     __slots__ = ()
     made_of = collections.OrderedDict
+
+    def load(self, machine: Machine) -> dict[Any, Value | None]:
+        """As of a dict, unless methods of `dict` wrote to it past its own."""
+        if (
+            not self.whole
+            and self.real is not None
+            and keys_in_order(self.made_of, self.real) is None
+        ):
+            stop(UNKNOWN_OPERATION, f"{self.describe()}, whose order and items differ")
+        return super().load(machine)
 
     def rely_on_keys(self, machine: Machine) -> None:
         """Its order is its own, not that of the dict inside."""

@@ -25,10 +25,10 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.classnames import short_name
 from windfall.frontend.policy import Treatment, treatment
-from windfall.frontend.values.base import Arguments, Given, Keywords, Value
+from windfall.frontend.values.base import PENDING, Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import BuiltinMethod, Function, Method
-from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.mapping import Dict, InstanceDict
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
@@ -43,7 +43,7 @@ from windfall.ir.reading import (
     mro_of,
     resolve,
 )
-from windfall.ir.source import Attribute, Known, Source
+from windfall.ir.source import Attribute, DictOf, Item, Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -89,7 +89,8 @@ def mro(machine: Machine, cls: type) -> tuple[type, ...]:
         if not is_plain_metaclass(machine, type(cls)):
             stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
         known = machine.known(cls, cls.__qualname__)
-        if known.guarded is None or "mro" not in known.guarded:
+        is_made_here = known.source is None  # what stands for it is not there in the next call
+        if not is_made_here and (known.guarded is None or "mro" not in known.guarded):
             known.guarded = {*(known.guarded or ()), "mro"}
             where = Attribute(Known(cls, cls.__qualname__), "__mro__")
             machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
@@ -102,6 +103,15 @@ def goes_first(machine: Machine, raw: Any) -> bool:
     if flags_of(kind) & IMMUTABLE:
         return is_data_descriptor(raw)
     return any(relied(machine, kind, name) is not ABSENT for name in ("__set__", "__delete__"))
+
+
+def is_read(machine: Machine, raw: Any) -> bool:
+    """Whether it is asked when it is read: one that only writes is found behind the instance's
+    dictionary, as any attribute of the class."""
+    kind = type(raw)
+    if flags_of(kind) & IMMUTABLE:
+        return hasattr(kind, "__get__")
+    return relied(machine, kind, "__get__") is not ABSENT
 
 
 def is_plain_metaclass(machine: Machine, kind: type) -> bool:
@@ -211,9 +221,13 @@ class Class(Given):
             return machine.tuple([machine.known(one, class_name(one)) for one in found])
         if self.source is None or flags_of(self.real) & IMMUTABLE:
             return machine.literal_or_known(found, f"{self.describe()}.{name}")
-        if found is not None and type(found) is not str:
+        if (found is not None and type(found) is not str) or (
+            own and name not in class_dict(self.real)
+        ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-        return machine.wrap(found, Attribute(self.source, name))
+        # Where the metaclass has a text of that name, the class's own goes before it.
+        table = DictOf(self.source)
+        return machine.wrap(found, Item(table, name) if own else Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
         if is_a(raw, staticmethod):
@@ -409,10 +423,15 @@ class Object(Value):
             if self.source is None or self.real is None:
                 if not getattr(self.cls.real, "__dictoffset__", 0):
                     return None
-                self._attributes = Dict({})
+                self._attributes = InstanceDict(self)
             elif _has_dict(type(self.real)):
-                self._attributes = machine.instance_dict(self.real, self.source)
+                self._attributes = machine.instance_dict(self.real, self.source, self)
         return self._attributes
+
+    def fill_attributes(self, recipe: Recipe, name: str) -> None:
+        """Write the attributes of one that is made here."""
+        if isinstance(self._attributes, InstanceDict):
+            self._attributes.fill(recipe, written_table(recipe, self.cls.real, name))
 
     def key(self, machine: Machine) -> Any:
         """By identity, where the class leaves it at that."""
@@ -455,7 +474,7 @@ class Object(Value):
             if written is not None:
                 return self._own(machine, name) or written
         raw = cls.find(machine, name)
-        if raw is not ABSENT and goes_first(machine, raw):
+        if raw is not ABSENT and goes_first(machine, raw) and is_read(machine, raw):
             return self.described(machine, name, raw)
         found_here = self._own(machine, name)
         if found_here is not None:
@@ -644,7 +663,10 @@ class Object(Value):
             return None
         if raw is None:
             stop(UNKNOWN_CALL, f"{self.describe()}.{name} is None")
-        return self.described(machine, name, raw)
+        found = self.described(machine, name, raw)
+        if found is PENDING:  # whoever asks needs it at once
+            stop(UNKNOWN_CALL, f"{self.describe()}.{name}, which is computed")
+        return found
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """`__call__`."""
@@ -745,10 +767,7 @@ class Object(Value):
         followed = isinstance(find(self.cls.real, "__new__"), staticmethod)
         make = recipe.known(object.__new__ if followed else self.cls.real.__new__, "new")
         name = recipe.bind(self, f"{make}({recipe.name(self.cls)})")
-        if self._attributes is not None:
-            table = written_table(recipe, self.cls.real, name)
-            for key, value in self._attributes.present():
-                recipe.later(f"{table}[{key!r}] = {{}}", value)
+        self.fill_attributes(recipe, name)
         for key, written in self.slots.items():
             if written is not None:
                 write = recipe.known(object.__setattr__, "write_slot")
@@ -785,6 +804,10 @@ _BOUND_AS_METHODS = (
 )
 
 
+_MODULE_GETTER = find(types.ModuleType, "__getattribute__")
+_MODULE_SETTER = find(types.ModuleType, "__setattr__")
+
+
 class PythonModule(Given):
     """A module of Python: its globals are its attributes."""
 
@@ -795,8 +818,8 @@ class PythonModule(Given):
         self._globals: Dict | None = None
 
     def describe(self) -> str:
-        """Its name."""
-        return f"module {self.real.__name__}"
+        """Its name, past any hook of its class."""
+        return f"module {_module_name(self.real)}"
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
@@ -817,6 +840,8 @@ class PythonModule(Given):
         if self.source is not None:
             self.guard_type(machine)
         if kind is not types.ModuleType:
+            if relied(machine, kind, "__getattribute__") is not _MODULE_GETTER:
+                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, by a hook of its class")
             raw = relied(machine, kind, name)
             if raw is not ABSENT and goes_first(machine, raw):
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
@@ -827,11 +852,18 @@ class PythonModule(Given):
             space.lookup(machine, "__getattr__") is not None
         ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-        text = f"module '{self.real.__name__}' has no attribute '{name}'"
+        text = f"module '{_module_name(self.real)}' has no attribute '{name}'"
         raise machine.no_attribute(self, name, text)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
-        """A global."""
+        """A global; what its class has a say in (`__class__`, `__dict__`) is written natively."""
+        kind = type(self.real)
+        if self.source is not None:
+            self.guard_type(machine)
+        raw = relied(machine, kind, name)
+        described = raw is not ABSENT and goes_first(machine, raw)
+        if described or relied(machine, kind, "__setattr__") is not _MODULE_SETTER:
+            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         self.globals(machine).store(machine, name, value)
 
     def truth(self, machine: Machine) -> bool | Value:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Partial(Value):
     """A `functools.partial`; `args` is a tuple, `keywords` a dict."""
 
-    __slots__ = ("args", "function", "keywords")
+    __slots__ = ("args", "function", "keywords", "shown")
 
     def __init__(
         self, function: Value, args: Value, keywords: Value, source: Source | None = None
@@ -34,6 +34,7 @@ class Partial(Value):
         self.function = function
         self.args = args
         self.keywords = keywords
+        self.shown = False  # whether someone may hold its parts
 
     def python_type(self) -> type:
         """`functools.partial`."""
@@ -64,6 +65,7 @@ class Partial(Value):
         self.guard_type(machine)
         parts = {"func": self.function, "args": self.args, "keywords": self.keywords}
         if name in parts:
+            self.shown = True
             return parts[name]
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
@@ -71,6 +73,11 @@ class Partial(Value):
         """Made anew."""
         make = recipe.known(functools.partial, "partial")
         function, args = recipe.name(self.function), recipe.name(self.args)
+        if self.shown:  # with these very parts
+            made = recipe.bind(self, f"{make}({function})")
+            parts = f"({function}, {args}, {recipe.name(self.keywords)}, None)"
+            recipe.line(f"{made}.__setstate__({parts})")
+            return made
         return f"{make}({function}, *{args}, **{recipe.name(self.keywords)})"
 
 

@@ -17,7 +17,7 @@ from windfall.frontend.bounds import admit, admit_growth, admit_values, admit_wr
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import COMPARE, Constant, fold
-from windfall.frontend.values.unseen import look
+from windfall.frontend.values.unseen import look, made_here
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
 from windfall.ir.reading import is_among, resolve
@@ -112,6 +112,10 @@ class SequenceValue(Value):
         """An iterator that sees later changes, as Python's do."""
         admit_values(machine, (self,))
         return machine.iterate_sequence(self)
+
+    def iterator_text(self, recipe: Recipe, name: str) -> str:
+        """What makes an iterator over it."""
+        return f"iter({name})"
 
     def same_kind(self, items: list[Value]) -> Value:
         """A created sequence of this kind."""
@@ -316,10 +320,14 @@ class Tuple(SequenceValue):
         return count_in(machine, self, *arguments)
 
     def rebuild(self, recipe: Recipe) -> str:
-        """A display."""
+        """The constant of the program's code that it is, or a display."""
+        if self.real is not None:
+            return recipe.known(self.real, "constant")
         assert self._items is not None
         names = [recipe.name(one) for one in self._items]
-        return f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"
+        text = f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"
+        folded = len(names) > 0 and all(made_here(one, Constant) for one in self._items)
+        return recipe.anew(text) if folded else text
 
 
 class Size(Tuple):
@@ -625,6 +633,10 @@ class Range(Constant):
     def rebuild(self, recipe: Recipe) -> str:
         """As printed."""
         return repr(self.value)
+
+    def iterator_text(self, recipe: Recipe, name: str) -> str:
+        """What makes an iterator over it."""
+        return f"iter({name})"
 
     def iterate(self, machine: Machine) -> Value:
         """Lazily, so that a long range costs nothing."""

@@ -32,7 +32,7 @@ from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.words import words
 from windfall.ir.guard import Equals
-from windfall.ir.source import KeysOf, Source
+from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -73,7 +73,8 @@ class Set(Value):
         super().__init__(source)
         self.mirror = mirror
         self.made_of: type = type(real if real is not None else mirror)
-        self.values: dict[Any, Value] = values or {}  # of keys that are no plain constants
+        # Of keys that are no plain constants, and of tuples, which have an identity.
+        self.values: dict[Any, Value] = values or {}
         self.real = real
         self.changed = False
         self.watchers = Watchers()
@@ -90,17 +91,26 @@ class Set(Value):
             if not all(is_plain_key(one) for one in self.real):
                 stop(UNKNOWN_OPERATION, f"items of {self.describe()}")
             self.guard_type(machine)
-            machine.add_guard(KeysOf(self.source), Equals(tuple(self.real)), "all items")
+            where, items = KeysOf(self.source), tuple(self.real)
+            machine.add_guard(where, Equals(items), "all items")
             self.mirror = self.made_of(self.real)
+            for index, one in enumerate(items):
+                if type(one) is tuple:
+                    self.values[one] = machine.wrap(one, Item(where, index))
         return self.mirror
 
     def is_constant(self) -> bool:
         """Whether its items are plain."""
         return self.mirror is not None and not self.values and not self.changed
 
+    @property
+    def _is_ordered(self) -> bool:
+        """Whether the order of its items is that of the mirror: they are hashed by their values."""
+        return all(is_plain_key(key) for key in self.values)
+
     def as_constant(self, machine: Machine) -> Any:
         """A copy, to be read only."""
-        if self.values:
+        if self.values and not all(type(key) is tuple for key in self.values):
             stop(UNKNOWN_OPERATION, f"{self.describe()} as a constant")
         return self.made_of(self.load(machine))
 
@@ -115,7 +125,7 @@ class Set(Value):
     def unpack(self, machine: Machine) -> list[Value]:
         """Its items, in its order where that is known."""
         held = self.load(machine)
-        if len(held) > 1 and (self.values or (self.changed and self.source is not None)):
+        if len(held) > 1 and not (self._is_ordered and (not self.changed or self.source is None)):
             stop(UNKNOWN_OPERATION, f"the order of {self.describe()}")
         ordered = held if self.real is None or self.changed else self.real
         return [self.item(machine, one) for one in ordered]
@@ -249,7 +259,7 @@ class Set(Value):
             return
         admit_growth(machine, len(mirror) + 1, self)
         self.watchers.refuse_change(self.describe())
-        plain = is_plain_key(key) and is_its_key(machine, item)
+        plain = _is_told_by_key(machine, key, item)
         values = self.values if plain else {**self.values, key: item}
         before = (self.values, self.changed)
 
@@ -333,9 +343,14 @@ def mirrored(machine: Machine, value: Value) -> tuple[Any, dict[Any, Value]]:
     keys = [one.key(machine) for one in items]
     values: dict[Any, Value] = {}
     for key, one in zip(keys, items, strict=True):
-        if not is_plain_key(key) or not is_its_key(machine, one):
+        if not _is_told_by_key(machine, key, one):
             values.setdefault(key, one)
     return keys, values
+
+
+def _is_told_by_key(machine: Machine, key: Any, item: Value) -> bool:
+    """Whether the key is all that is to be known of an item."""
+    return is_plain_key(key) and not isinstance(key, tuple) and is_its_key(machine, item)
 
 
 def keys_operation(machine: Machine, view: DictView, operation: str, other: Value) -> Value | None:

@@ -27,6 +27,7 @@ from windfall.frontend.values.objects import Class, Opaque
 from windfall.frontend.values.sequence import List, Range, SequenceValue
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import IdentityIs, LengthIs
+from windfall.ir.reading import dict_of
 from windfall.ir.source import Attribute, CellContents, Item
 
 if TYPE_CHECKING:
@@ -307,6 +308,11 @@ def _probe(value: Any) -> Any:
 _DISPATCH = functools.singledispatch(_probe).dispatch
 
 
+def _stands_for(value: Value, *objects: Any) -> bool:
+    real = getattr(value, "real", None)
+    return any(real is one for one in objects)
+
+
 @calls_of(_DISPATCH)
 def _dispatch(
     machine: Machine, function: Function, arguments: Arguments, keywords: Keywords
@@ -331,6 +337,10 @@ def _dispatch(
     machine.add_guard(source, LengthIs(len(registry)), "dispatch by class")
     for one, implementation in registry.items():
         machine.add_guard(Item(source, one), IdentityIs(implementation), "dispatch by class")
+    # What was registered in this very capture is not there yet, and the cache will change.
+    cached = dict_of(held["dispatch_cache"]).get("data", registry)
+    if any(_stands_for(one, registry, cached) for one in machine.from_outside()):
+        stop(UNKNOWN_OPERATION, "dispatch by class beside a look at what is registered")
     chosen = function.real(cls.real)
     where = next(one for one, implementation in registry.items() if implementation is chosen)
     return machine.wrap(chosen, Item(source, where))

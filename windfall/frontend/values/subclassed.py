@@ -22,8 +22,8 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.mapping import DICT_METHODS, Dict, Ordered
-from windfall.frontend.values.objects import Class, Object, find, written_table
+from windfall.frontend.values.mapping import DICT_METHODS, Dict, Ordered, keys_in_order
+from windfall.frontend.values.objects import Class, Object, find
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import ABSENT, Equals
@@ -77,8 +77,8 @@ class HeldDict(Dict):
             source: Source = self.source
             builtin: Any = self.kind
             self.guard_type(machine)
-            keys = tuple(builtin.keys(self.real))
-            if not all(is_among(type(key), (str, int)) for key in keys):
+            keys = keys_in_order(builtin, self.real)
+            if keys is None or not all(is_among(type(key), (str, int)) for key in keys):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             where = KeysOf(ByMethod(source, self.kind, "keys"))
             machine.add_guard(where, Equals(keys), "all keys")
@@ -109,6 +109,7 @@ class HeldDict(Dict):
             entries.clear()
             entries.update(before)
 
+        self.watchers.refuse_change(self.describe(), (key in entries) != (value is not None))
         machine.undo(restore)
         name = f"{self.kind.__name__}_"
         shown = self.key_value(machine, key)
@@ -121,8 +122,52 @@ class HeldDict(Dict):
             machine.effects.add("{1}.__setitem__({0}, {2}, {3})", self, known, shown, value)
 
 
+class _Own(Dict):
+    """The contents of an instance that the program makes: where they live on, those of it."""
+
+    __slots__ = ()
+    holder: Subclassed
+
+    def python_type(self) -> type:
+        """The class of the instance."""
+        return self.holder.cls.real
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """The instance itself; views of it go past its methods."""
+        return recipe.name(self.holder)
+
+
+class OwnDict(_Own):
+    """Of a dict."""
+
+    __slots__ = ("holder", "kind")
+
+    def __init__(self, holder: Subclassed) -> None:
+        super().__init__({})
+        self.holder, self.kind = holder, holder.kind
+
+    def like(self, entries: dict[Any, Value | None]) -> Dict:
+        """What the builtin's methods make is of no other class."""
+        return Dict(entries)
+
+
+class OwnOrdered(_Own, Ordered):
+    """Of an `OrderedDict`."""
+
+    __slots__ = ("holder", "kind")
+
+    def __init__(self, holder: Subclassed) -> None:
+        super().__init__({})
+        self.holder, self.kind = holder, holder.kind
+
+    def like(self, entries: dict[Any, Value | None]) -> Dict:
+        """What the builtin's methods make is of no other class."""
+        return Ordered(entries)
+
+
 class HeldList(List):
-    """The same, of a list: written past the methods of its class."""
+    """The contents of a list from outside, or of one that the program makes: written past the
+    methods of its class."""
 
     __slots__ = ("owner",)
 
@@ -135,11 +180,21 @@ class HeldList(List):
         return List(items)
 
     def write(self, machine: Machine, template: str, *operands: Value) -> None:
-        """As a call of the builtin's own method."""
+        """As a call of the builtin's own method, if the list existed before."""
+        if self.owner.source is None:
+            return
         method = _ITEM_METHODS.get(template) or template.partition(".")[2].partition("(")[0]
         places = "".join(f", {{{2 + index}}}" for index in range(len(operands)))
         known = machine.known(list, "list_")
         machine.effects.add(f"{{1}}.{method}({{0}}{places})", self.owner, known, *operands)
+
+    def iterator_text(self, recipe: Recipe, name: str) -> str:
+        """Past any `__iter__` of its class."""
+        return f"{recipe.known(list.__iter__, 'iter_list')}({name})"
+
+    def rebuild(self, recipe: Recipe) -> str:
+        """The instance itself."""
+        return recipe.name(self.owner)
 
 
 _ITEM_METHODS = {"{}[{}] = {}": "__setitem__", "del {}[{}]": "__delitem__"}
@@ -158,11 +213,11 @@ def _held_items(machine: Machine, real: Any, source: Source, kind: Any) -> list[
     ]
 
 
-_CREATED: dict[type, Callable[[], Value]] = {
-    dict: lambda: Dict({}),
-    collections.OrderedDict: lambda: Ordered({}),
-    list: lambda: List([]),
-    tuple: lambda: Tuple([]),
+_CREATED: dict[type, Callable[[Any], Value]] = {
+    dict: OwnDict,
+    collections.OrderedDict: OwnOrdered,
+    list: lambda holder: HeldList(holder, []),
+    tuple: lambda holder: Tuple([]),
 }
 
 
@@ -191,7 +246,7 @@ class Subclassed(Object):
 
     def _read(self, machine: Machine) -> Value:
         if self.source is None or self.real is None:
-            return _CREATED[self.kind]()
+            return _CREATED[self.kind](self)
         self.guard_type(machine)
         if issubclass(self.kind, dict):
             return HeldDict(self.real, self.source, self.kind)
@@ -355,7 +410,7 @@ class Subclassed(Object):
     def rebuild(self, recipe: Recipe) -> str:
         """Made by the builtin's `__new__`, filled by its own methods."""
         cls, kind = recipe.name(self.cls), recipe.known(self.kind, f"{self.kind.__name__}_")
-        contents = self._contents if self._contents is not None else _CREATED[self.kind]()
+        contents = self._contents if self._contents is not None else _CREATED[self.kind](self)
         if isinstance(contents, Tuple):
             name = recipe.bind(self, f"{kind}.__new__({cls}, {recipe.expression(contents)})")
         else:
@@ -367,10 +422,7 @@ class Subclassed(Object):
         elif isinstance(contents, List):
             for value in contents._items or ():
                 recipe.later(f"{kind}.append({name}, {{}})", value)
-        if self._attributes is not None:
-            table = written_table(recipe, self.cls.real, name)
-            for key, value in self._attributes.present():
-                recipe.later(f"{table}[{key!r}] = {{}}", value)
+        self.fill_attributes(recipe, name)
         for key, written in self.slots.items():
             if written is not None:
                 recipe.later(f"{name}.{key} = {{}}", written)
@@ -526,7 +578,7 @@ def new_instance(machine: Machine, cls: Class, arguments: Arguments) -> Value:
         stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
     cls.rely(machine)
     if kind is not tuple:
-        return Subclassed(cls, kind, _CREATED[kind]())
+        return Subclassed(cls, kind)
     if len(arguments) > 1:
         stop(ARGUMENTS, "tuple.__new__")
     items = arguments[0].unpack(machine) if arguments else []

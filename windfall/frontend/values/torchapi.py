@@ -37,6 +37,7 @@ from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.function import Function
+from windfall.frontend.values.objects import find
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
@@ -304,6 +305,8 @@ class Builtin(Given):
         if not issubclass(owner.python_type(), self.real.__objclass__):
             stop(UNKNOWN_CALL, self.describe())
         if isinstance(owner, Subclassed):
+            if find(owner.kind, name) is not self.real:  # `dict.__delitem__` of an `OrderedDict`
+                stop(UNKNOWN_CALL, f"{self.describe()} of {owner.describe()}")
             self.rely(machine)
             owner.guard_type(machine)
             return owner.builtin_method(machine, name, arguments[1:], keywords)

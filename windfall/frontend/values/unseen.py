@@ -23,6 +23,8 @@ two values, for which both sides are looked at first (`same`).
 from __future__ import annotations
 
 import collections
+import gc
+import io
 import types
 import weakref
 from collections.abc import Callable
@@ -140,7 +142,9 @@ def is_missed(real: object, depth: int = 2) -> bool:
     kind = type(real)
     if is_among(kind, _UNMISSED):
         return False
-    if issubclass(kind, _WEAK):  # a reference that goes is never called back, nor counted
+    # A weak reference that goes is never called back, nor counted; what a memoryview shows is locked
+    # as long as it lives.
+    if issubclass(kind, _WEAK) or kind is memoryview:
         return True
     if weakref.getweakrefcount(real):  # each class of the user has one, from its base
         return True
@@ -150,6 +154,23 @@ def is_missed(real: object, depth: int = 2) -> bool:
     if held is None or length(real) > _FEW:
         return False
     return any(is_missed(one, depth - 1) for one in held(real))
+
+
+def is_kept_alive(value: Any) -> bool:
+    """Whether a variable that nobody reads again holds an object whose death is seen, or one whose
+    attributes hold such a one, or a file: it lives as long as its frame."""
+    if not isinstance(value.source, Slot):
+        return False
+    real = real_of(value)
+    kind = type(real)
+    if is_missed(real) or issubclass(kind, io.IOBase):
+        return True
+    is_large = any(issubclass(kind, base) for base, _ in _HOLDERS) and length(real) > _FEW
+    if not flags_of(kind) & _HEAP or issubclass(kind, type) or is_large:
+        return False
+    # Asking for `__dict__` would make one, which is seen of some (`functools.partial`).
+    held = (one for one in gc.get_referents(real) if not issubclass(type(one), type))
+    return any(map(is_missed, held))
 
 
 def is_plain(value: Any) -> bool:
