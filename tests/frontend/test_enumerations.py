@@ -116,7 +116,6 @@ def _own_methods(world: World) -> dict[str, Any]:
 
     methods = {f"__{name}__": method(name) for name in SPECIAL}
     methods["__iter__"] = lambda self: iter((world.asked("iter"),))
-    del methods["__len__"]  # asked for a hint when a list is made
     return methods
 
 
