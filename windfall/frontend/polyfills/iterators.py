@@ -659,7 +659,7 @@ FINISHED: dict[type, Callable[[], Any]] = {
     map: lambda: map(None, ()),  # type: ignore[call-overload]
     filter: lambda: filter(None, ()),
     enumerate: lambda: enumerate(()),
-    zip: lambda: zip(),  # noqa: B905
+    zip: lambda: zip(),
     _UNTIL: lambda: iter(int, 0),
     _BY_INDEX: lambda: iter(_Left(())),
     itertools.chain: itertools.chain,
