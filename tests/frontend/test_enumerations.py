@@ -6,6 +6,7 @@ answer, what it raises and the user's methods that ran are eager's. How each ran
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Callable
 from typing import Any
@@ -165,6 +166,9 @@ CHANGES: dict[str, Callable[[Any, World], None]] = {
         )
         for name in ("repr", "str", "hash", "bool", "int", "index", "lt", "add", "radd")
     },
+    "late copy": lambda cls, world: setattr(
+        cls, "__deepcopy__", lambda self, memo: world.asked("copy")
+    ),
     "late eq": lambda cls, world: setattr(
         cls, "__eq__", lambda self, other: world.asked("eq") == 1
     ),
@@ -226,6 +230,7 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "sorted": lambda C: sorted([C.B, C.A]),
     "own method": lambda C: C.A.is_first(),
     "property": lambda C: C.A.doubled,
+    "copied": lambda C: (copy.deepcopy([C.A])[0] is C.A, copy.copy(C.A) is C.A),
     "missing": lambda C: getattr(C.A, "missing", 3),
 }
 

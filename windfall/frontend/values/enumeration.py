@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import BINARY, COMPARE, Constant
 from windfall.frontend.values.function import Method
@@ -240,6 +240,13 @@ class _Attributes(Object):
             return self.missing(machine, name)
         hook = self.cls.value_of(machine, "__getattr__", raw)
         return hook.call(machine, [self.member, machine.literal(name)], {})
+
+
+def itself_copied(machine: Machine, member: Member | MixedMember) -> Value:
+    """`copy.deepcopy` of a member: the library says that it is itself."""
+    if not _is_of_enum(relied(machine, member.python_type(), "__deepcopy__")):
+        stop(UNKNOWN_CALL, f"deepcopy of {member.describe()}")
+    return member
 
 
 def _binds_plainly(raw: Any) -> bool:
