@@ -180,6 +180,28 @@ class Other:
 
 
 OTHER = Other()
+
+
+def _written(cls: Any) -> Any:
+    """Inside, and put back."""
+    value, name = cls.A._value_, cls.A._name_
+    cls.A._value_, cls.A._name_ = cls.B._value_, "Z"
+    try:
+        return cls.A.value, repr(cls.A), str(cls.A), cls.A == cls.B, cls.A in {cls.A}, cls.A | cls.B
+    finally:
+        cls.A._value_, cls.A._name_ = value, name
+
+
+def _outside(cls: Any) -> Any:
+    """A value that no member has."""
+    value = cls.A._value_
+    cls.A._value_ = 64
+    try:
+        return cls.A | cls.B
+    finally:
+        cls.A._value_ = value
+
+
 OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "repr": lambda C: repr(C.A),
     "str": lambda C: str(C.A),
@@ -231,6 +253,8 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "own method": lambda C: C.A.is_first(),
     "property": lambda C: C.A.doubled,
     "copied": lambda C: (copy.deepcopy([C.A])[0] is C.A, copy.copy(C.A) is C.A),
+    "written inside": _written,
+    "a value that no member has": _outside,
     "missing": lambda C: getattr(C.A, "missing", 3),
 }
 
