@@ -157,8 +157,8 @@ def _hinted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
         return value
     if not all(one is ABSENT or isinstance(one, types.FunctionType) for one in (length, hint)):
         stop(UNKNOWN_OPERATION, f"how many items {value.describe()} may have")
-    asked = value.dunder(machine, "__length_hint__") or machine.literal(None)
-    return machine.polyfill("with_hint", [value, machine.literal(length is not ABSENT), asked])
+    method = value.dunder(machine, "__length_hint__") or machine.literal(None)
+    return machine.polyfill("with_hint", [value, machine.literal(length is not ABSENT), method])
 
 
 _OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
@@ -686,7 +686,7 @@ def _folded(function: Any) -> None:
             varies = symbolic.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
-        if function is hash and _is_written_in_python(machine, arguments[0], "__hash__"):
+        if function is hash and _is_written_in_python(arguments[0], machine, "__hash__"):
             return machine.ask_special(arguments[0], "__hash__")
         if function in _NUMBERS and len(arguments) == 1 and isinstance(arguments[0], Tensor):
             return arguments[0].call_method(machine, _NUMBERS[function], [], {})
@@ -695,7 +695,7 @@ def _folded(function: Any) -> None:
     calls(function)(rule)
 
 
-def _is_written_in_python(machine: Machine, value: Value, name: str) -> TypeGuard[Object]:
+def _is_written_in_python(value: Value, machine: Machine, name: str) -> TypeGuard[Object]:
     """Whether a special method of an object can be followed."""
     return isinstance(value, Object) and isinstance(
         value.cls.find(machine, name), types.FunctionType
