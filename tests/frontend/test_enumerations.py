@@ -6,6 +6,7 @@ answer, what it raises and the user's methods that ran are eager's. How each ran
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Callable
 from typing import Any
@@ -116,7 +117,6 @@ def _own_methods(world: World) -> dict[str, Any]:
 
     methods = {f"__{name}__": method(name) for name in SPECIAL}
     methods["__iter__"] = lambda self: iter((world.asked("iter"),))
-    del methods["__len__"]  # asked for a hint when a list is made
     return methods
 
 
@@ -166,6 +166,9 @@ CHANGES: dict[str, Callable[[Any, World], None]] = {
         )
         for name in ("repr", "str", "hash", "bool", "int", "index", "lt", "add", "radd")
     },
+    "late copy": lambda cls, world: setattr(
+        cls, "__deepcopy__", lambda self, memo: world.asked("copy")
+    ),
     "late eq": lambda cls, world: setattr(
         cls, "__eq__", lambda self, other: world.asked("eq") == 1
     ),
@@ -177,6 +180,28 @@ class Other:
 
 
 OTHER = Other()
+
+
+def _written(cls: Any) -> Any:
+    """Inside, and put back."""
+    value, name = cls.A._value_, cls.A._name_
+    cls.A._value_, cls.A._name_ = cls.B._value_, "Z"
+    try:
+        return cls.A.value, repr(cls.A), str(cls.A), cls.A == cls.B, cls.A in {cls.A}, cls.A | cls.B
+    finally:
+        cls.A._value_, cls.A._name_ = value, name
+
+
+def _outside(cls: Any) -> Any:
+    """A value that no member has."""
+    value = cls.A._value_
+    cls.A._value_ = 64
+    try:
+        return cls.A | cls.B
+    finally:
+        cls.A._value_ = value
+
+
 OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "repr": lambda C: repr(C.A),
     "str": lambda C: str(C.A),
@@ -227,6 +252,9 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "sorted": lambda C: sorted([C.B, C.A]),
     "own method": lambda C: C.A.is_first(),
     "property": lambda C: C.A.doubled,
+    "copied": lambda C: (copy.deepcopy([C.A])[0] is C.A, copy.copy(C.A) is C.A),
+    "written inside": _written,
+    "a value that no member has": _outside,
     "missing": lambda C: getattr(C.A, "missing", 3),
 }
 

@@ -444,6 +444,76 @@ def rest_of_iterator(a: Any) -> Any:
     return first, second
 
 
+class Keyed:
+    """A mapping, of what it is told."""
+
+    def __init__(self, *keys: Any, error: Exception | None = None) -> None:
+        self.held, self.error = keys, error
+
+    def keys(self) -> Any:
+        return iter(self.held)
+
+    def __getitem__(self, key: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        return key
+
+
+class Renamed(dict[Any, Any]):
+    """Its methods are not asked, unless it iterates by one of its own."""
+
+    def keys(self) -> Any:
+        return ["other"]
+
+    def __getitem__(self, key: Any) -> Any:
+        return "asked"
+
+
+class Iterated(Renamed):
+    def __iter__(self) -> Any:
+        return iter(["other"])
+
+
+KEYWORDS: dict[str, Callable[[], Any]] = {
+    "twice": lambda: {"a": 2},
+    "once": lambda: {"b": 2},
+    "no text": lambda: {1: 2},
+    "mapping, twice": lambda: Keyed("b", "a"),
+    "mapping, no text": lambda: Keyed(1, "b"),
+    "mapping, no text, twice": lambda: Keyed(1, 1),
+    "mapping without an item": lambda: Keyed("b", error=KeyError("c")),
+    "mapping without two": lambda: Keyed("b", error=KeyError("c", "d")),
+    "mapping without an attribute": lambda: Keyed("b", error=AttributeError("c")),
+    "mapping that fails": lambda: Keyed("b", error=ValueError("c")),
+    "keys that are none": lambda: Keyed([]),
+    "subclass": lambda: Renamed(b=1),
+    "subclass, twice": lambda: Renamed(a=1),
+    "iterated subclass": lambda: Iterated(a=1),
+    "number": lambda: 3,
+    "pairs": lambda: [("a", 1)],
+}
+CALLED: dict[str, Any] = {
+    "function": function, "class": Plain, "method": Wrong().__iter__, "lambda": lambda **b: b,
+    "partial": functools.partial(function), "builtin": max, "method of C": "x".join, "number": 3,
+    "type": dict, "with a metaclass": WithMeta,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_keywords_are_told_with_the_name_of_what_is_called(name: str) -> None:
+    called = CALLED[name]
+    forms: list[Callable[[Any], Any]] = [
+        lambda a: called(**a),
+        lambda a: called(a=1, **a),
+        lambda a: called(**a, a=1),
+        lambda a: called(1, *(2,), **a, **a),
+    ]
+    for key, operand in KEYWORDS.items():
+        for form in forms:
+            compiled = windfall.compile(form, backend="eager", options={"strict": True})
+            assert outcome(compiled, operand) == outcome(form, operand), key
+
+
 FORMS = [
     one
     for one in list(vars().values())

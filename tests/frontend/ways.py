@@ -8,6 +8,7 @@ in the diff of `pytest --bless`.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 import windfall
 
+_NUMBER = re.compile(r"W\d{4}")
 # Where an instruction stops and what is a step differs from version to version.
 one_version = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="written for 3.11")
 
@@ -24,8 +26,13 @@ def way(compiled: Any) -> str:
     """Of all calls so far."""
     found = windfall.explanation(compiled)
     parts = sorted({f"W{one.number:04d}" for one in found.breaks})
-    parts += [f"eagerly: {reason.partition(':')[0]}" for reason in sorted(set(found.fallbacks))]
+    parts += sorted({f"eagerly: {_number(one)}" for one in found.fallbacks})
     return ", ".join(parts) or "compiled"
+
+
+def _number(reason: str) -> str:
+    found = _NUMBER.search(reason)
+    return found[0] if found is not None else reason.partition(":")[0]
 
 
 def table(ran: Iterable[tuple[str, Any]]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import numbers
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -132,6 +133,13 @@ def _class_attribute(name: str, value: Any) -> Callable[[Any], Undo]:
     return act
 
 
+def _registered(owner: type) -> Undo:
+    """With an abstract class of the library's; nothing undoes it."""
+    if is_user(owner.__module__):
+        numbers.Number.register(owner)
+    return lambda: None
+
+
 def _shadowed(owner: Any) -> Undo:
     """A method of the instance's own, before each of its class's."""
     undone = []
@@ -202,7 +210,14 @@ CHANGES: tuple[tuple[Any, tuple[Change, ...]], ...] = (
             REMOVED,
         ),
     ),
-    (float, (Change("+0.5", lambda old: old + 0.5), Change("nan", lambda old: float("nan")))),
+    (
+        float,
+        (
+            Change("+0.5", lambda old: old + 0.5),
+            Change("+0.125", lambda old: old + 0.125),  # when it varies already
+            Change("nan", lambda old: float("nan")),
+        ),
+    ),
     (str, (Change("longer", lambda old: old + "x"), Change("None", lambda old: None))),
     (type(None), (Change("one", lambda old: 1), Change("tensor", lambda old: torch.ones(3)))),
     (
@@ -265,6 +280,7 @@ CHANGES: tuple[tuple[Any, tuple[Change, ...]], ...] = (
         (
             Change("extra", act=_class_attribute("extra", 1)),
             Change("bonus", act=_class_attribute("bonus", 4)),
+            Change("registered", act=_registered),
         ),
     ),
     (set, (Change("smaller", lambda old: set(list(sorted(old))[1:])),)),

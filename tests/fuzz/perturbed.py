@@ -9,6 +9,7 @@ matters to the result, and they leave their sources as they are.
 import collections
 import dataclasses
 import functools
+import numbers
 import types
 
 import torch
@@ -247,6 +248,30 @@ def decisions_about_numbers():
         return total
 
     return Program(f, [Call(ramp(3), 3)])
+
+
+@row("perturbed")
+def decisions_about_floats():
+    def f(x, number):
+        total = x.sum() * number
+        if number > 4.0:
+            total = total + 1
+        return total
+
+    return Program(f, [Call(ramp(3), 3.75)])
+
+
+@row("perturbed")
+def abstract_classes():
+    class Plain:
+        value = 2
+
+    owner = Plain()
+
+    def f(x):
+        return x * 2 if isinstance(owner, numbers.Number) else x + owner.value
+
+    return Program(f, [Call(ramp(3))], state=owner)
 
 
 @row("perturbed")

@@ -218,7 +218,16 @@ def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def _items(sequence: Any) -> list[Any]:
+    """Past the methods of a subclass, which the program may have changed."""
+    kind = next(
+        (one for one in (list, tuple, collections.deque) if isinstance(sequence, one)), None
+    )
+    return list(kind.__iter__(sequence)) if kind is not None else list(sequence)
+
+
 def _sequence(self: Comparison, expected: Any, actual: Any, path: str) -> None:
+    expected, actual = _items(expected), _items(actual)
     if self.equal("length", f"len({path})", len(expected), len(actual)):
         for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
             self.walk(one, other, f"{path}[{index}]")

@@ -12,7 +12,7 @@ import torch
 
 from tests.runtime.programs import add_one, add_one_segment, segment
 from windfall import runtime
-from windfall.ir.guard import Equals, Guard, TypeIs
+from windfall.ir.guard import Equals, Guard
 from windfall.ir.source import Slot
 from windfall.ir.stages import MISS, Entry
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from windfall.errors import InternalError
 from windfall.frontend.bytecode import VERSION, Instruction
+from windfall.frontend.classnames import full_name
 from windfall.frontend.opcodes.operators import SYMBOLS
 from windfall.frontend.values.objects import find
 from windfall.ir.guard import ABSENT
@@ -498,11 +499,44 @@ def _dict_merge(writer: Writer, instruction: Instruction) -> None:
 
 
 def _merge(called: Any, target: dict[Any, Any], items: Any) -> None:
-    """`called(**target, **items)` up to the call. Keys that are no strings: the call tells."""
-    if type(items) is dict and not target.keys() & items.keys():
-        target.update(items)
-    else:
-        target.update(_Named(called)(**target, **items))
+    """`called(**target, **items)` up to the call, which tells of keys that are no strings."""
+    wrong = _merged(target, items)
+    if wrong is AttributeError:
+        _Named(called)(**type(full_name(type(items)), (), {})())
+    elif wrong is not None:
+        _Named(called)(**{wrong.args[0]: 0}, **{wrong.args[0]: 0})
+
+
+def _merged(target: dict[Any, Any], items: Any) -> Any:
+    """Fill a dict. Answers an error about a key, or `AttributeError` where there are no items, as
+    CPython takes what is raised here, by whomever. A dict is read past methods of its class."""
+    kind = type(items)
+    of_dict = issubclass(kind, dict) and find(kind, "__iter__") is find(dict, "__iter__")
+    try:
+        for key in dict.keys(items) if of_dict else _keys(items):
+            if key in target:
+                return KeyError(key)
+            target[key] = dict.__getitem__(items, key) if of_dict else items[key]
+    except AttributeError:
+        return AttributeError
+    except KeyError as error:
+        if len(error.args) != 1 or VERSION < (3, 12):  # which takes its own alone
+            raise
+        return error
+    return None
+
+
+def _keys(items: Any) -> list[Any]:
+    """All of them, before an item is asked for; told as CPython does."""
+    found = items.keys()
+    try:
+        iterator = iter(found)
+    except TypeError:
+        iterator = None
+    if iterator is None:
+        text = f"{full_name(type(items))}.keys() returned a non-iterable (type "
+        raise TypeError(f"{text}{full_name(type(found))})")
+    return list(iterator)
 
 
 class _Named:

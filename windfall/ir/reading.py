@@ -30,6 +30,7 @@ _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 # Past any metaclass.
 mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 class_dict: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+dictionary_at: Callable[[type], int] = type.__dict__["__dictoffset__"].__get__
 flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
 short_class_name: Callable[[type], str] = type.__dict__["__name__"].__get__
 class_name: Callable[[type], str] = type.__dict__["__qualname__"].__get__

@@ -160,25 +160,22 @@ def demand_iterable(machine: Machine, value: Value) -> None:
         stop(UNKNOWN_OPERATION, f"{value.describe()} is not iterable")
 
 
-def spread(machine: Machine, frame: Frame, count: int | None = None) -> bool:
+def spread(machine: Machine, frame: Frame, how: str, *count: int) -> bool:
     """Make the top of the stack something that can be unpacked; False: interpreted code has to run
-    first, then the instruction is done again. `count`: no more items than these are taken."""
+    first, the polyfill `how`, then the instruction is done again. `count`: for so many names."""
     top = frame.stack[-1]
     demand_iterable(machine, top)
     if not isinstance(top, Object) and not machine.is_generator(top):
         return True
     frame.stack.pop()
-    if count is None:
-        push(frame, machine.polyfill("tuple", [top]))
-    else:
-        push(frame, machine.polyfill("unpacked", [top, machine.literal(count)]))
+    push(frame, machine.polyfill(how, [top, *map(machine.literal, count)]))
     frame.retry()
     return False
 
 
 @opcode("LIST_EXTEND")
 def list_extend(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    if spread(machine, frame):
+    if spread(machine, frame, "tuple"):
         items = frame.stack.pop()
         target = frame.stack[-instruction.argument]
         if not isinstance(target, List):
@@ -210,7 +207,7 @@ def list_to_tuple(machine: Machine, frame: Frame, instruction: Instruction) -> N
 
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    if not spread(machine, frame, instruction.argument):
+    if not spread(machine, frame, "unpacked", instruction.argument):
         return
     items = frame.stack.pop().unpack(machine)
     _expect(machine, len(items), instruction.argument)
@@ -227,7 +224,7 @@ def _expect(machine: Machine, found: int, wanted: int) -> None:
 
 @opcode("UNPACK_EX")
 def unpack_ex(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    if not spread(machine, frame):
+    if not spread(machine, frame, "unpacked_rest", instruction.argument & 0xFF):
         return
     items = frame.stack.pop().unpack(machine)
     before, after = instruction.argument & 0xFF, instruction.argument >> 8
@@ -256,7 +253,7 @@ def set_add(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 
 @opcode("SET_UPDATE")
 def set_update(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    if spread(machine, frame):
+    if spread(machine, frame, "gathered"):
         items = frame.stack.pop()
         target = frame.stack[-instruction.argument]
         assert isinstance(target, Set), "a display updates the set that it made"

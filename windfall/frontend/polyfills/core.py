@@ -35,8 +35,20 @@ _ASKED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+class ToldHint:
+    """The same, of a guess how many items there are."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def __length_hint__(self) -> Any:
+        return self.answer
+
+
 def checked(name: str, answer: Any) -> Any:
     """Has a rule: what a builtin makes of this answer of the special method that it asks."""
+    if name == "__length_hint__":
+        return operator.length_hint(ToldHint(answer))
     return _ASKED[name](Told(answer))
 
 
@@ -72,7 +84,7 @@ def initialise(init: Any, made: Any, arguments: Any, keywords: Any) -> Any:
 def call_starred(function: Any, iterable: Any, keywords: Any) -> Any:
     """`function(*iterable, **keywords)` where items are given by interpreted code."""
     arguments = []
-    for item in iterable:
+    for item in hinted(iterable):
         arguments.append(item)
     return function(*arguments, **keywords)
 
@@ -256,7 +268,7 @@ def contains(container: Any, item: Any) -> bool:
         iterator = None
     if iterator is None:  # and not in the `except`: CPython's error has no context
         raise TypeError(f"argument of type '{type(container).__name__}' is not iterable")
-    for one in iterator:  # noqa: SIM110  (`any` itself is a polyfill)
+    for one in rest(iterator):  # noqa: SIM110  (`any` itself is a polyfill)
         if one is item or one == item:
             return True
     return False
@@ -283,10 +295,64 @@ def next_of_object(iterator: Any, default: Any) -> Any:
         return default
 
 
+def hinted(iterable: Any) -> Any:
+    """Has a rule: what gives the items, where C code asks how many there may be before it takes
+    the first: mostly the iterable itself, of an object of the user's `with_hint`."""
+    return iterable
+
+
+def with_hint(iterable: Any, has_length: bool, hint: Any) -> Any:
+    """The items of an object that has `__len__`, `__length_hint__` (`hint`) or both."""
+    iterator = iter(iterable)
+    counted = has_length and _has_counted(iterable)
+    if hint is not None and not counted:
+        _has_guessed(hint)
+    return rest(iterator)
+
+
+def with_owner(iterator: Any, owner: Any) -> Any:
+    """An iterator over an object that has only `__getitem__`: that is asked for its length."""
+    _has_counted(owner)
+    return iterator
+
+
+def _has_counted(iterable: Any) -> bool:
+    try:
+        len(iterable)
+    except TypeError:
+        return False
+    return True
+
+
+def _has_guessed(hint: Any) -> None:
+    try:
+        count = hint()
+    except TypeError:
+        return
+    if count is not NotImplemented:
+        checked("__length_hint__", count)
+
+
+def rest(iterator: Any) -> Any:
+    """Has a rule: for a loop over what was asked for its iterator before. Of an object of the
+    user's `items_left`, since a loop would ask it again."""
+    return iterator
+
+
+def items_left(iterator: Any) -> Any:
+    """The items that an iterator gives, without asking it whether it is one."""
+    while True:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        yield item
+
+
 def list_(iterable: Any) -> Any:
     """`list(iterable)`."""
     result = []
-    for item in iterable:
+    for item in hinted(iterable):
         result.append(item)
     return result
 
@@ -294,9 +360,22 @@ def list_(iterable: Any) -> Any:
 def tuple_(iterable: Any) -> Any:
     """`tuple(iterable)`."""
     result = []
-    for item in iterable:
+    for item in hinted(iterable):
         result.append(item)
     return (*result,)
+
+
+def unpacked_rest(iterable: Any, count: int) -> Any:
+    """`a, *b, c = iterable` with `count` names before the star: the items as a tuple."""
+    iterator = iter(iterable)
+    result = []
+    for item in rest(iterator) if count else ():
+        result.append(item)
+        if len(result) == count:
+            break
+    if len(result) < count:
+        return (*result,)
+    return (*result, *list(iterator))
 
 
 def unpacked(iterable: Any, count: int) -> Any:
@@ -359,12 +438,33 @@ def close_generator(generator: Any) -> None:
 
 def extend(target: Any, items: Any) -> None:
     """`target.extend(items)` of items that interpreted code gives."""
-    for item in items:
+    for item in hinted(items):
         target.append(item)
 
 
 def extended(target: Any, items: Any) -> Any:
     """`target += items` of items that interpreted code gives."""
+    for item in hinted(items):
+        target.append(item)
+    return target
+
+
+def gathered(iterable: Any) -> Any:
+    """All items, as a tuple; how many there may be is not asked."""
+    result = []
+    for item in iterable:
+        result.append(item)
+    return (*result,)
+
+
+def append_all(target: Any, items: Any) -> None:
+    """`target.extend(items)` of a deque: likewise."""
+    for item in items:
+        target.append(item)
+
+
+def with_all(target: Any, items: Any) -> Any:
+    """`target += items` of a deque."""
     for item in items:
         target.append(item)
     return target

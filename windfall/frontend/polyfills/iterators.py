@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from windfall.frontend.polyfills.core import rest
+
 # ---------------------------------------------------------------------------------- of builtins
 
 
@@ -31,7 +33,7 @@ def map_(function: Any, /, *iterables: Any) -> Any:
 
 def _mapped(function: Any, *iterators: Any) -> Any:
     if len(iterators) == 1:
-        for item in iterators[0]:
+        for item in rest(iterators[0]):
             yield function(item)
         return
     while True:
@@ -50,7 +52,7 @@ def filter_(function: Any, iterable: Any, /) -> Any:
 
 
 def _filtered(function: Any, iterator: Any) -> Any:
-    for item in iterator:
+    for item in rest(iterator):
         if item if function is None or function is bool else function(item):
             yield item
 
@@ -61,7 +63,7 @@ def enumerate_(iterable: Any, start: int) -> Any:
 
 
 def _enumerated(iterator: Any, start: int) -> Any:
-    for item in iterator:
+    for item in rest(iterator):
         yield start, item
         start += 1
 
@@ -160,7 +162,7 @@ def chain_from_iterable(iterables: Any) -> Any:
 
 
 def _chained(iterators: Any) -> Any:
-    for iterable in iterators:
+    for iterable in rest(iterators):
         for item in iterable:  # noqa: UP028  (objects have no `send`)
             yield item
 
@@ -219,7 +221,7 @@ def _accumulated(iterator: Any, func: Any, *, initial: Any) -> Any:
     else:
         total = initial
     yield total
-    for item in iterator:
+    for item in rest(iterator):
         total = total + item if func is None else func(total, item)
         yield total
 
@@ -234,7 +236,7 @@ def _paired(iterator: Any) -> Any:
         before = next(iterator)
     except StopIteration:
         return
-    for item in iterator:
+    for item in rest(iterator):
         yield before, item
         before = item
 
@@ -246,7 +248,7 @@ def cycle(iterable: Any, /) -> Any:
 
 def _cycled(iterator: Any) -> Any:
     items = []
-    for item in iterator:
+    for item in rest(iterator):
         items.append(item)
         yield item
     while items:
@@ -260,7 +262,7 @@ def starmap(function: Any, iterable: Any, /) -> Any:
 
 
 def _starred(function: Any, iterator: Any) -> Any:
-    for arguments in iterator:
+    for arguments in rest(iterator):
         yield function(*arguments)
 
 
@@ -270,7 +272,7 @@ def takewhile(predicate: Any, iterable: Any, /) -> Any:
 
 
 def _taken(predicate: Any, iterator: Any) -> Any:
-    for item in iterator:
+    for item in rest(iterator):
         if not predicate(item):
             return
         yield item
@@ -282,11 +284,11 @@ def dropwhile(predicate: Any, iterable: Any, /) -> Any:
 
 
 def _dropped(predicate: Any, iterator: Any) -> Any:
-    for item in iterator:
+    for item in rest(iterator):
         if not predicate(item):
             yield item
             break
-    for item in iterator:
+    for item in rest(iterator):
         yield item
 
 
@@ -296,7 +298,7 @@ def filterfalse(predicate: Any, iterable: Any, /) -> Any:
 
 
 def _refused(predicate: Any, iterator: Any) -> Any:
-    for item in iterator:
+    for item in rest(iterator):
         if not (item if predicate is None or predicate is bool else predicate(item)):
             yield item
 

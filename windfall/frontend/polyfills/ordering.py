@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.frontend.polyfills.core import rest
+
 
 def sorted_(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
     """`sorted(iterable, key=key, reverse=reverse)`."""
@@ -83,7 +85,7 @@ def reduce(function: Any, iterable: Any, /, *initial: Any) -> Any:
             value = next(iterator)
         except StopIteration:
             raise TypeError("reduce() of empty iterable with no initial value") from None
-    for item in iterator:
+    for item in rest(iterator):
         value = function(value, item)
     return value
 

@@ -20,6 +20,7 @@ from torch import nn
 
 from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import core
+from windfall.frontend.polyfills.iterators import by_index
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
@@ -141,6 +142,42 @@ def _is_iterator(machine: Machine, value: Value) -> bool:
     if isinstance(value, Object):
         return value.dunder(machine, "__next__") is not None
     return isinstance(value, Iterator)
+
+
+@calls(core.hinted)
+def _hinted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    (value,) = arguments
+    if isinstance(value, Generator):
+        owner = _indexed(value)
+        asked = owner is not None and owner.cls.find(machine, "__len__") is not ABSENT
+        return machine.polyfill("with_owner", [value, owner]) if owner and asked else value
+    if not isinstance(value, Object):
+        return value
+    length, hint = (value.cls.find(machine, name) for name in ("__len__", "__length_hint__"))
+    if is_among(type(length), _OF_C) or (length is ABSENT and hint is ABSENT):
+        return value
+    if not all(one is ABSENT or isinstance(one, types.FunctionType) for one in (length, hint)):
+        stop(UNKNOWN_OPERATION, f"how many items {value.describe()} may have")
+    method = value.dunder(machine, "__length_hint__") or machine.literal(None)
+    return machine.polyfill("with_hint", [value, machine.literal(length is not ABSENT), method])
+
+
+_OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
+
+
+def _indexed(iterator: Generator) -> Object | None:
+    """The object whose items an iterator gives by their places."""
+    frame = iterator.frame
+    owner = look(frame.variables[0]) if frame and frame.code is by_index.__code__ else None
+    return owner if isinstance(owner, Object) else None
+
+
+@calls(core.rest)
+def _rest(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    (iterator,) = arguments
+    if not isinstance(iterator, Object):
+        return iterator
+    return machine.polyfill("items_left", [iterator])
 
 
 @calls(core.refuse)
@@ -652,7 +689,7 @@ def _folded(function: Any) -> None:
             varies = symbolic.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
-        if function is hash and _is_written_in_python(machine, arguments[0], "__hash__"):
+        if function is hash and _is_written_in_python(arguments[0], machine, "__hash__"):
             return machine.ask_special(arguments[0], "__hash__")
         if function in _NUMBERS and len(arguments) == 1 and isinstance(arguments[0], Tensor):
             return arguments[0].call_method(machine, _NUMBERS[function], [], {})
@@ -661,7 +698,7 @@ def _folded(function: Any) -> None:
     calls(function)(rule)
 
 
-def _is_written_in_python(machine: Machine, value: Value, name: str) -> TypeGuard[Object]:
+def _is_written_in_python(value: Value, machine: Machine, name: str) -> TypeGuard[Object]:
     """Whether a special method of an object can be followed."""
     return isinstance(value, Object) and isinstance(
         value.cls.find(machine, name), types.FunctionType

@@ -16,6 +16,7 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.enumeration import Member, MixedMember, itself_copied
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.mapping import Dict, Ordered
 from windfall.frontend.values.objects import Class, Object, find, is_plain_class
@@ -42,6 +43,8 @@ class _Copier:
         known = self.memo.get(id(value))
         if known is not None:
             return known
+        if isinstance(value, Member | MixedMember):
+            return itself_copied(self.machine, value)
         if isinstance(value, Constant | Class | Function):
             return value
         if kind in (Dict, Ordered):

@@ -21,14 +21,14 @@ from typing import Any
 from windfall.frontend.values.arity import HASHED
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import Constant
-from windfall.ir.reading import is_among
+from windfall.ir.reading import class_dict, is_among, mro_of
 
 Demand = Callable[[Value], bool]
 
 
 def has(value: Value, name: str) -> bool:
     """Whether its class has this method."""
-    return any(vars(base).get(name) is not None for base in value.python_type().__mro__)
+    return any(class_dict(base).get(name) is not None for base in mro_of(value.python_type()))
 
 
 def is_integer(value: Value) -> bool:

@@ -169,7 +169,7 @@ class Deque(SequenceValue):
     def extend(self, machine: Machine, other: Value) -> Value:
         """By items that are known, or by those that interpreted code gives."""
         if machine.runs_frames(other):
-            return machine.polyfill("extend", [self, other])
+            return machine.polyfill("append_all", [self, other])
         admit_writes(machine, self, other)
         for item in other.unpack(machine):
             self.append(machine, item)
@@ -251,7 +251,7 @@ class Deque(SequenceValue):
         """`+=` extends this very deque."""
         if operation == "+":
             if machine.runs_frames(other):
-                return machine.polyfill("extended", [self, other])
+                return machine.polyfill("with_all", [self, other])
             self.extend(machine, other)
             return self
         return None
@@ -345,7 +345,7 @@ def _deque(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if source is None:
         return made
     if machine.runs_frames(source):
-        return machine.polyfill("extended", [made, source])
+        return machine.polyfill("with_all", [made, source])
     made.extend(machine, source)
     return made
 

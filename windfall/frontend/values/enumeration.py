@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import BINARY, COMPARE, Constant
 from windfall.frontend.values.function import Method
@@ -26,7 +26,7 @@ from windfall.frontend.values.objects import Class, Object, find, is_plain_class
 from windfall.frontend.values.wrap import wraps_if
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, Equals
-from windfall.ir.reading import class_name, is_a, is_among
+from windfall.ir.reading import class_name, dict_of, is_a, is_among
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
@@ -50,6 +50,14 @@ def _field(machine: Machine, cls: type, name: str) -> str:
     return f"_{name}_" if untouched else name
 
 
+def _rely_on_field(machine: Machine, found: Value, member: Any, name: str) -> None:
+    """Rely on what a member has for code of the library's to see: not what was written to it since
+    the segment began, which is not there yet."""
+    known = found.as_constant(machine) if found.is_constant() else ABSENT
+    if known is not dict_of(member).get(name):
+        stop(UNKNOWN_ATTRIBUTE, f"{name} of a member of {class_name(type(member))}")
+
+
 def _combined(
     machine: Machine, name: str, function: Callable[..., Any], *members: Member
 ) -> Value | None:
@@ -63,7 +71,11 @@ def _combined(
         return None
     for one in members:
         one.rely_on_field(machine, "_value_")
-    return machine.known(function(*(one.real for one in members)), class_name(kind))
+    try:
+        made = function(*(one.real for one in members))
+    except (TypeError, ValueError):  # of a value that was written
+        return None
+    return machine.known(made, class_name(kind))
 
 
 class Member(Object):
@@ -77,10 +89,7 @@ class Member(Object):
 
     def rely_on_field(self, machine: Machine, name: str) -> None:
         """Rely on what its dictionary has."""
-        found = super().get_attribute(machine, name)
-        if not found.is_constant():
-            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-        found.as_constant(machine)
+        _rely_on_field(machine, super().get_attribute(machine, name), self.real, name)
 
     def key(self, machine: Machine) -> Any:
         """By identity: the library hashes it by its name, and leaves equality at that."""
@@ -154,9 +163,7 @@ class MixedMember(Constant):
             stop(UNKNOWN_OPERATION, f"{self.describe()}, which has _missing_")
         for name in ("_name_", "_value_"):
             found = self._object(machine).get_attribute(machine, name)
-            if not found.is_constant():
-                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-            found.as_constant(machine)
+            _rely_on_field(machine, found, self.value, name)
 
     def _object(self, machine: Machine) -> _Attributes:
         kind = type(self.value)
@@ -240,6 +247,13 @@ class _Attributes(Object):
             return self.missing(machine, name)
         hook = self.cls.value_of(machine, "__getattr__", raw)
         return hook.call(machine, [self.member, machine.literal(name)], {})
+
+
+def itself_copied(machine: Machine, member: Member | MixedMember) -> Value:
+    """`copy.deepcopy` of a member: the library says that it is itself."""
+    if not _is_of_enum(relied(machine, member.python_type(), "__deepcopy__")):
+        stop(UNKNOWN_CALL, f"deepcopy of {member.describe()}")
+    return member
 
 
 def _binds_plainly(raw: Any) -> bool:

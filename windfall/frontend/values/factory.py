@@ -54,7 +54,14 @@ from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
 from windfall.frontend.values.mapping import Dict, InstanceDict
-from windfall.frontend.values.objects import Class, Object, Opaque, find, is_plain_class
+from windfall.frontend.values.objects import (
+    Class,
+    Object,
+    Opaque,
+    find,
+    is_abstract,
+    is_plain_class,
+)
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, LengthIs
@@ -337,7 +344,7 @@ class ValueFactory:
         restored = any("__new__" in class_dict(one) for one in mro_of(real)[:-1])
         if restored or new is not find(object, "__new__") or not is_plain_class(real):
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
-        if getattr(real, "__abstractmethods__", None):
+        if is_abstract(machine, cls):
             stop(UNKNOWN_CALL, f"{cls.describe()} is abstract")
         return self._initialised(cls, arguments, keywords)
 

@@ -37,6 +37,7 @@ from windfall.ir.reading import (
     class_dict,
     class_name,
     dict_of,
+    dictionary_at,
     flags_of,
     is_a,
     is_among,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
 
 IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 _SLOT_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
@@ -68,7 +70,7 @@ def written_table(recipe: Recipe, cls: type, name: str) -> str:
 def is_data_descriptor(raw: Any) -> bool:
     """Whether it goes before the instance's dictionary."""
     kind = type(raw)
-    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+    return any(find(kind, name) is not ABSENT for name in ("__set__", "__delete__"))
 
 
 def relied(machine: Machine, cls: type, name: str) -> Any:
@@ -79,20 +81,21 @@ def relied(machine: Machine, cls: type, name: str) -> Any:
 
 def is_mutable(cls: type) -> bool:
     """Whether it, or a class that it derives from, may change."""
-    return any(not base.__flags__ & IMMUTABLE for base in cls.__mro__)
+    return any(not flags_of(base) & IMMUTABLE for base in mro_of(cls))
 
 
 def mro(machine: Machine, cls: type) -> tuple[type, ...]:
     """The classes that a class derives from, relied upon: its bases may be replaced."""
-    order = cls.__mro__
+    order = mro_of(cls)
     if is_mutable(cls):
+        name = class_name(cls)
         if not is_plain_metaclass(machine, type(cls)):
-            stop(UNKNOWN_OPERATION, f"the bases of class {cls.__qualname__}")
-        known = machine.known(cls, cls.__qualname__)
+            stop(UNKNOWN_OPERATION, f"the bases of class {name}")
+        known = machine.known(cls, name)
         is_made_here = known.source is None  # what stands for it is not there in the next call
         if not is_made_here and (known.guarded is None or "mro" not in known.guarded):
             known.guarded = {*(known.guarded or ()), "mro"}
-            where = Attribute(Known(cls, cls.__qualname__), "__mro__")
+            where = Attribute(Known(cls, name), "__mro__")
             machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
     return order
 
@@ -235,7 +238,7 @@ class Class(Given):
         if is_a(raw, classmethod):
             self.refuse_chain(name, raw)
             return Method(self.value_of(machine, name, raw.__func__), self)
-        if is_a(raw, types.FunctionType) or not hasattr(type(raw), "__get__"):
+        if is_a(raw, types.FunctionType) or find(type(raw), "__get__") is ABSENT:
             return self.value_of(machine, name, raw)
         if is_a(raw, (types.WrapperDescriptorType, types.MethodDescriptorType, *_SLOT_TYPES)):
             return self.value_of(machine, name, raw)
@@ -392,6 +395,12 @@ _VALUES = (int, str, bytes, bool, float, type(None))  # of members, looked up as
 _CLASS_FIELDS = words("__name__ __qualname__ __module__ __doc__ __mro__ __bases__")
 
 
+def is_abstract(machine: Machine, cls: Class) -> bool:
+    """Whether it refuses to be instantiated; that may change."""
+    cls.find(machine, "__abstractmethods__")
+    return bool(flags_of(cls.real) & _ABSTRACT)
+
+
 def _pinned(raw: Any, name: str) -> Source | None:
     """The source of an object whose identity is relied upon already."""
     return None if is_a(raw, int | float | str | bytes | bool | None) else Known(raw, name)
@@ -421,7 +430,7 @@ class Object(Value):
         """The instance's dictionary; None: it has none."""
         if self._attributes is None:
             if self.source is None or self.real is None:
-                if not getattr(self.cls.real, "__dictoffset__", 0):
+                if not dictionary_at(self.cls.real):
                     return None
                 self._attributes = InstanceDict(self)
             elif _has_dict(type(self.real)):
@@ -979,7 +988,7 @@ def _wrap_object(machine: Machine, value: Any, source: Source | None) -> Value:
 
 def _has_dict(cls: type) -> bool:
     """Whether instances have a dictionary that can be asked for (some classes of C hide theirs)."""
-    return bool(cls.__dictoffset__) and find(cls, "__dict__") is not ABSENT
+    return bool(dictionary_at(cls)) and find(cls, "__dict__") is not ABSENT
 
 
 def is_plain_class(cls: type) -> bool:

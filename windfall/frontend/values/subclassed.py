@@ -23,7 +23,7 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.mapping import DICT_METHODS, Dict, Ordered, keys_in_order
-from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.objects import Class, Object, find, is_abstract, written_table
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import ABSENT, Equals
@@ -574,7 +574,7 @@ def _list_init(
 def new_instance(machine: Machine, cls: Class, arguments: Arguments) -> Value:
     """`kind.__new__(cls, ...)`: only a tuple looks at its arguments."""
     kind = container_kind(cls.real)
-    if kind is None or getattr(cls.real, "__abstractmethods__", None):
+    if kind is None or is_abstract(machine, cls):
         stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
     cls.rely(machine)
     if kind is not tuple:

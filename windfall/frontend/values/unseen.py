@@ -142,8 +142,8 @@ def is_missed(real: object, depth: int = 2) -> bool:
     kind = type(real)
     if is_among(kind, _UNMISSED):
         return False
-    # A weak reference that goes is never called back, nor counted; what a memoryview shows is locked
-    # as long as it lives.
+    # A weak reference that goes is never called back, nor counted; what a memoryview shows is
+    # locked as long as it lives.
     if issubclass(kind, _WEAK) or kind is memoryview:
         return True
     if weakref.getweakrefcount(real):  # each class of the user has one, from its base
