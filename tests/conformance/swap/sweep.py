@@ -419,6 +419,25 @@ def sweep_operation(
             sweep.row(before, usable, choice)
 
 
+def twins() -> list[list[Kind]]:
+    """Kinds of exactly the same type, of those types that have a twin."""
+    found: dict[type, list[Kind]] = defaultdict(list)
+    for one in KINDS.values():
+        found[_type_of(one)].append(one)
+    return [group for group in found.values() if any(one.family == "twin" for one in group)]
+
+
+def sweep_twins(sweep: Sweep, choice: Choice | None = None) -> None:
+    """Each pair of two objects of one type, of one operation: content that no guard tells apart."""
+    for group in twins():
+        usable = sweep.kinds(group)
+        right = sweep.first_calls(usable)
+        for one in right:
+            twin = one.family == "twin"
+            others = [other for other in usable if twin or other.family == "twin"]
+            sweep.row((one,), others, choice or Choice())
+
+
 def sweep_two_operands(
     result: Result, count: int, seed: int, between: bool = False, names: Iterable[str] = (),
     tell: Callable[[str], None] = lambda text: None,

@@ -23,7 +23,7 @@ from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.iterator import Iterator
 from windfall.frontend.values.objects import Class
-from windfall.frontend.values.sequence import SequenceValue
+from windfall.frontend.values.sequence import List, SequenceValue
 from windfall.ir.guard import IdentityIs, LengthIs
 from windfall.ir.source import Attribute, CellContents, Item
 
@@ -107,8 +107,20 @@ def _sorted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
         stop(ARGUMENTS, "sorted")
     admit_values(machine, arguments)
     if not keywords and arguments[0].is_constant():
-        return fold(machine, sorted, arguments, {})
+        return _sorted_constants(machine, arguments[0])
     return machine.polyfill("sorted", arguments, keywords)
+
+
+def _sorted_constants(machine: Machine, given: Value) -> Value:
+    """By CPython. What is from outside stays the object that it is."""
+    found = fold(machine, sorted, [given], {})
+    if not isinstance(given, SequenceValue) or not isinstance(found, SequenceValue):
+        return found
+    items = given.unpack(machine)
+    if all(one.source is None for one in items):
+        return found
+    places = _order([one.as_constant(machine) for one in items], False)
+    return List([items[place] for place in places])
 
 
 @calls(ordering.order_of)
@@ -127,6 +139,17 @@ def _order(keys: list[Any], reverse: bool) -> list[int]:
     return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
 
 
+def _itself(machine: Machine, found: Value, among: list[Value]) -> Value:
+    """One that is from outside is the object that it is, not another of its value."""
+    if not isinstance(found, Constant):
+        return found
+    for one in among:
+        for item in one.unpack(machine) if isinstance(one, SequenceValue) else (one,):
+            if item.source is not None and item.as_constant(machine) is found.value:
+                return item
+    return found
+
+
 def _extreme(function: Any) -> None:
     name = function.__name__
 
@@ -137,7 +160,7 @@ def _extreme(function: Any) -> None:
         if varies is not None:
             return varies
         if not arguments or all(one.is_constant() for one in everything):
-            return fold(machine, function, arguments, keywords)
+            return _itself(machine, fold(machine, function, arguments, keywords), everything)
         if set(keywords) - {"key", "default"} or (len(arguments) > 1 and "default" in keywords):
             stop(ARGUMENTS, name)
         none = machine.literal(None)

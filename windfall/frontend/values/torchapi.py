@@ -40,7 +40,7 @@ from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps, wraps_if
-from windfall.ir.guard import Equals, IdentityIs
+from windfall.ir.guard import Equals
 from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, BoundTo, Known, Source
 from windfall.ops.fake import is_fake
@@ -289,11 +289,6 @@ class Builtin(Given):
             stop(UNKNOWN_CALL, self.describe())
         self.rely(machine)
         return treated(machine, how, self.real, arguments, keywords)
-
-    def rely(self, machine: Machine) -> None:
-        """Rely on its being this very builtin."""
-        if not isinstance(self.source, Known):
-            self.guard(machine, "identity", IdentityIs(self.real))
 
     def _unbound(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """`torch.Tensor.add(x, y)`, `str.upper(s)`, `list.append(l, x)`."""
