@@ -1060,4 +1060,5 @@ REPRESENTATIVE: tuple[str, ...] = (
     "scalar_int", "scalar_float", "scalar_true", "tensor_grad", "parameter", "tensor_subclass",
     "tensor_odd_subclass", "tensor_meta", "dtype_float", "dtype_int", "device_cpu", "numpy_int",
     "numpy_float", "numpy_array", "numpy_scalar_array", "fraction", "path", "weak_alive",
+    "union_other", "odd_list_other",
 )  # fmt: skip

@@ -60,6 +60,11 @@ WARM_UP: dict[str, tuple[str, ...]] = {
 
 
 LATE: Description = (("late",),)
+# What memory holds that nobody has written to: `torch.Tensor(1)`.
+UNDEFINED = frozenset(
+    (name, "class_tensor")
+    for name in ("called_with", "called_stars", "mapped_by", "filtered_by", "sorted_key")
+)
 
 
 @dataclass(frozen=True)
@@ -231,7 +236,12 @@ class Sweep:
 
     def kinds(self, wanted: Iterable[Kind]) -> list[Kind]:
         """Those that this operation may be given, and with which eager is repeatable."""
-        allowed = [one for one in wanted if not (self.operation.writes and one.shared)]
+        name = self.operation.name
+        allowed = [
+            one
+            for one in wanted
+            if not (self.operation.writes and one.shared) and (name, one.name) not in UNDEFINED
+        ]
         return [one for one in allowed if self.eager((one,)) is not None]
 
     def eager(self, kinds: tuple[Kind, ...]) -> Description | None:
