@@ -1010,8 +1010,6 @@ _fresh(
     cell_empty=lambda: types.CellType(),
     finfo=lambda: torch.finfo(torch.float32),
     finfo_other=lambda: torch.finfo(torch.float64),
-    iinfo=lambda: torch.iinfo(torch.int8),
-    iinfo_other=lambda: torch.iinfo(torch.int64),
     method_caller=lambda: operator.methodcaller("upper"),
     method_caller_other=lambda: operator.methodcaller("lower"),
     counter_iterator=lambda: itertools.repeat(1, 2),

@@ -236,7 +236,7 @@ class Inference(Value):
         self.grad = torch.is_grad_enabled()  # brought back when it is left
         self.quiet = torch.is_inference_mode_enabled() == mode  # it switches gradients alone
         entered = machine.effects.entered
-        machine.undo(lambda: entered.pop())
+        machine.undo(entered.clear if not entered else entered.pop)
         entered.append(self)
         if self.quiet:
             switch(machine, "grad", not mode)

@@ -39,7 +39,7 @@ from windfall.frontend.values.function import Function
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.wrap import wraps, wraps_if
+from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
 from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, BoundTo, Known, Source
@@ -352,7 +352,7 @@ def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
     return machine.remember(value, Builtin(value, source or Known(value, value.__name__)))
 
 
-@wraps_if(50, lambda value: type(value).__name__ in ("finfo", "iinfo"))
+@wraps(torch.finfo, torch.iinfo)
 def _wrap_info(machine: Machine, value: Any, source: Source | None) -> Value:
     return Constant(value, source)
 
