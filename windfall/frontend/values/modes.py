@@ -236,7 +236,11 @@ class Inference(Value):
         self.grad = torch.is_grad_enabled()  # brought back when it is left
         self.quiet = torch.is_inference_mode_enabled() == mode  # it switches gradients alone
         entered = machine.effects.entered
-        machine.undo(entered.clear if not entered else entered.pop)
+
+        def undo() -> None:
+            entered.pop()
+
+        machine.undo(undo)
         entered.append(self)
         if self.quiet:
             switch(machine, "grad", not mode)
