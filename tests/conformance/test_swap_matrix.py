@@ -16,6 +16,7 @@ from tests.conformance.swap.sweep import (
     Sweep,
     alarms,
     sweep_operation,
+    sweep_twins,
     sweep_two_operands,
 )
 
@@ -37,6 +38,13 @@ def _told(result: Result) -> str:
 def test_every_pair(name: str) -> None:
     result = Result()
     sweep_operation(Sweep(OPERATIONS[name], result), KINDS.values())
+    assert not result.failures, _told(result)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_twins(name: str) -> None:
+    result = Result()
+    sweep_twins(Sweep(OPERATIONS[name], result))
     assert not result.failures, _told(result)
 
 

@@ -70,6 +70,32 @@ def _raised(x: Any, seen: Any, outer: bool, inner: bool) -> Any:
     return y.clone() + 1
 
 
+def _without_gradients(x: Any, seen: Any, outer: bool, inner: bool) -> Any:
+    with torch.no_grad():
+        with torch.inference_mode(outer):
+            y = x * 2
+            with torch.enable_grad(), torch.inference_mode(inner):
+                y = y.clone() + 1
+                outside(seen)
+            outside(seen)
+        outside(seen)
+        y = y.clone() * 2
+    outside(seen)
+    return y.clone() + 1
+
+
+def _switched_inside(x: Any, seen: Any, outer: bool, inner: bool) -> Any:
+    with torch.inference_mode(outer):
+        torch.set_grad_enabled(inner)
+        y = x * 2
+        with torch.inference_mode(inner):
+            torch.set_grad_enabled(outer)
+            y = y.clone() * 2
+        seen.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
+    seen.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
+    return y.clone() + 1
+
+
 def _modes() -> tuple[bool, bool]:
     return torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
@@ -85,7 +111,14 @@ AROUND: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("modes", list(itertools.product([False, True], repeat=2)))
 @pytest.mark.parametrize(
     "function",
-    [_two, _entered_at_once, _kept_and_entered_again, _raised],
+    [
+        _two,
+        _entered_at_once,
+        _kept_and_entered_again,
+        _raised,
+        _without_gradients,
+        _switched_inside,
+    ],
     ids=lambda one: one.__name__,
 )
 def test_nested(function: Callable[..., Any], modes: tuple[bool, bool], around: str) -> None:
@@ -121,6 +154,21 @@ def test_leaving_after_a_break_is_one_break() -> None:
         if one.segment.capture.stopped is not None
     ]
     assert sorted(stops) == [1, 14]
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_entering_the_mode_that_is_on_is_compiled(mode: bool) -> None:
+    """As a module's own `inference_mode` is under the caller's."""
+
+    @torch.inference_mode(mode)
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1).sin() * 2
+
+    with torch.inference_mode(mode):
+        compiled = windfall.compile(function, fullgraph=True)
+        x = torch.ones(3)
+        assert torch.allclose(compiled(x), function(x))
+    assert not [event for event in compiled.log.snapshot() if event.kind == "fallback"]
 
 
 def test_an_interrupt_at_any_line_leaves_the_mode() -> None:

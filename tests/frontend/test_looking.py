@@ -209,6 +209,24 @@ def test_what_was_looked_at_stands_for_itself(machine: Any) -> None:
     assert settled(one) is found is look(one)
 
 
+class finfo:
+    def __init__(self) -> None:
+        self.x = 1
+
+
+def test_a_class_is_not_known_by_its_name() -> None:
+    """`torch.finfo` is a constant, a class of the user that has its name is not."""
+    compiled = windfall.compile(lambda a: a.x + 1)
+    made = finfo()
+    assert compiled(made) == 2
+    made.x = 5
+    assert compiled(made) == 6
+    limit = windfall.compile(lambda a: a.max, fullgraph=True)
+    assert limit(torch.finfo(torch.float32)) == torch.finfo(torch.float32).max
+    assert limit(torch.finfo(torch.float64)) == torch.finfo(torch.float64).max
+    assert limit(torch.iinfo(torch.int8)) == 127
+
+
 def test_verify_finds_what_is_not_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     from windfall.frontend.machine import Machine
 

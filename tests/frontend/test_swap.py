@@ -8,13 +8,14 @@ stand at every place, between tensor operations, and with two operands.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy
 import pytest
 
 from tests.conformance.swap.describe import describe
-from tests.conformance.swap.kinds import KINDS, Kind
+from tests.conformance.swap.kinds import KINDS, REPRESENTATIVE, Kind
 from tests.conformance.swap.operations import OPERATIONS, TWO_OPERANDS, Operation
 from tests.conformance.swap.places import PLACES
 from tests.conformance.swap.sweep import (
@@ -23,7 +24,9 @@ from tests.conformance.swap.sweep import (
     Result,
     Sweep,
     alarms,
+    kinds_named,
     sweep_operation,
+    sweep_twins,
     sweep_two_operands,
 )
 
@@ -105,7 +108,40 @@ def test_two_operands() -> None:
     assert not result.failures, _told(result)
 
 
+@pytest.mark.parametrize(
+    "name", ["instance_of", "equals_itself", "attribute", "iterated", "called", "formatted_repr"]
+)
+def test_twins(name: str) -> None:
+    """Objects of exactly one type, which a guard on the type does not tell apart."""
+    result = Result()
+    sweep_twins(Sweep(OPERATIONS[name], result), Choice(close=0.02))
+    assert sum(result.compared.values()) > 300
+    assert not result.failures, _told(result)
+
+
 # ------------------------------------------------------------------------------- the sweep itself
+
+
+def test_the_representative_kinds_are_of_every_family() -> None:
+    assert len(set(REPRESENTATIVE)) == len(REPRESENTATIVE) >= 110
+    assert {KINDS[name].family for name in REPRESENTATIVE} == {one.family for one in KINDS.values()}
+    assert [one.name for one in kinds_named(["representative"])] == [
+        name for name in KINDS if name in REPRESENTATIVE
+    ]
+
+
+def test_each_type_that_has_content_has_a_twin() -> None:
+    """But for singletons, and objects that stand for a special method of their class."""
+    counts = Counter(type(one.make()) for one in KINDS.values())
+    alone = [
+        one.name
+        for one in KINDS.values()
+        if counts[type(one.make())] == 1 and one.family not in ("object", "class", "singleton")
+    ]
+    assert set(alone) == {
+        "enum_falsy", "enum_str", "flag_int", "named_tuple_typed", "iterator_own", "layer",
+        "numpy_dtype",
+    }  # fmt: skip
 
 
 def test_the_matrix_is_wide() -> None:

@@ -48,6 +48,12 @@ def leave_inference() -> None:
     _entered_guards().pop().__exit__(None, None, None)
 
 
+def held_inference(mode: bool, grad: bool) -> Any:
+    """A guard, entered where gradients are as they were when the program entered it."""
+    set_grad_mode(grad)
+    return inference_guard(mode)
+
+
 def left_inference(mode: bool) -> Any:
     """A guard that was left already."""
     guard = inference_guard(mode)

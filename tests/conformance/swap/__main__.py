@@ -5,6 +5,7 @@
     --place NAME       where the operand comes from; `all` for each in turn (default: argument)
     --between-tensors  the operation stands between two tensor operations
     --pairs N          two-operand operations over N pairs of pairs, instead of the matrix
+    --twins            instead of the matrix, pairs of objects of exactly one type
     --close F, --far F  share of the pairs that take the true protocol (default 1 and 0.01):
                        those of related types, the others
     --first-calls      one call with each kind, no pairs: rules that are wrong by themselves
@@ -44,6 +45,7 @@ from tests.conformance.swap.sweep import (
     kinds_named,
     operations_named,
     sweep_operation,
+    sweep_twins,
     sweep_two_operands,
 )
 
@@ -62,6 +64,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--place", choices=[*PLACES, "all"], default="argument")
     parser.add_argument("--between-tensors", action="store_true")
     parser.add_argument("--pairs", type=int, default=0)
+    parser.add_argument("--twins", action="store_true")
     parser.add_argument("--close", type=float, default=1.0)
     parser.add_argument("--far", type=float, default=0.01)
     parser.add_argument("--chunk", default="1/1")
@@ -85,7 +88,10 @@ def _matrix(asked: argparse.Namespace, total: Result) -> None:
         for operation in operations_named(asked.operations)[part - 1 :: parts]:
             begun, result = time.perf_counter(), Result()
             sweep = Sweep(operation, result, place, asked.between_tensors, text=asked.text)
-            sweep_operation(sweep, kinds, choice, asked.sample)
+            if asked.twins:
+                sweep_twins(sweep, choice)
+            else:
+                sweep_operation(sweep, kinds, choice, asked.sample)
             if not asked.quiet:
                 wrong, spent = len(result.failures), time.perf_counter() - begun
                 print(f"{place:16} {operation.name:24} {wrong:6} wrong, {spent:.1f} s")

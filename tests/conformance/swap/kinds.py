@@ -907,6 +907,132 @@ _fresh(
     property=lambda: Property.x,
 )
 
+# ------------------------------------------------------------------------------------------ twins
+
+
+def other(x: Any, y: Any = 3) -> Any:
+    """Like `picky`, but not it."""
+    return ("other", y)
+
+
+class OtherProperty:
+    """Like `Property`, but not it."""
+
+    @property
+    def x(self) -> Any:
+        return "another property"
+
+
+def _slots(x: Any) -> Slots:
+    made = Slots()
+    made.x = x
+    return made
+
+
+def _ones(layer: Any) -> Any:
+    with torch.no_grad():
+        for one in layer.parameters():
+            one.fill_(1.0)
+    return layer
+
+
+# A second object of exactly the same type as one above, with other content: a guard on the type
+# alone tells them not apart. Where a type has two kinds already, there is none here.
+_fresh(
+    "twin",
+    bytearray_other=lambda: bytearray(b""),
+    memoryview_other=lambda: memoryview(b"cde"),
+    user_list_other=lambda: collections.UserList([]),
+    chain_map_other=lambda: collections.ChainMap({}),
+    user_dict_other=lambda: collections.UserDict({}),
+    mapping_proxy_other=lambda: types.MappingProxyType({}),
+    dict_keys_other=lambda: {}.keys(),
+    dict_values_other=lambda: {"z": 7}.values(),
+    dict_items_other=lambda: {}.items(),
+    plain_float_other=lambda: PLAIN_SUBCLASSES["float"](0.0),
+    plain_complex_other=lambda: PLAIN_SUBCLASSES["complex"](0j),
+    plain_str_other=lambda: PLAIN_SUBCLASSES["str"](""),
+    plain_bytes_other=lambda: PLAIN_SUBCLASSES["bytes"](b""),
+    plain_tuple_other=lambda: PLAIN_SUBCLASSES["tuple"]([]),
+    plain_dict_other=lambda: PLAIN_SUBCLASSES["dict"]({}),
+    plain_set_other=lambda: PLAIN_SUBCLASSES["set"]([]),
+    plain_frozenset_other=lambda: PLAIN_SUBCLASSES["frozenset"]([]),
+    odd_int_other=lambda: OddInt(0),
+    odd_float_other=lambda: OddFloat(0.0),
+    odd_str_other=lambda: OddStr(""),
+    odd_list_other=lambda: OddList([]),
+    odd_tuple_other=lambda: OddTuple([]),
+    odd_dict_other=lambda: OddDict({}),
+    odd_set_other=lambda: OddSet([]),
+    slots_other=lambda: _slots("of a slot"),
+    namespace_other=lambda: types.SimpleNamespace(x=0, y=1),
+    record_other=lambda: torch.max(torch.tensor([[5.0, 2.0, 1.0], [0.0, 1.0, 2.0]]), 1),
+    frozen_other=lambda: Frozen(0),
+    ordered_other=lambda: Ordered(5),
+    static_other=lambda: staticmethod(other),
+    wrapper_other=lambda: (5).__mul__,
+    tuple_iterator_other=lambda: iter(()),
+    dict_iterator_other=lambda: iter({1: 1, 2: 2}),
+    range_iterator_other=lambda: iter(range(0)),
+    text_iterator_other=lambda: iter("xyz"),
+    zip_other=lambda: zip([], [], strict=False),
+    map_other=lambda: map(abs, []),
+    filter_other=lambda: filter(callable, [0, len]),
+    enumerate_other=lambda: enumerate([], 5),
+    reversed_other=lambda: reversed([]),
+    chain_other=lambda: itertools.chain(),
+    islice_other=lambda: itertools.islice([5, 6], 0),
+    callable_iterator_other=lambda: iter(lambda: 1, 1),
+    linear_other=lambda: _ones(torch.nn.Linear(2, 3, bias=False)),
+    relu_other=lambda: torch.nn.ReLU(inplace=True),
+    dict_layer_other=lambda: torch.nn.ModuleDict(),
+    parameter_list_other=lambda: torch.nn.ParameterList(),
+    value_error_other=lambda: ValueError(),
+    key_error_other=lambda: KeyError("other"),
+    stop_other=lambda: StopIteration(),
+    problem_other=lambda: Problem("text"),
+    parameter_other=lambda: torch.nn.Parameter(torch.zeros(3), requires_grad=False),
+    own_tensor_other=lambda: torch.zeros(0).as_subclass(OwnTensor),
+    odd_tensor_other=lambda: torch.zeros(3).as_subclass(OddTensor),
+    small_int_other=lambda: numpy.int8(0),
+    numpy_float_other=lambda: numpy.float64(0.0),
+    small_float_other=lambda: numpy.float32(-2.0),
+    numpy_str_other=lambda: numpy.str_(""),
+    fraction_other=lambda: fractions.Fraction(0),
+    time_span_other=lambda: datetime.timedelta(1),
+    date_other=lambda: datetime.date(1999, 2, 3),
+    path_other=lambda: pathlib.PurePosixPath("y/z"),
+    pattern_other=lambda: re.compile("y(z)"),
+    match_other=lambda: re.match("(y)z", "yz"),
+    alias_other=lambda: dict[str, int],
+    union_other=lambda: float | None,
+    cell_other=lambda: types.CellType("x"),
+    cell_empty=lambda: types.CellType(),
+    finfo=lambda: torch.finfo(torch.float32),
+    finfo_other=lambda: torch.finfo(torch.float64),
+    method_caller=lambda: operator.methodcaller("upper"),
+    method_caller_other=lambda: operator.methodcaller("lower"),
+    counter_iterator=lambda: itertools.repeat(1, 2),
+    counter_iterator_other=lambda: itertools.repeat(2, 1),
+    hint=lambda: typing.List[int],  # noqa: UP006
+    hint_other=lambda: typing.List[str],  # noqa: UP006
+    choice=lambda: typing.Optional[int],  # noqa: UP045
+    choice_other=lambda: typing.Union[str, float],  # noqa: UP007
+)
+_shared(
+    "twin",
+    cached_other=functools.lru_cache(other),
+    unbound_other=list.append,
+    item_getter_other=operator.itemgetter(1),
+    attribute_getter_other=operator.attrgetter("y"),
+    operation_other=torch.ops.aten.cos.default,
+    layout_other=torch.sparse_coo,
+    memory_format_other=torch.channels_last,
+    code_other=other.__code__,
+    property_other=OtherProperty.x,
+    function_other=other,
+)
+
 
 # Every family, and in it what the front end tells apart: the fixed set whose every ordered pair is
 # taken with each operation (`--kinds representative`). The others are drawn in samples.
@@ -932,4 +1058,5 @@ REPRESENTATIVE: tuple[str, ...] = (
     "scalar_int", "scalar_float", "scalar_true", "tensor_grad", "parameter", "tensor_subclass",
     "tensor_odd_subclass", "tensor_meta", "dtype_float", "dtype_int", "device_cpu", "numpy_int",
     "numpy_float", "numpy_array", "numpy_scalar_array", "fraction", "path", "weak_alive",
+    "union_other", "odd_list_other",
 )  # fmt: skip

@@ -60,6 +60,11 @@ WARM_UP: dict[str, tuple[str, ...]] = {
 
 
 LATE: Description = (("late",),)
+# What memory holds that nobody has written to: `torch.Tensor(1)`.
+UNDEFINED = frozenset(
+    (name, "class_tensor")
+    for name in ("called_with", "called_stars", "mapped_by", "filtered_by", "sorted_key")
+)
 
 
 @dataclass(frozen=True)
@@ -231,7 +236,12 @@ class Sweep:
 
     def kinds(self, wanted: Iterable[Kind]) -> list[Kind]:
         """Those that this operation may be given, and with which eager is repeatable."""
-        allowed = [one for one in wanted if not (self.operation.writes and one.shared)]
+        name = self.operation.name
+        allowed = [
+            one
+            for one in wanted
+            if not (self.operation.writes and one.shared) and (name, one.name) not in UNDEFINED
+        ]
         return [one for one in allowed if self.eager((one,)) is not None]
 
     def eager(self, kinds: tuple[Kind, ...]) -> Description | None:
@@ -417,6 +427,25 @@ def sweep_operation(
         before = tuple(KINDS[name] for name in names)
         if len(sweep.kinds(before)) == len(before) and (sample or set(before) <= set(wanted)):
             sweep.row(before, usable, choice)
+
+
+def twins() -> list[list[Kind]]:
+    """Kinds of exactly the same type, of those types that have a twin."""
+    found: dict[type, list[Kind]] = defaultdict(list)
+    for one in KINDS.values():
+        found[_type_of(one)].append(one)
+    return [group for group in found.values() if any(one.family == "twin" for one in group)]
+
+
+def sweep_twins(sweep: Sweep, choice: Choice | None = None) -> None:
+    """Each pair of two objects of one type, of one operation: content that no guard tells apart."""
+    for group in twins():
+        usable = sweep.kinds(group)
+        right = sweep.first_calls(usable)
+        for one in right:
+            twin = one.family == "twin"
+            others = [other for other in usable if twin or other.family == "twin"]
+            sweep.row((one,), others, choice or Choice())
 
 
 def sweep_two_operands(

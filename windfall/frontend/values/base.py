@@ -23,8 +23,8 @@ from windfall.frontend.breaks import (
     UNKNOWN_OPERATION,
     stop,
 )
-from windfall.ir.guard import Check, TypeIs
-from windfall.ir.source import Source
+from windfall.ir.guard import Check, IdentityIs, TypeIs
+from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.machine import Machine
@@ -238,6 +238,11 @@ class Given(Value):
     def python_type(self) -> type:
         """Its class."""
         return type(self.real)
+
+    def rely(self, machine: Machine) -> None:
+        """Rely on its being this very object."""
+        if not isinstance(self.source, Known):
+            self.guard(machine, "identity", IdentityIs(self.real))
 
 
 def no_method(machine: Machine, owner: Value, kind: str, real: type, name: str) -> NoReturn:

@@ -23,7 +23,7 @@ from windfall.frontend.polyfills import core
 from windfall.frontend.polyfills.iterators import by_index
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import is_callable, misfit
@@ -221,9 +221,9 @@ def _classes(machine: Machine, value: Value) -> list[type]:
         return [value.real]
     if isinstance(value, Tuple):
         return [one for item in value.items(machine) for one in _classes(machine, item)]
-    if value.python_type() is types.UnionType:
-        real = getattr(value, "real", None)
-        kinds = getattr(real, "__args__", ())
+    if isinstance(value, Given) and value.python_type() is types.UnionType:
+        value.rely(machine)
+        kinds = value.real.__args__
         if not all(type(one) is not types.GenericAlias and is_a(one, type) for one in kinds):
             stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}")
         return list(kinds)

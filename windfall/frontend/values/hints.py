@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.objects import Class
+from windfall.frontend.values.objects import Class, union
 from windfall.frontend.values.wrap import wraps, wraps_if
-from windfall.ir.guard import IdentityIs
 from windfall.ir.reading import is_a
 from windfall.ir.source import Known, Source
 
@@ -39,11 +38,6 @@ class Annotation(Given):
 
     __slots__ = ()
 
-    def rely(self, machine: Machine) -> None:
-        """Rely on its being this very one."""
-        if not isinstance(self.source, Known):
-            self.guard(machine, "identity", IdentityIs(self.real))
-
     def truth(self, machine: Machine) -> bool | Value:
         """Annotations are true."""
         self.guard_type(machine)
@@ -56,6 +50,10 @@ class Annotation(Given):
         self.rely(machine)
         other.rely(machine)
         return machine.literal((self.real == other.real) == (operation == "=="))
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """A union."""
+        return union(machine, self, other) if operation == "|" else None
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Its parts."""

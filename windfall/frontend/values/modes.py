@@ -228,11 +228,24 @@ def _function_mode_enabled(machine: Machine, arguments: Arguments, keywords: Key
 class Inference(Value):
     """The guard that `torch.inference_mode` holds, made in this segment."""
 
-    __slots__ = ("mode",)
+    __slots__ = ("grad", "mode", "quiet")
 
-    def __init__(self, mode: bool) -> None:
+    def __init__(self, machine: Machine, mode: bool) -> None:
         super().__init__()
         self.mode = mode
+        self.grad = torch.is_grad_enabled()  # brought back when it is left
+        self.quiet = torch.is_inference_mode_enabled() == mode  # it switches gradients alone
+        entered = machine.effects.entered
+
+        def undo() -> None:
+            entered.pop()
+
+        machine.undo(undo)
+        entered.append(self)
+        if self.quiet:
+            switch(machine, "grad", not mode)
+        else:
+            self._enter(machine)
 
     def python_type(self) -> type:
         """torch's own class."""
@@ -253,35 +266,31 @@ class Inference(Value):
         if name == "__exit__" and any(one is self for one in entered):
             if entered[-1] is not self:
                 stop(UNKNOWN_CALL, "_InferenceMode.__exit__, not nested")
-            machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
-            self._leave(machine)
+            machine.undo(lambda: entered.append(self))
+            entered.pop()
+            if self.quiet:
+                switch(machine, "grad", self.grad)
+            else:
+                self._leave(machine)
         return machine.literal(None)
 
-    def enter(self, machine: Machine) -> None:
-        """In the graph and here."""
+    def _enter(self, machine: Machine) -> None:
+        before = torch_abi.modes()
+        machine.undo(lambda: torch_abi.set_modes(before))
         machine.graph.call("call_function", torch_abi.enter_inference, (self.mode,), {}, None)
-        entered, before = machine.effects.entered, torch_abi.modes()
-
-        def undo() -> None:
-            torch_abi.set_modes(before)
-            entered.pop()
-
-        machine.undo(undo)
         torch_abi.enter_inference(self.mode)
-        entered.append(self)
         machine.effects.switched |= {"inference", "grad"}
 
     def _leave(self, machine: Machine) -> None:
-        entered, before = machine.effects.entered, torch.is_grad_enabled()
+        before = torch.is_grad_enabled()
 
         def undo() -> None:
             torch_abi.enter_inference(self.mode)
             torch_abi.set_grad_mode(before)
-            entered.append(self)
 
         machine.undo(undo)
+        machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
         torch_abi.leave_inference()
-        entered.pop()
 
     def rebuild(self, recipe: Recipe) -> str:
         """A guard of torch's. (Those that are not left were named by `hold`.)"""
@@ -294,17 +303,18 @@ def hold(machine: Machine, recipe: Recipe) -> list[str]:
     entered = machine.effects.entered
     if not entered:
         return []
-    make = recipe.known(torch_abi.inference_guard, "InferenceMode")
+    make = recipe.known(torch_abi.held_inference, "held_inference")
     for index, one in enumerate(entered):
         recipe.alias(one, f"{HELD}[{index}]")
-    return [f"{HELD} = ({' '.join(f'{make}({one.mode}),' for one in entered)})"]
+    return [f"{HELD} = ({' '.join(f'{make}({one.mode}, {one.grad}),' for one in entered)})"]
 
 
 def leave_entered(machine: Machine) -> None:
     """A graph that ends leaves what it has entered: the segment's source enters it again, by guards
     that the program holds."""
-    for _ in machine.effects.entered:
-        machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
+    for one in machine.effects.entered:
+        if not one.quiet:
+            machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
 
 
 class HeldInference(Opaque):
@@ -334,9 +344,7 @@ def _wrap_held(machine: Machine, value: Any, source: Source | None) -> Value:
 @calls(torch_abi.inference_guard)
 def _inference_guard(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (mode,) = arguments
-    made = Inference(bool(mode.as_constant(machine)))
-    made.enter(machine)
-    return made
+    return Inference(machine, bool(mode.as_constant(machine)))
 
 
 def _is_inference_tensor(

@@ -147,11 +147,6 @@ class Class(Given):
         """Its name."""
         return f"class {class_name(self.real)}"
 
-    def rely(self, machine: Machine) -> None:
-        """Rely on its being this very class."""
-        if not isinstance(self.source, Known):
-            self.guard(machine, "identity", IdentityIs(self.real))
-
     def key(self, machine: Machine) -> Any:
         """Hashed by identity, unless its metaclass says otherwise."""
         self.rely(machine)
@@ -383,6 +378,10 @@ class Class(Given):
                 one.refuse_own(machine, "__eq__", "__ne__")
             return machine.literal((self.real is other.real) == (operation == "=="))
         return None
+
+    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
+        """A union."""
+        return union(machine, self, other) if operation == "|" else None
 
     def refuse_own(self, machine: Machine, *names: str) -> None:
         """Special methods of a metaclass of the user are called natively."""
@@ -878,6 +877,27 @@ class PythonModule(Given):
     def truth(self, machine: Machine) -> bool | Value:
         """A module is true."""
         return True
+
+
+_HINTS = (types.UnionType, types.GenericAlias)
+
+
+def union(machine: Machine, left: Value, right: Value) -> Value | None:
+    """`left | right` of classes and annotations, as in `isinstance(x, int | float)`; None where
+    CPython is to answer: a metaclass has a say, or it is something else."""
+    parts: list[Any] = []
+    for one, name in ((left, "__or__"), (right, "__ror__")):
+        if one.python_type() is types.NoneType:
+            parts.append(None)
+            continue
+        if isinstance(one, Class) and one.source is not None:
+            if one.meta(machine, name) is not find(type, name):
+                return None
+        elif not isinstance(one, Given) or not is_among(one.python_type(), _HINTS):
+            return None
+        one.rely(machine)
+        parts.append(one.real)
+    return machine.known(parts[0] | parts[1], "union")
 
 
 class Opaque(Given):

@@ -157,6 +157,17 @@ def _order(keys: list[Any], reverse: bool) -> list[int]:
     return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
 
 
+def _itself(machine: Machine, found: Value, among: list[Value]) -> Value:
+    """One that is from outside is the object that it is, not another of its value."""
+    if not isinstance(found, Constant):
+        return found
+    for one in among:
+        for item in one.unpack(machine) if isinstance(one, SequenceValue) else (one,):
+            if item.source is not None and item.as_constant(machine) is found.value:
+                return item
+    return found
+
+
 def _extreme(function: Any) -> None:
     name = function.__name__
 
@@ -166,10 +177,10 @@ def _extreme(function: Any) -> None:
         varies = None if keywords else symbolic.builtin(machine, function, arguments)
         if varies is not None:
             return varies
-        chosen: Arguments = arguments if len(arguments) == 1 else [machine.tuple(arguments)]
+        chosen: Arguments = [*arguments] if len(arguments) == 1 else [machine.tuple(arguments)]
         known = all(one.is_constant() for one in everything)
         if not arguments or (known and not _holds_containers(machine, chosen)):
-            return fold(machine, function, arguments, keywords)
+            return _itself(machine, fold(machine, function, arguments, keywords), everything)
         if set(keywords) - {"key", "default"} or (len(arguments) > 1 and "default" in keywords):
             stop(ARGUMENTS, name)
         none = machine.literal(None)

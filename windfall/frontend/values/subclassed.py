@@ -23,7 +23,7 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.mapping import DICT_METHODS, Dict, Ordered, keys_in_order
-from windfall.frontend.values.objects import Class, Object, find, is_abstract, written_table
+from windfall.frontend.values.objects import Class, Object, find, is_abstract
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import ABSENT, Equals

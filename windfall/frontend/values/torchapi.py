@@ -41,8 +41,8 @@ from windfall.frontend.values.objects import find
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.wrap import wraps, wraps_if
-from windfall.ir.guard import Equals, IdentityIs
+from windfall.frontend.values.wrap import wraps
+from windfall.ir.guard import Equals
 from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, BoundTo, Known, Source
 from windfall.ops.fake import is_fake
@@ -292,11 +292,6 @@ class Builtin(Given):
         self.rely(machine)
         return treated(machine, how, self.real, arguments, keywords)
 
-    def rely(self, machine: Machine) -> None:
-        """Rely on its being this very builtin."""
-        if not isinstance(self.source, Known):
-            self.guard(machine, "identity", IdentityIs(self.real))
-
     def _unbound(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """`torch.Tensor.add(x, y)`, `str.upper(s)`, `list.append(l, x)`."""
         if not arguments:
@@ -361,7 +356,7 @@ def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
     return machine.remember(value, Builtin(value, source or Known(value, value.__name__)))
 
 
-@wraps_if(50, lambda value: type(value).__name__ in ("finfo", "iinfo"))
+@wraps(torch.finfo, torch.iinfo)
 def _wrap_info(machine: Machine, value: Any, source: Source | None) -> Value:
     return Constant(value, source)
 
