@@ -30,7 +30,6 @@ from windfall.ir.again import drawing_nothing, failing_unseen
 from windfall.ir.guard import SYMBOLS, Guard, Holds
 from windfall.ir.loop import Schedule
 from windfall.ir.relation import Assumptions, Relation
-from windfall.ir.spec import verify_graph
 from windfall.ir.stages import Capture, Entry, Joint, Program, Split
 from windfall.ir.symint import Expression
 from windfall.on_demand import BackwardCompiler, compiled_when_reached
@@ -182,8 +181,6 @@ class Compiler(Staging):
         refusing: bool = True,
     ) -> Program:
         """ATen graph → machine code. `refusing` False: another graph has looked at the data."""
-        if self.options.verify:
-            verify_graph(graph)
         graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph)
         schedule = self._scheduled(graph, name, symbols, refusing)
         memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)

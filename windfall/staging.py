@@ -1,6 +1,7 @@
 """How a stage is run: timed, noted, its errors told apart.
 
-Enters: a stage and its arguments. Leaves: what it made, and an event of it. Invariant: what a stage
+Enters: a stage and its arguments. Leaves: what it made, and an event of it; under `verify` it is
+looked over first (`ir/spec.py`). Invariant: what a stage
 raises is an error of windfall's own kinds; anything else is our bug (`InternalError`), but for what
 a backend of the user raises.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 from windfall.errors import InternalError, WindfallError
 from windfall.events import Eager, EventKind, EventLog
+from windfall.ir.spec import verify
 from windfall.options import Options
 
 
@@ -30,6 +32,8 @@ class Staging:
         with self.log.stage(kind, subject) as event:
             try:
                 made = event.record = stage(*args, **keywords)
+                if self.options.verify:
+                    verify(made)
             except WindfallError:
                 raise
             except Exception as error:

@@ -1,13 +1,16 @@
 """What is legal between stages: one verifier for each record, run under `verify=True` and in tests.
 
-Enters: a graph, `Loops` or a `Schedule`. Leaves: nothing, or an `InternalError` that names the rule
-and shows what breaks it. Invariant: verifying changes nothing.
+Enters: what a stage made: a capture, a graph, a joint graph or its halves, loops, a schedule, a
+memory plan, a module, a program. Leaves: nothing, or an `InternalError` that names the rule and
+shows what breaks it. Invariant: verifying changes nothing. A record gets its verifier by a row of
+`VERIFIERS`.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.fx
@@ -26,6 +29,7 @@ from windfall.ir.loop import (
     Kernel,
     Loop,
     Loops,
+    MemoryPlan,
     PartCall,
     Scalar,
     Schedule,
@@ -36,7 +40,17 @@ from windfall.ir.loop import (
     walk,
 )
 from windfall.ir.node import KEY, info
-from windfall.ir.symint import Atom, Size, bounds, symbols_of
+from windfall.ir.source import AMBIENT
+from windfall.ir.stages import (
+    Capture,
+    Joint,
+    Module,
+    Program,
+    PythonStep,
+    Signature,
+    Split,
+)
+from windfall.ir.symint import Atom, Size, bounds, known_at_least, symbols_of
 
 
 def _demand(holds: bool, rule: str, what: object) -> None:
@@ -267,3 +281,118 @@ def _outside_folds(root: Scalar) -> Iterator[Scalar]:
             yield node
         else:
             stack.extend(node.arguments)
+
+
+# -------------------------------------------------------------------------------------- captures
+
+
+def verify_capture(capture: Capture) -> None:
+    """A graph with typed nodes, an input for each placeholder, and the thread's state guarded."""
+    nodes = list(capture.graph.nodes)
+    names = [node.name for node in nodes if node.op == "placeholder"]
+    given = [one.name for one in capture.inputs]
+    _demand(names == given, "placeholders are the inputs, in order", (names, given))
+    for node in nodes:
+        _demand(KEY in node.meta, "every node has a NodeInfo", node.format_node())
+    first = capture.guards[0].source if capture.guards else None
+    _demand(first is AMBIENT, "the state of the thread is guarded first", capture.guards[:1])
+    _demand(
+        (capture.resume is None) or (capture.stopped is not None),
+        "a capture that goes on says why it stopped",
+        capture.name,
+    )
+
+
+# --------------------------------------------------------------------------------------- autograd
+
+
+def _counts(graph: torch.fx.Graph) -> tuple[int, int]:
+    inputs = sum(node.op == "placeholder" for node in graph.nodes)
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    results: Any = output.args[0]
+    return inputs, len(results)
+
+
+def _visible(signature: Signature) -> int:
+    """Writes and fresh results."""
+    return len(signature.writes) + signature.fresh
+
+
+def verify_joint(joint: Joint) -> None:
+    """Primals and tangents in; writes, fresh results and gradients out."""
+    verify_graph(joint.graph)
+    inputs, results = _counts(joint.graph)
+    tangents = len(joint.tangents_for) + len(joint.write_tangents_for)
+    wanted = len(joint.signature.inputs) + tangents
+    _demand(inputs == wanted, "a joint graph takes primals and tangents", (inputs, wanted))
+    wanted = _visible(joint.signature) + len(joint.gradients_for)
+    _demand(results == wanted, "it gives writes, results and gradients", (results, wanted))
+
+
+def verify_split(split: Split) -> None:
+    """Forward gives what backward takes."""
+    verify_graph(split.forward)
+    inputs, results = _counts(split.forward)
+    wanted = len(split.signature.inputs)
+    _demand(inputs == wanted, "forward takes the primals", (inputs, wanted))
+    wanted = _visible(split.signature) + len(split.saved)
+    _demand(results == wanted, "forward gives writes, results and what is saved", (results, wanted))
+    if split.backward is None:
+        return
+    verify_graph(split.backward)
+    inputs, results = _counts(split.backward)
+    kept = len(split.saved_inputs) + len(split.saved_results) + len(split.saved)
+    wanted = kept + len(split.tangents_for) + len(split.write_tangents_for)
+    _demand(inputs == wanted, "backward takes what is saved and tangents", (inputs, wanted))
+    wanted = len(split.gradients_for)
+    _demand(results == wanted, "backward gives the gradients", (results, wanted))
+
+
+# ---------------------------------------------------------------------------------------- programs
+
+
+def verify_plan(plan: MemoryPlan) -> None:
+    """Every temporary begins inside the arena."""
+    for name, offset in plan.offsets.items():
+        _demand(known_at_least(offset, 0), "a temporary begins in the arena", name)
+        if isinstance(plan.arena_bytes, int) and isinstance(offset, int):
+            _demand(offset <= plan.arena_bytes, "a temporary begins in the arena", name)
+
+
+def verify_module(module: Module | Program) -> None:
+    """Steps and results name buffers that exist; inputs have a buffer each, in order."""
+    inputs = [one.type for one in module.buffers if one.place == "input"]
+    given = [one.without_grad() for one in module.inputs]
+    same = [one.without_grad() for one in inputs] == given
+    _demand(same, "input buffers are the inputs, in order", (inputs, given))
+    for step in module.steps:
+        if isinstance(step, PythonStep):
+            named = all(0 <= one < len(module.buffers) for one in step.results)
+            _demand(named, "a step fills buffers that exist", step.target)
+        elif isinstance(module, Module):
+            defined = f"@{step.function}(" in module.text
+            _demand(defined, "a step's function is in the text", step.function)
+    for result in module.results:
+        if result.buffer is not None:
+            place = module.buffers[result.buffer].place
+            _demand(place != "arena", "a result is not in the arena", result)
+
+
+VERIFIERS: dict[type, Callable[[Any], None]] = {
+    Capture: verify_capture,
+    Joint: verify_joint,
+    Split: verify_split,
+    torch.fx.Graph: verify_graph,
+    Loops: verify_loops,
+    Schedule: verify_schedule,
+    MemoryPlan: verify_plan,
+    Module: verify_module,
+    Program: verify_module,
+}
+
+
+def verify(record: Any) -> None:
+    """What a stage made, where there is something to be said of it."""
+    check = VERIFIERS.get(type(record))
+    if check is not None:
+        check(record)
