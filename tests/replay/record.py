@@ -12,12 +12,14 @@ import contextlib
 import hashlib
 import io
 import json
+import random
 import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 
 import windfall
@@ -37,6 +39,8 @@ def sections(item: Item) -> list[Section]:
     """What each stage printed of one item, and what it answered."""
     printed = io.StringIO()
     torch.manual_seed(0)
+    random.seed(0)
+    numpy.random.seed(0)
     with contextlib.redirect_stderr(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

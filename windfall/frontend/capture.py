@@ -451,7 +451,7 @@ def _rely_on_distinctness(machine: Machine) -> None:
         if source.read(machine.state.values):
             raise Unsupported(OVERLAP.number, str(source))
         machine.add_guard(source, Equals(False), "an argument is written")
-    changed = {effect.operands[0] for effect in machine.effects.entries}
+    changed = dict.fromkeys(effect.operands[0] for effect in machine.effects.entries)
     for value in changed:
         alike = tuple(
             one
