@@ -1,8 +1,8 @@
 """Who makes a captured graph something to call.
 
-Enters: a `Capture` and example inputs. Leaves: an `Executable`. Four kinds: ours (native code),
-`eager` (op by op), a callable of the user, and the one for graphs that are not on the CPU. What our
-own needs of the compiler it asks of `Stages`, so that no backend knows the pipeline. Invariant: an
+Enters: a `Capture` and example inputs. Leaves: an `Executable`. Three kinds: ours (native code),
+`eager` (op by op), a callable of the user. What our own needs of the compiler it asks of `Stages`,
+so that no backend knows the pipeline. Invariant: an
 executable answers what the captured graph answers, or raises `GraphFailed` and nothing is seen.
 
 A new backend is a class with `compile`, and a row of `BACKENDS` or an entry point of a package
@@ -94,9 +94,6 @@ class NativeBackend:
         self, captured: Capture, examples: Sequence[torch.Tensor], stages: Stages
     ) -> Executable:
         """Native code; where the graph is not supported, op by op, and counted."""
-        elsewhere = _devices(captured)
-        if elsewhere:
-            return DeviceBackend(elsewhere).compile(captured, examples, stages)
         try:
             return self._native(captured, stages)
         except Specialise:
@@ -139,21 +136,6 @@ class EagerBackend:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceBackend:
-    """For graphs with tensors that are not on the CPU: op by op, and counted."""
-
-    devices: tuple[str, ...]
-
-    def compile(
-        self, captured: Capture, examples: Sequence[torch.Tensor], stages: Stages
-    ) -> Executable:
-        """Torch's own kernels of the device."""
-        reason = f"no code is generated for {', '.join(self.devices)}"
-        stages.count_eager(captured.name, Eager.GRAPH, reason)
-        return EagerBackend().compile(captured, examples, stages)
-
-
-@dataclass(frozen=True, slots=True)
 class UserBackend:
     """A callable `(graph_module, example_inputs) -> callable`, as torch.compile takes it."""
 
@@ -180,12 +162,6 @@ class UserBackend:
                 "the graph's inputs and returns a tuple of its outputs"
             )
         return Executable(lambda *inputs: tuple(compiled(*inputs)))
-
-
-def _devices(captured: Capture) -> tuple[str, ...]:
-    """The devices of a graph's inputs, but for the CPU."""
-    types = (one.type for one in captured.inputs if isinstance(one.type, TensorType))
-    return tuple(sorted({str(one.device) for one in types if one.device.type != "cpu"}))
 
 
 def written(captured: Capture) -> list[int]:
