@@ -14,11 +14,13 @@ from typing import Protocol
 import torch.fx
 
 from windfall import subgraphs, torch_abi
-from windfall.backends import GraphCallable, Stages, Types
+from windfall.backends import Executable, GraphCallable, Stages, Types, written
 from windfall.directives import capturing
 from windfall.errors import InternalError, Unsupported
-from windfall.events import Eager, EventLog
+from windfall.events import Eager, EventKind, EventLog
+from windfall.ir.again import drawing_nothing, failing_unseen
 from windfall.ir.relation import Assumptions, Relation
+from windfall.ir.stages import Capture
 from windfall.ir.symint import Expression
 
 
@@ -61,14 +63,20 @@ class BackwardCompiler:
         """Native code has raised: eager says what is wrong."""
         self._count(error, f"eager says what is wrong: {type(error).__name__}: {error}")
 
+    def replayed(self, reason: str) -> None:
+        """Eager has done a backward, from the captured graph."""
+        self.compiler.count_eager(f"{self.name} backward", Eager.BACKWARD, reason)
+
     def _count(self, error: Exception, reason: str) -> None:
         if self.compiler.options.strict and isinstance(error, InternalError):
             raise error
         self.compiler.count_eager(f"{self.name} backward", Eager.BACKWARD, reason)
 
 
-def compiled_when_reached(compiler: GraphCompiler, given: Sequence[Relation]) -> subgraphs.Shared:
-    """What the parts of a partitioned graph share: how each is compiled, once it is reached."""
+def partitioned(
+    compiler: GraphCompiler, captured: Capture, given: Sequence[Relation]
+) -> Executable:
+    """A graph that reads data on its way: its parts are compiled when they are reached."""
 
     def compiled(
         graph: torch.fx.Graph, inputs: Types, name: str, given: Sequence[Relation]
@@ -78,6 +86,11 @@ def compiled_when_reached(compiler: GraphCompiler, given: Sequence[Relation]) ->
         return subgraphs.Compiled(made.call, made.relations, made.writes)
 
     chosen = compiler.options
-    return subgraphs.Shared(
+    shared = subgraphs.Shared(
         compiled, given, compiler.log, chosen.recompile_limit, chosen.strict, chosen.native
     )
+    name, kind = captured.name, EventKind.SUBGRAPHS
+    made: subgraphs.PartitionedGraph = compiler.stage(
+        kind, name, subgraphs.PartitionedGraph, captured.graph, name, shared
+    )
+    return Executable(drawing_nothing(failing_unseen(made.call(), written(captured))))

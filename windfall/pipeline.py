@@ -22,20 +22,19 @@ import torch
 import torch.fx
 
 from windfall import autograd, codegen, frontend, runtime
-from windfall.backends import Executable, GraphCallable, Types, resolve_backend, written
+from windfall.backends import Executable, GraphCallable, Types, resolve_backend
 from windfall.compiled import compiled_object
 from windfall.errors import InternalError, Specialise, Unsupported, WindfallError
 from windfall.events import EventKind
-from windfall.ir.again import drawing_nothing, failing_unseen
+from windfall.ir.again import drawing_nothing
 from windfall.ir.guard import SYMBOLS, Guard, Holds
 from windfall.ir.loop import Schedule
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.stages import Capture, Entry, Joint, Program, Split
 from windfall.ir.symint import Expression
-from windfall.on_demand import BackwardCompiler, compiled_when_reached
+from windfall.on_demand import BackwardCompiler, partitioned
 from windfall.options import Options
 from windfall.staging import Staging
-from windfall.subgraphs import PartitionedGraph
 from windfall.variants import Variants
 
 # How many compiled graphs one compiled object keeps, in case another entry has the same one.
@@ -150,18 +149,15 @@ class Compiler(Staging):
             return Executable(forward, program, new, writes)
 
         backward = BackwardCompiler(self, name, known, halves.symbols)
-        call = autograd.bridge(joint, halves, forward, backward.compile, backward.failed)
+        call = autograd.bridge(
+            joint, halves, forward, backward.compile, backward.failed, backward.replayed
+        )
         call = drawing_nothing(call) if random else call
         return Executable(call, relations=new, writes=writes)
 
     def compile_subgraphs(self, captured: Capture, given: Sequence[Relation]) -> Executable:
         """A graph that reads data on its way: its parts are compiled when they are reached."""
-        shared = compiled_when_reached(self, given)
-        made: PartitionedGraph = self.stage(
-            EventKind.SUBGRAPHS, captured.name, PartitionedGraph, captured.graph, captured.name,
-            shared,
-        )  # fmt: skip
-        return Executable(drawing_nothing(failing_unseen(made.call(), written(captured))))
+        return partitioned(self, captured, given)
 
     def compile_backward(
         self, variant: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]

@@ -48,6 +48,9 @@ def test_backward_by_replay() -> None:
     (first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)
     assert torch.allclose(second, x.detach().exp() * 3)
+    told = windfall.explanation(compiled)
+    assert told.eager == {str(Eager.BACKWARD): 1}
+    assert told.fallbacks == ["gradients of gradients are wanted"]
 
 
 def test_a_graph_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,26 +47,36 @@ def _unnoticed(error: Exception) -> None:
     """Nobody counts."""
 
 
+Replayed = Callable[[str], None]
+
+
+def _uncounted(reason: str) -> None:
+    """For whoever does not count."""
+
+
 def bridge(
     joint: Joint,
     split: Split,
     forward: Callee,
     compile_backward: CompileBackward,
     failed: Failed = _unnoticed,
+    replayed: Replayed = _uncounted,
 ) -> Callee:
     """A callable that takes what the captured graph took and answers what it answered. Where sizes
     vary, it and both others are given the values of `split.symbols` before all tensors.
 
     `forward(*primals)` answers all results of `split.forward`; `compile_backward(graph)` answers
     a callable for the graph of a backward variant (`Variant.graph`); `failed` is told what such a
-    one raised, where eager goes on."""
+    one raised, where eager goes on; `replayed`, why eager did a backward of its own."""
     again = replayer(joint.captured)
 
     def replay(*primals: Any) -> tuple[Any, ...]:
         with autocast(joint.autocast):
             return again(*primals)
 
-    callee = differentiable(split, forward, compile_backward, replay, joint.relations, failed)
+    callee = differentiable(
+        split, forward, compile_backward, replay, joint.relations, failed, replayed
+    )
     if split.backward is not None and not joint.grad_enabled:
         callee = _with_grad(callee)
     callee = compose(callee, conventions(split.signature, split.symbols))
@@ -103,6 +113,7 @@ def differentiable(
     replay: Callee,
     relations: Sequence[Relation] = (),
     failed: Failed = _unnoticed,
+    replayed: Replayed = _uncounted,
 ) -> Callee:
     """A differentiable callable on the primals that answers writes and fresh results;
     `replay(*primals)` runs the captured graph by eager."""
@@ -110,7 +121,7 @@ def differentiable(
         return forward
     replaying = Replay(split, replay)
     functions = [
-        _Function(split, one, replaying, compile_backward, relations, failed)
+        _Function(split, one, replaying, compile_backward, relations, failed, replayed)
         for one in components(split)
     ]
     if len(functions) == 1:
@@ -149,9 +160,11 @@ class _Function:
         compile_backward: CompileBackward,
         relations: Sequence[Relation],
         failed: Failed,
+        replayed: Replayed,
     ) -> None:
         self._split = split
         self._failed = failed
+        self._replayed = replayed
         self._relations = relations
         self._component = component
         self._replay = replay
@@ -264,8 +277,11 @@ class _Function:
             or torch.is_autocast_enabled("cpu")
             or not all([one is None or one.__class__ is torch.Tensor for one in tangents])
         ):
-            found = self._unusual(tangents, strides, sizes)
+            obstacle = _obstacle(tangents)
+            found = None if obstacle else self._built(strides, sizes)
             if found is None:
+                if obstacle is not None:  # else it was counted when it could not be compiled
+                    self._replayed(obstacle)
                 return self._by_eager(context, tangents)
         present = [one for one in tangents if one is not None]
         if self._complex:
@@ -281,14 +297,8 @@ class _Function:
         self._replay.forget(context)
         return found.gradients(values, tangents)
 
-    def _unusual(
-        self, tangents: Sequence[Any], strides: tuple[Strides, ...], sizes: tuple[int, ...]
-    ) -> _Built | None:
-        """A variant to be built, or None where eager must do it."""
-        if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
-            return None
-        if not all(one is None or type(one) is torch.Tensor for one in tangents):
-            return None
+    def _built(self, strides: tuple[Strides, ...], sizes: tuple[int, ...]) -> _Built | None:
+        """The variant for these strides, compiled now if need be; None: it cannot be."""
         known = self._symbolic(strides, sizes) if sizes else strides
         found = self._variants.get(known)
         if found is None and known not in self._variants:
@@ -336,6 +346,17 @@ class _Function:
             everywhere[index] = one
         found = self._replay.gradients(context, everywhere)
         return tuple(found[index] for index in self.inputs)
+
+
+def _obstacle(tangents: Sequence[Any]) -> str | None:
+    """Why native code cannot do this backward."""
+    if torch.is_grad_enabled():
+        return "gradients of gradients are wanted"
+    if torch.is_autocast_enabled("cpu"):
+        return "backward runs under autocast"
+    if not all(one is None or type(one) is torch.Tensor for one in tangents):
+        return "a gradient is no plain tensor"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
