@@ -577,8 +577,12 @@ def _advanced_sums(iterator: Any, func: Any, total: Any) -> Any:
     return made
 
 
-def _advanced_cycle(stack: Any, items: Any, phase: int) -> Any:
-    made: Any = itertools.cycle(stack[-1])
+def _advanced_chain_from(iterators: Any, stack: Any) -> Any:
+    return _advanced_chain((iterators, stack[-1]))
+
+
+def _advanced_cycle(iterator: Any, stack: Any, items: Any, phase: int) -> Any:
+    made: Any = itertools.cycle(stack[-1] if phase else iterator)
     made.__setstate__((items, phase))
     return made
 
@@ -636,7 +640,7 @@ HALF_RUN: dict[CodeType, Any] = _codes(
         iter_until: lambda function, sentinel: iter(function, sentinel),
         by_index: _advanced_index,
         chain: _advanced_chain,
-        _chained: _advanced_chain,
+        _chained: _advanced_chain_from,
         _sliced: _advanced_slice,
         _accumulated: _advanced_sums,
         _paired: lambda item, iterator: itertools.pairwise(itertools.chain((item,), iterator)),
