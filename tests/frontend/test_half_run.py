@@ -120,6 +120,64 @@ def test_an_iterator_that_lives_at_a_break(name: str, taken: int) -> None:
         assert len(breaks) == 1, "the iterator was followed up to the break"
 
 
+class Counting:
+    """An iterator of the user's, which is asked no more often than it is by CPython."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __iter__(self) -> Counting:
+        self.asked.append("iter")
+        return self
+
+    def __next__(self) -> int:
+        self.asked.append("next")
+        if len(self.asked) > 7:
+            raise StopIteration
+        return len(self.asked)
+
+
+OVER: dict[str, Callable[[Any], Any]] = {
+    "map": lambda items: map(_double, items),
+    "filter": lambda items: filter(None, items),
+    "enumerate": enumerate,
+    "zip": lambda items: zip(items, "abcdefgh", strict=False),
+    "chain": lambda items: itertools.chain("a", items),
+    "chain.from_iterable": lambda items: itertools.chain.from_iterable(map(range, items)),
+    "islice": lambda items: itertools.islice(items, 1, 5, 2),
+    "accumulate": itertools.accumulate,
+    "pairwise": itertools.pairwise,
+    "cycle": itertools.cycle,
+    "takewhile": lambda items: itertools.takewhile(bool, items),
+    "dropwhile": lambda items: itertools.dropwhile(_is_small, items),
+    "filterfalse": lambda items: itertools.filterfalse(_is_small, items),
+    "compress": lambda items: itertools.compress(items, [1, 0, 1, 1, 1]),
+    "zip_longest": lambda items: itertools.zip_longest(items, "ab"),
+    "tee": lambda items: itertools.tee(items)[1],
+}
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3, 9])
+@pytest.mark.parametrize("name", OVER)
+def test_an_iterator_over_one_of_the_user_s(name: str, taken: int) -> None:
+    def program(items: Counting, x: torch.Tensor) -> Any:
+        iterator = OVER[name](items)
+        first = []
+        for _ in range(taken):
+            first.append(next(iterator, _END))
+        windfall.graph_break()
+        asked = len(items.asked)
+        kind = type(iterator)
+        left = []
+        for one in itertools.islice(iterator, 12):
+            left.append(one)
+        return first, kind, asked, left, items.asked, x + 1
+
+    compiled = windfall.compile(program, backend="eager", options={"strict": True})
+    x = torch.ones(1)
+    assert str(compiled(Counting(), x)) == str(program(Counting(), x))
+
+
 class Asking:
     """An iterator that asks the one which asks it, once."""
 

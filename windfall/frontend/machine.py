@@ -498,6 +498,8 @@ class Machine(ValueFactory):
             generator.leave_real()  # some of those may be asked while they run
             raise self.raised(ValueError("generator already executing"))
         if frame is None:
+            if generator.asks_again:
+                generator.leave_real()
             if role == "next":
                 raise self.raised(StopIteration())
             items = [self.literal(END)] if role == "iterate" else [_NONE, self.literal(END)]
@@ -582,10 +584,10 @@ class Machine(ValueFactory):
         frame = generator.frame
 
         def restore() -> None:
-            generator.frame = frame
+            generator.frame, generator.asks_again = frame, False
 
         self.undo(restore)
-        generator.frame = None
+        generator.ended()
 
     def _end(self, frame: Frame, generator: Generator, value: Value) -> None:
         self._left(generator)

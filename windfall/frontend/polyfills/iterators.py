@@ -10,13 +10,13 @@ a generator's parameters are arguments with which the real class can be called.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 from windfall.frontend.polyfills.core import rest
+from windfall.ir.reading import flags_of
 
 # ---------------------------------------------------------------------------------- of builtins
 
@@ -517,6 +517,11 @@ _GROUP = type(next(itertools.groupby("a"))[1])
 _UNTIL = type(iter(int, 1))
 _BY_INDEX = type(iter(_Left(())))
 SHARING: tuple[type, ...] = (_TEE, itertools.groupby, _GROUP)
+# Those that do not know that they have come to their end: what they go over is asked once more.
+FORGETFUL: tuple[type, ...] = (
+    map, filter, enumerate, zip, itertools.accumulate, itertools.starmap, itertools.takewhile,
+    itertools.dropwhile, itertools.filterfalse, itertools.compress,
+)  # fmt: skip
 
 # The code of a generator → the class that it stands for.
 MAKES: dict[CodeType, type] = _codes(
@@ -550,14 +555,56 @@ MAKES: dict[CodeType, type] = _codes(
     }
 )
 
+
+class _Asked:
+    """Stands for an iterator that was asked for itself already, as the real class would again."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+
+    def __iter__(self) -> Any:
+        return self.iterator
+
+
+def _asked(iterator: Any) -> Any:
+    return _Asked(iterator) if flags_of(type(iterator)) & _HEAP else iterator
+
+
+_HEAP = 1 << 9  # a class of the user's, whose `__iter__` is seen
+
 # The same → what makes a real object of one that has not started, out of its parameters.
-CONSTRUCTORS: dict[CodeType, Callable[..., Any]] = {
-    code: made for code, made in MAKES.items() if made not in (_TEE, _GROUP)
-}
-CONSTRUCTORS[iter_until.__code__] = CONSTRUCTORS[by_index.__code__] = iter
-CONSTRUCTORS[_zipped_strictly.__code__] = functools.partial(zip, strict=True)
-CONSTRUCTORS[_chained.__code__] = itertools.chain.from_iterable
-CONSTRUCTORS[_multiplied.__code__] = lambda pools: itertools.product(*pools)
+CONSTRUCTORS: dict[CodeType, Callable[..., Any]] = _codes(
+    {
+        _mapped: lambda function, *iterators: map(function, *map(_asked, iterators)),
+        _filtered: lambda function, iterator: filter(function, _asked(iterator)),
+        _enumerated: lambda iterator, start: enumerate(_asked(iterator), start),
+        _zipped: lambda *iterators: zip(*map(_asked, iterators)),  # noqa: B905
+        _zipped_strictly: lambda *iterators: zip(*map(_asked, iterators), strict=True),
+        iter_until: iter,
+        by_index: iter,
+        chain: itertools.chain,
+        _chained: lambda iterators: itertools.chain.from_iterable(_asked(iterators)),
+        _sliced: lambda iterator, *limits: itertools.islice(_asked(iterator), *limits),
+        _accumulated: lambda iterator, func, initial: itertools.accumulate(
+            _asked(iterator), func, initial=initial
+        ),
+        _paired: lambda iterator: itertools.pairwise(_asked(iterator)),
+        _cycled: lambda iterator: itertools.cycle(_asked(iterator)),
+        _starred: lambda function, iterator: itertools.starmap(function, _asked(iterator)),
+        _taken: lambda predicate, iterator: itertools.takewhile(predicate, _asked(iterator)),
+        _dropped: lambda predicate, iterator: itertools.dropwhile(predicate, _asked(iterator)),
+        _refused: lambda predicate, iterator: itertools.filterfalse(predicate, _asked(iterator)),
+        _selected: lambda data, selectors: itertools.compress(_asked(data), _asked(selectors)),
+        _zipped_longest: lambda *iterators, fillvalue: itertools.zip_longest(
+            *map(_asked, iterators), fillvalue=fillvalue
+        ),
+        _grouped: lambda iterator, key: itertools.groupby(_asked(iterator), key),
+        _multiplied: lambda pools: itertools.product(*pools),
+        _permuted: itertools.permutations,
+        _combined: itertools.combinations,
+        _combined_again: itertools.combinations_with_replacement,
+    }
+)
 
 
 def _advanced_chain(stack: Any) -> Any:
@@ -568,29 +615,33 @@ def _advanced_chain(stack: Any) -> Any:
 
 def _advanced_slice(iterator: Any, count: int, wanted: int, stop: Any, step: int) -> Any:
     left = None if stop is None else stop - count
-    return itertools.islice(iterator, wanted - count, left, step)
+    return itertools.islice(_asked(iterator), wanted - count, left, step)
 
 
 def _advanced_sums(iterator: Any, func: Any, total: Any) -> Any:
-    made: Any = itertools.accumulate(iterator, func)
+    made: Any = itertools.accumulate(_asked(iterator), func)
     made.__setstate__(total)
     return made
 
 
-def _advanced_cycle(stack: Any, items: Any, phase: int) -> Any:
-    made: Any = itertools.cycle(stack[-1])
+def _advanced_chain_from(iterators: Any, stack: Any) -> Any:
+    return _advanced_chain((iterators, stack[-1]))
+
+
+def _advanced_cycle(iterator: Any, stack: Any, items: Any, phase: int) -> Any:
+    made: Any = itertools.cycle(stack[-1] if phase else _asked(iterator))
     made.__setstate__((items, phase))
     return made
 
 
 def _advanced_rest(predicate: Any, iterator: Any) -> Any:
-    made: Any = itertools.dropwhile(predicate, iterator)
+    made: Any = itertools.dropwhile(predicate, _asked(iterator))
     made.__setstate__(1)
     return made
 
 
 def _advanced_longest(waiting: Any, fillvalue: Any) -> Any:
-    left = [() if one is None else one for one in waiting]
+    left = [() if one is None else _asked(one) for one in waiting]
     return itertools.zip_longest(*left, fillvalue=fillvalue)
 
 
@@ -628,24 +679,26 @@ def _advanced_permutations(pool: Any, length: int, places: Any) -> Any:
 # of variables of its frame.
 HALF_RUN: dict[CodeType, Any] = _codes(
     {
-        _mapped: lambda function, iterators: map(function, *iterators),
-        _filtered: lambda function, iterator: filter(function, iterator),
-        _enumerated: lambda iterator, start: enumerate(iterator, start + 1),
-        _zipped: lambda iterators: zip(*iterators),  # noqa: B905  (it is not strict)
-        _zipped_strictly: lambda iterators: zip(*iterators, strict=True),
+        _mapped: lambda function, iterators: map(function, *map(_asked, iterators)),
+        _filtered: CONSTRUCTORS[_filtered.__code__],
+        _enumerated: lambda iterator, start: enumerate(_asked(iterator), start + 1),
+        _zipped: lambda iterators: zip(*map(_asked, iterators)),  # noqa: B905
+        _zipped_strictly: lambda iterators: zip(*map(_asked, iterators), strict=True),
         iter_until: lambda function, sentinel: iter(function, sentinel),
         by_index: _advanced_index,
         chain: _advanced_chain,
-        _chained: _advanced_chain,
+        _chained: _advanced_chain_from,
         _sliced: _advanced_slice,
         _accumulated: _advanced_sums,
-        _paired: lambda item, iterator: itertools.pairwise(itertools.chain((item,), iterator)),
+        _paired: lambda item, iterator: itertools.pairwise(
+            itertools.chain((item,), _asked(iterator))
+        ),
         _cycled: _advanced_cycle,
-        _starred: lambda function, iterator: itertools.starmap(function, iterator),
-        _taken: lambda predicate, iterator: itertools.takewhile(predicate, iterator),
+        _starred: CONSTRUCTORS[_starred.__code__],
+        _taken: CONSTRUCTORS[_taken.__code__],
         _dropped: _advanced_rest,
-        _refused: lambda predicate, iterator: itertools.filterfalse(predicate, iterator),
-        _selected: lambda data, selectors: itertools.compress(data, selectors),
+        _refused: CONSTRUCTORS[_refused.__code__],
+        _selected: CONSTRUCTORS[_selected.__code__],
         _zipped_longest: _advanced_longest,
         _multiplied: _advanced_product,
         _permuted: _advanced_permutations,

@@ -20,13 +20,15 @@ from windfall.frontend.polyfills.iterators import (
     AGAIN,
     CONSTRUCTORS,
     FINISHED,
+    FORGETFUL,
     HALF_RUN,
     SHARING,
 )
 from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.iterator import Iterator
-from windfall.frontend.values.objects import Class
+from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.sequence import Tuple
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
@@ -45,7 +47,16 @@ class Generator(Iterator):
     (`made_of`, see `polyfills/iterators.py`). `frame` is None when it has finished. `place`: where
     the program makes the iterator that it stands for."""
 
-    __slots__ = ("frame", "handled", "made_of", "outer", "place", "running", "started")
+    __slots__ = (
+        "asks_again",
+        "frame",
+        "handled",
+        "made_of",
+        "outer",
+        "place",
+        "running",
+        "started",
+    )
 
     def __init__(self, frame: Frame, made_of: type | None = None) -> None:
         super().__init__()
@@ -56,6 +67,7 @@ class Generator(Iterator):
         self.handled: Value | None = None  # the exception that its frame is handling
         self.outer: Value | None = None  # the one that whoever resumed it is handling
         self.place: str | None = None
+        self.asks_again = False  # at its end, what the user made is asked again
 
     def forget(self) -> None:
         """Let go of the frame, and let it let go: the capture is over."""
@@ -65,6 +77,14 @@ class Generator(Iterator):
             frame.generator = None
             frame.stack.clear()
             frame.variables.clear()
+
+    def ended(self) -> None:
+        """It has come to its end."""
+        if self.made_of in FORGETFUL and self.frame is not None:
+            held = [one for one in self.frame.variables if one is not None]
+            held += [item for one in held if isinstance(one, Tuple) for item in one._items or ()]
+            self.asks_again = any(isinstance(one, Object) for one in held)
+        self.frame = None
 
     def leave_real(self) -> None:
         """If it stands for an iterator of C, begin again with that one itself."""
@@ -150,7 +170,7 @@ class Generator(Iterator):
             raise StillRunning
         if self.made_of is types.GeneratorType:
             return self._resumed(recipe)
-        if self.made_of in SHARING:  # what stands in it stands in others too
+        if self.asks_again or self.made_of in SHARING:  # what stands in it stands in others too
             self.leave_real()
         if self.frame is None:
             return f"{recipe.known(FINISHED[self.made_of], self.made_of.__name__)}()"
