@@ -516,22 +516,18 @@ def _next_call(machine: Machine, arguments: Arguments, keywords: Keywords) -> Va
     return found
 
 
-def _collected(machine: Machine, arguments: Arguments, name: str) -> list[Value] | None:
+def _collected(machine: Machine, arguments: Arguments) -> list[Value] | None:
     """The items of the one argument; None: they must be asked for by a polyfill."""
     if not arguments:
         return []
     source = arguments[0]
-    if isinstance(source, Object):
-        if source.cls.find(machine, "__length_hint__") is not ABSENT:  # which CPython asks
-            stop(UNKNOWN_CALL, f"{name} of {source.describe()}, which has __length_hint__")
-        return None
-    return None if machine.is_generator(source) else source.unpack(machine)
+    return None if machine.runs_frames(source) else source.unpack(machine)
 
 
 @calls(list)
 def _list(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 0, 1, "list")
-    items = _collected(machine, arguments, "list")
+    items = _collected(machine, arguments)
     return List(items) if items is not None else machine.polyfill("list", arguments)
 
 
@@ -540,7 +536,7 @@ def _tuple(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 0, 1, "tuple")
     if arguments and type(look(arguments[0])) is Tuple:
         return arguments[0]
-    items = _collected(machine, arguments, "tuple")
+    items = _collected(machine, arguments)
     return Tuple(items) if items is not None else machine.polyfill("tuple", arguments)
 
 
