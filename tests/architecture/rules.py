@@ -7,7 +7,7 @@ means that the rule holds. DESIGN.md and `docs/adr/` say why each stands.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.architecture.scan import Module, Reference
@@ -243,6 +243,47 @@ def _is_bare_type(node: ast.expr) -> bool:
 
 def _names(node: ast.expr) -> list[ast.Name]:
     return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
+def kept_exceptions(module: Module) -> list[str]:
+    """A caught exception that gets a second name holds, by its traceback, the frame that has that
+    name, and so whatever the program has called us with: such a name is deleted."""
+    broken = []
+    for function in ast.walk(module.tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        gone = {
+            name.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Delete)
+            for name in node.targets
+            if isinstance(name, ast.Name)
+        }
+        for handler in ast.walk(function):
+            if isinstance(handler, ast.ExceptHandler) and handler.name is not None:
+                for name, line in _second_names(handler, handler.name):
+                    if name not in gone and (module.name, name) not in EMPTIED:
+                        broken.append(f"{module.name}:{line} keeps an exception as {name}")
+    return broken
+
+
+# `_again` empties them.
+EMPTIED = {("windfall.frontend.entry", "failed")}
+
+
+def _second_names(handler: ast.ExceptHandler, error: str) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(handler):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            for one, value in pairs:
+                parts = value.values if isinstance(value, ast.BoolOp) else [value]
+                kept = any(isinstance(part, ast.Name) and part.id == error for part in parts)
+                if kept and isinstance(one, ast.Name):
+                    yield one.id, node.lineno
 
 
 def missing_docstring(module: Module) -> list[str]:

@@ -237,3 +237,16 @@ def test_a_way_around_the_look_is_seen(text: str) -> None:
 )
 def test_looking_is_fine(text: str) -> None:
     assert not rules.around_the_look(house(**KINDS, frontend__values__rule=text))
+
+
+@pytest.mark.parametrize("kept", ["error", "kept or error", "error or None"])
+def test_an_exception_that_is_kept_is_seen(kept: str) -> None:
+    text = f"def f():\n    kept = None\n    try: g()\n    except E as error: kept = {kept}\n"
+    assert len(rules.kept_exceptions(scan("windfall.ir.x", text))) == 1
+    gone = text + "    del kept\n"
+    assert rules.kept_exceptions(scan("windfall.ir.x", gone)) == []
+
+
+def test_its_words_may_be_kept() -> None:
+    text = "def f():\n    try: g()\n    except E as error: kept = str(error)\n"
+    assert rules.kept_exceptions(scan("windfall.ir.x", text)) == []

@@ -46,6 +46,11 @@ def test_an_error_leaves_everything_as_it_was(kind: str) -> None:
     assert _told("training", kind, 23011, 1201) >= 1
 
 
+def test_an_error_of_a_rule_that_is_tried_is_kept_by_nobody() -> None:
+    """Sizes that are read from data are tried: what a rule raises there ends in no capture."""
+    assert _told("reads", "RuntimeError", 1500, 1701) >= 10
+
+
 @pytest.mark.parametrize("program", ["breaks", "training", "reads"])
 def test_an_interrupt_of_a_call_that_is_compiled(program: str) -> None:
     assert _told(program, "KeyboardInterrupt", 11, warm=True) >= 1

@@ -79,6 +79,33 @@ def test_a_metaclass_has_a_say_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled() == "mine"
 
 
+class Two(tuple[Any, ...]):
+    """That iterates over other items than it has."""
+
+    def __iter__(self) -> Any:
+        return iter(["neither", "is an exception"])
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("classes", [Two(), Two([KeyError, ValueError]), Two([KeyError]), Two([1])])
+def test_except_asks_the_items_of_a_tuple_themselves(classes: Any) -> None:
+    def function() -> Any:
+        try:
+            raise ValueError("raised")
+        except classes:
+            return "caught"
+
+    outcomes = []
+    for one in (function, windfall.compile(function)):
+        try:
+            outcomes.append(one())
+        except (ValueError, TypeError) as error:
+            outcomes.append((type(error), str(error)))
+    assert outcomes[0] == outcomes[1]
+
+
 ITSELF: dict[str, Callable[[Any], Any]] = {
     "default": lambda a: max([], default=a),
     "only": lambda a: max([a]),

@@ -249,7 +249,8 @@ class Compiled(StandIn):
         if self.options.strict or self.options.fullgraph:  # a mistake of ours is seen
             failed.raise_internal()
         self._count_eager(found.point, f"{_FAILED}: {failed}")
-        failed.__traceback__ = failed.error = None  # which hold frames
+        # Which hold frames.
+        failed.__traceback__ = failed.error = failed.__context__ = failed.__cause__ = None
         return self._natively(found.point, slots)
 
     def _missed(

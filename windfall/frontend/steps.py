@@ -23,7 +23,7 @@ from windfall.frontend.classnames import full_name
 from windfall.frontend.opcodes.operators import SYMBOLS
 from windfall.frontend.values.objects import find
 from windfall.ir.guard import ABSENT
-from windfall.ir.reading import is_among, mro_of
+from windfall.ir.reading import is_a, is_among, mro_of
 
 NULL_NAME = "NULL"
 
@@ -628,7 +628,8 @@ def _check_exc_match(writer: Writer, instruction: Instruction) -> None:
 
 def _is_caught(kind: type, classes: Any) -> bool:
     """Whether `except classes` takes an exception: by the MRO, and classes of exceptions only."""
-    wanted = classes if isinstance(classes, tuple) else (classes,)
+    # The items themselves: a subclass of tuple that iterates over others is not asked.
+    wanted = tuple(tuple.__iter__(classes)) if is_a(classes, tuple) else (classes,)
     for one in wanted:
         if not issubclass(type(one), type) or not is_among(BaseException, mro_of(one)):
             text = "catching classes that do not inherit from BaseException is not allowed"

@@ -100,18 +100,18 @@ def _tried(
         depends_on_assumptions()  # what is told of reads decides where they are tried
         return _tried_unread(subject, rule, args, kwargs, symbols)
     names = frozenset(atom.key for atom in symbols)
-    failure: Exception | None = None
+    failure: str | None = None
     answer: Any = None
     try:
         answer = rule(*args, **kwargs)
     except _FAILURES as error:
-        failure = error
+        failure = str(error)
     if answer is NotImplemented:
         return answer
     now = hints(symbols)
     here = _at(rule, args, kwargs, now)  # eager's error, if it is one
     if failure is not None:
-        raise Specialise(names, f"{subject} ({failure})") from failure
+        raise Specialise(names, f"{subject} ({failure})")
     if here is NotImplemented:
         return here
     if at(answer, now) != here:
@@ -259,26 +259,29 @@ def _asked(
     what it was given is told to be such that it does not."""
     points, answers, refused = [], [], []
     failure: Exception | None = None
-    for values in unread_points(symbols, given):
-        try:
-            there = ask(values)
-            if not exist(there):
-                raise RuntimeError(f"no tensor is {there}")
-        except _FAILURES as error:
-            failure = failure or error
-            refused.append(values)
-        else:
-            points.append(values)
-            answers.append(there)
-    if failure is not None and not points:
-        raise failure  # eager's error, whatever is read
-    names = _reads(symbols)
-    reads = [atom for atom in symbols if atom.key in names]
-    if len(points) < (1 if all(map(few_values, reads)) else _FEWEST):
-        raise Specialise(names, f"{subject}, of which too few sizes are possible,")
-    if failure is not None:
-        _expect(subject, points, refused, given, names, failure)
-    return points, answers
+    try:
+        for values in unread_points(symbols, given):
+            try:
+                there = ask(values)
+                if not exist(there):
+                    raise RuntimeError(f"no tensor is {there}")
+            except _FAILURES as error:
+                failure = failure or error
+                refused.append(values)
+            else:
+                points.append(values)
+                answers.append(there)
+        if failure is not None and not points:
+            raise failure  # eager's error, whatever is read
+        names = _reads(symbols)
+        reads = [atom for atom in symbols if atom.key in names]
+        if len(points) < (1 if all(map(few_values, reads)) else _FEWEST):
+            raise Specialise(names, f"{subject}, of which too few sizes are possible,")
+        if failure is not None:
+            _expect(subject, points, refused, given, names, failure)
+        return points, answers
+    finally:
+        del failure  # which holds this very frame, and that the arguments of the program
 
 
 _FEWEST = 3
