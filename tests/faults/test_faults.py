@@ -19,7 +19,7 @@ from tests.faults import surroundings
 from tests.faults.injector import Fault
 from tests.faults.programs import PROGRAMS, Box, outside
 from tests.faults.sweep import EXCEPTIONS, sweep
-from windfall import autograd, codegen, frontend, pieces, runtime
+from windfall import autograd, codegen, frontend, runtime, subgraphs
 
 KINDS: dict[str, type[BaseException]] = {
     "KeyboardInterrupt": KeyboardInterrupt,
@@ -87,7 +87,7 @@ STAGES: list[tuple[Any, str]] = [
     (codegen, "build"),
     (runtime, "bind"),
     (runtime, "enter"),
-    (pieces, "Pieces"),
+    (subgraphs, "PartitionedGraph"),
 ]
 
 
@@ -96,8 +96,8 @@ def _function(x: torch.Tensor, y: torch.Tensor, box: Box) -> Any:
         z = y.detach() * 3
         outside(box, "inside no_grad")
         z = z.cos()
-    if pieces_too := box.count:
-        z = z[z > 0].sum() * pieces_too
+    if subgraphs_too := box.count:
+        z = z[z > 0].sum() * subgraphs_too
     return (x @ y).sin() + z
 
 
@@ -124,7 +124,7 @@ def test_a_fault_in_a_stage(
 
         monkeypatch.setattr(room, name, stage)
         lines = _hit(compiled, KINDS[kind], count)
-        assert struck or (name == "Pieces" and not count), "no such stage"
+        assert struck or (name == "PartitionedGraph" and not count), "no such stage"
         monkeypatch.setattr(room, name, original)
         assert lines == ["inside no_grad"] * len(lines)
         _is_right(compiled, count)
