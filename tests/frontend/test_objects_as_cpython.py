@@ -500,6 +500,19 @@ def an_iterable_with_a_hint() -> Any:
     return list(Hinted()), tuple(Hinted()), Hinted.asked
 
 
+class ComputedHint(Hinted):
+    __length_hint__ = property(lambda self: self.hint)  # type: ignore[assignment]
+
+    def hint(self) -> int:
+        Hinted.asked += 1
+        return 2
+
+
+def an_iterable_with_a_computed_hint() -> Any:
+    Hinted.asked = 0
+    return list(ComputedHint()), tuple(ComputedHint()), Hinted.asked
+
+
 def keys_that_are_hashed_once() -> Any:
     made = dict.fromkeys(map(Hashing, range(3)))
     dict.fromkeys(set(made))
@@ -649,6 +662,7 @@ PROGRAMS: dict[Callable[[], Any], int | None] = {
     a_change_while_it_is_iterated: None,
     one_key_asked_for_twice: None,
     an_iterable_with_a_hint: None,
+    an_iterable_with_a_computed_hint: None,
     keys_that_are_hashed_once: None,
     a_new_that_was_put_back: None,
     special_methods_that_are_computed: None,

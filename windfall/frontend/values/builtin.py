@@ -521,6 +521,10 @@ def _collected(machine: Machine, arguments: Arguments) -> list[Value] | None:
     if not arguments:
         return []
     source = arguments[0]
+    if isinstance(source, Object):
+        hint = source.cls.find(machine, "__length_hint__")
+        if hint is not ABSENT and not isinstance(hint, types.FunctionType):
+            stop(UNKNOWN_OPERATION, f"how many items {source.describe()} may have")
     return None if machine.runs_frames(source) else source.unpack(machine)
 
 
