@@ -95,6 +95,41 @@ def a_reference_that_calls_back(x: torch.Tensor) -> Any:
     return list(seen)
 
 
+def an_object_that_a_write_ends(x: torch.Tensor) -> Any:
+    """By a cell, an attribute, an item; each held it alone."""
+
+    def seen_from_inside() -> Any:
+        return held
+
+    held: Any = Thing()
+    holder, items = Thing(), [Thing()]
+    holder.inner = Thing()
+    references = [weakref.ref(held), weakref.ref(holder.inner), weakref.ref(items[0])]
+    windfall.graph_break()
+    first, second, third = references
+    held = None
+    answers = [first() is None]
+    holder.inner = None
+    answers.append(second() is None)
+    items.clear()
+    answers.append(third() is None)
+    return answers, seen_from_inside() is None
+
+
+def an_object_that_one_of_the_program_holds(x: torch.Tensor) -> Any:
+    """The values of a capture must not wait for the collector, nor what they stand for."""
+    thing = Thing()
+    reference = weakref.ref(thing)
+    windfall.graph_break()
+    holder = Thing()
+    holder.inner = thing
+    error = ValueError("holds it")
+    error.held = thing  # type: ignore[attr-defined]
+    seen = alive([reference])
+    del thing, holder, error
+    return seen, alive([reference])
+
+
 def references_of_a_frame(x: torch.Tensor) -> Any:
     thing = Thing()
     windfall.graph_break()
@@ -110,6 +145,7 @@ def references_of_a_frame(x: torch.Tensor) -> Any:
     [
         made_on_the_way, a_generator_that_is_deleted, an_object_that_holds_another,
         references_that_are_counted, a_reference_that_calls_back, references_of_a_frame,
+        an_object_that_a_write_ends, an_object_that_one_of_the_program_holds,
     ],
 )  # fmt: skip
 def test_what_is_dropped_is_gone(program: Callable[[torch.Tensor], Any]) -> None:

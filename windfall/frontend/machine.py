@@ -47,6 +47,7 @@ from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.factory import ValueFactory
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END
+from windfall.frontend.values.mapping import InstanceDict
 from windfall.frontend.values.symbolic import varying_names
 from windfall.frontend.values.unseen import look, made_here, real_of, unseen
 from windfall.frontend.values.wrap import has_fixed_class, wrap
@@ -103,6 +104,7 @@ class Machine(ValueFactory):
 
     def _set_up(self, state: State, facts: Facts) -> None:
         self.generators: list[Generator] = []
+        self.own_dicts: list[InstanceDict] = []
         self.state = state
         self.facts = facts
         self.frames: list[Frame] = []
@@ -144,6 +146,8 @@ class Machine(ValueFactory):
         tensors must not wait for the garbage collector."""
         for one in self.__dict__.get("generators", ()):
             one.forget()  # it and its frame
+        for table in self.__dict__.get("own_dicts", ()):
+            table.forget()  # it and its object
         for stand_in in self.__dict__.get("stand_ins", ()):
             leave_bases(stand_in)
         graph = self.__dict__.get("graph")

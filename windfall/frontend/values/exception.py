@@ -14,7 +14,7 @@ from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OP
 from windfall.frontend.tracebacks import Place, through
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.mapping import Dict, InstanceDict
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Class, Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import same
@@ -50,7 +50,7 @@ class Exception_(Object):
     def attributes(self, machine: Machine) -> Dict | None:
         """Created ones have a dictionary of their own."""
         if self._attributes is None and self.source is None:
-            self._attributes = InstanceDict(self)
+            self._attributes = machine.instance_dict(None, None, self)
         return super().attributes(machine)
 
     def describe(self) -> str:

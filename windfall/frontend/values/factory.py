@@ -188,7 +188,9 @@ class ValueFactory:
     def instance_dict(self, real: Any, source: Source | None, owner: Value) -> Dict:
         """The dictionary of an object."""
         if real is None or source is None:
-            return InstanceDict(owner)
+            made = InstanceDict(owner)
+            self._machine.own_dicts.append(made)
+            return made
         found = look(self.wrap(dict_of(real), DictOf(source)))
         if not isinstance(found, Dict):  # `self.__dict__ = self`
             stop(UNKNOWN_ATTRIBUTE, f"the dictionary of {source}, a {found.describe()}")

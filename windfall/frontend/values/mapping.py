@@ -17,7 +17,7 @@ import torch
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.classnames import short_name
-from windfall.frontend.values.base import Arguments, Keywords, Raised, Value, no_method
+from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
 from windfall.frontend.values.unseen import same, settled
@@ -545,6 +545,10 @@ class InstanceDict(Dict):
     def __init__(self, owner: Value) -> None:
         super().__init__({})
         self.owner = owner
+
+    def forget(self) -> None:
+        """Let go of the owner, which holds this: the capture is over."""
+        self.owner = NULL
 
     def like(self, entries: dict[Any, Value | None]) -> Dict:
         """A plain dict."""

@@ -431,7 +431,7 @@ class Object(Value):
             if self.source is None or self.real is None:
                 if not dictionary_at(self.cls.real):
                     return None
-                self._attributes = InstanceDict(self)
+                self._attributes = machine.instance_dict(None, None, self)
             elif _has_dict(type(self.real)):
                 self._attributes = machine.instance_dict(self.real, self.source, self)
         return self._attributes

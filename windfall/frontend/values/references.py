@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from windfall.frontend.breaks import ARGUMENTS, stop
+from windfall.frontend.breaks import ARGUMENTS, WATCHED_DEATH, stop
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.source import ByMethod, Known, Source
@@ -32,6 +32,8 @@ class Reference(Given):
         """What it points at; None when that is gone."""
         if arguments or keywords:
             stop(ARGUMENTS, "a weak reference takes no arguments")
+        if machine.effects.entries:  # it is read before these, one of which may end the object
+            stop(WATCHED_DEATH, "a weak reference, behind a write")
         self.guard_type(machine)
         assert self.source is not None
         return machine.wrap(self.real(), ByMethod(self.source, weakref.ref, "__call__"))

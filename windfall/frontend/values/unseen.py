@@ -133,6 +133,7 @@ _HOLDERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (collections.deque, collections.deque.__iter__),
 )
 _WEAK: tuple[Any, ...] = (weakref.ref, *weakref.ProxyTypes)
+_OPAQUE = (types.GeneratorType, types.FunctionType, types.MethodType, BaseException)
 _FEW = 64  # items that are asked
 
 
@@ -194,7 +195,7 @@ def is_let_go(value: Any) -> bool:
     kind = type(real)
     if issubclass(kind, torch.Tensor | torch.nn.Module):
         return is_missed(real)
-    return kind is types.GeneratorType or bool(flags_of(kind) & _HEAP) or is_missed(real)
+    return issubclass(kind, _OPAQUE) or bool(flags_of(kind) & _HEAP) or is_missed(real)
 
 
 def same(one: Value | None, other: Value | None) -> bool:
