@@ -191,15 +191,15 @@ class Compiled(StandIn):
             while type(result) is Continue:
                 # Whoever called this still holds the first one: it must keep nothing alive that the
                 # program drops. One line, since an interrupt must find the place in either.
-                position, slots, result.slots, result = result.position, result.slots, _TAKEN, None
+                position, slots, result.slots, result = result.position, result.slots, _TAKEN, MISS
                 found = self._points.get(position.key) or self._point(position)
                 idle = (idle + 1) * found.is_idle
                 if idle > self.facts.idle:
                     busy = True
-                    result, idle = self._left_idle(position, slots, idle)
+                    left, idle = self._left_idle(position, slots, idle)
                     busy = False
-                    if result is not None:
-                        result, slots = result[0], None
+                    if left is not None:
+                        result, slots, left = left[0], None, None
                         continue
                 failed = None
                 try:
@@ -570,7 +570,7 @@ def _waiting(
     if type(result) is Continue:  # the next segment was not begun
         slots, result.slots = result.slots, _TAKEN
         return result.position, slots
-    if position is None or slots is None:
+    if position is None or slots is None or result is not MISS:  # it has come to its end
         return None
     if call is not None and not _is_before_its_step(found, call, error):
         return None

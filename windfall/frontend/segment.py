@@ -17,7 +17,7 @@ from typing import Any
 
 from windfall.frontend.capture import Outcome, Rebuild, Resume
 from windfall.frontend.native import NativeWay
-from windfall.frontend.state import Continue
+from windfall.frontend.state import HELD, Continue
 from windfall.frontend.tracebacks import through
 from windfall.ir.stages import Capture, Segment, Span
 
@@ -89,6 +89,7 @@ def _release(lines: _Lines, rebuild: Rebuild, resume: Resume) -> None:
     needed = [*resume.lines, resume.handled or ""]
     needed += [text for one in ways for text in (one.condition or "", *one.slots)]
     named = {name for text in needed for name in _NAME.findall(text)}
+    named.add(HELD)  # which are left in their order, should the segment not come to its end
     made: dict[str, None] = {}
     for text in lines.text[1:]:
         found = _ASSIGNED.match(text)

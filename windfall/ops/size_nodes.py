@@ -28,26 +28,22 @@ from windfall.ir.symint import (
     reads_of,
 )
 
+# What torch's C++ asks while it chooses an overload, where it drops what is raised: answered in C,
+# so that no interrupt comes there.
+_YES: Callable[[], bool] = True.__bool__
+_NO: Callable[[], bool] = False.__bool__
+
 
 class _Node:
     """What torch asks of every node."""
 
     __slots__ = ()
 
-    def is_int(self) -> bool:
-        return False
-
-    def is_bool(self) -> bool:
-        return False
-
-    def is_float(self) -> bool:
-        return False
-
-    def is_nested_int(self) -> bool:
-        return False
-
-    def is_symbolic(self) -> bool:
-        return True
+    is_int = _NO
+    is_bool = _NO
+    is_float = _NO
+    is_nested_int = _NO
+    is_symbolic = _YES
 
     def has_hint(self) -> bool:
         return True
@@ -143,8 +139,7 @@ class FloatNode(_Node):
     def __str__(self) -> str:
         return str(self.number)
 
-    def is_float(self) -> bool:
-        return True
+    is_float = _YES
 
     def is_constant(self) -> bool:
         return isinstance(self.number, float)
@@ -195,8 +190,7 @@ class SizeNode(_Node):
     def __str__(self) -> str:
         return str(self.size)
 
-    def is_int(self) -> bool:
-        return True
+    is_int = _YES
 
     def is_constant(self) -> bool:
         return isinstance(self.size, int)
@@ -287,8 +281,7 @@ class TruthNode(_Node):
             return f"{self.operation} {self.left}".strip()
         return f"({self.left} {self.operation} {self.right})"
 
-    def is_bool(self) -> bool:
-        return True
+    is_bool = _YES
 
     def is_constant(self) -> bool:
         return not self.operation

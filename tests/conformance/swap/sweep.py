@@ -359,7 +359,11 @@ def _stop_at_misses(compiled: Any) -> None:
     def missed(found: Any, tried: Any, slots: Any) -> Any:
         if found.native:  # eager runs whatever comes
             return natively(found.point, slots)
-        return AT_START if isinstance(found.point, Start) else LATER
+        if isinstance(found.point, Start):
+            return AT_START
+        with contextlib.suppress(Exception):  # to its end: what it has entered is left
+            natively(found.point, slots)
+        return LATER
 
     compiled._missed = missed
 
