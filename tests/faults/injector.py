@@ -82,6 +82,7 @@ def _untouchable(code: CodeType) -> frozenset[int]:
     instructions = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
     found = set()
     for index, one in enumerate(instructions):
+        index += one.opname == "SWAP"  # `return` inside of `with`: the value waits on the stack
         following = [other.opname for other in instructions[index : index + 4]]
         nones = all(other.argval is None for other in instructions[index : index + 3])
         normal = following[:3] == ["LOAD_CONST"] * 3 and nones and following[3] in _CALLS
