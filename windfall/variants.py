@@ -43,6 +43,10 @@ class Variants(Generic[Key, Made]):
             self._kept[key] = made
             self.added += 1
 
+    def items(self) -> tuple[tuple[Key, Made], ...]:
+        """What there is now, the oldest first."""
+        return tuple(self._kept.items())
+
     def __contains__(self, key: object) -> bool:
         return key in self._kept
 

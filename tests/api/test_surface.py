@@ -195,7 +195,10 @@ def test_nested_compile_region_is_found_by_itself(mark: Any) -> None:
 
     def lowered(count: int) -> int:
         model = torch.nn.Sequential(*(Block(mark) for _ in range(count)))
-        compiled, x = windfall.compile(model, fullgraph=True), torch.randn(3, 4, 8)
+        compiled, x = (
+            windfall.compile(model, fullgraph=True, options={"records": True}),
+            torch.randn(3, 4, 8),
+        )
         torch.testing.assert_close(compiled(x), model(x))
         events = windfall.explanation(compiled).events
         return sum(len(one.record.items) for one in events if one.kind == "lower")

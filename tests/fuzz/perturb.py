@@ -136,7 +136,7 @@ def _findings_at(
             continue
         if found := pair.differences():
             yield Finding(str(case), _text(path), change.name, "after it", tuple(found))
-        for undo in undone:
+        for undo in reversed(undone):  # both worlds may share what was changed twice then
             undo()
         if found := pair.differences():
             yield Finding(str(case), _text(path), change.name, "when it is undone", tuple(found))

@@ -15,6 +15,7 @@ from windfall import runtime
 from windfall.errors import GraphFailed, InternalError
 from windfall.ir.again import KEPT_BYTES, drawing_nothing, failing_unseen
 from windfall.ir.stages import MISS, Entry
+from windfall.variants import Variants
 
 BOTH = pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
 FAR = torch.tensor([0, 9])
@@ -139,9 +140,9 @@ def _break_backward(loss: torch.Tensor) -> None:
     """Let every compiled backward of a loss fail from now on."""
     function = type(loss.grad_fn)._forward_cls  # type: ignore[attr-defined]
     cells = [one.cell_contents for one in function.backward.__closure__]
-    (built,) = (one for one in cells if isinstance(one, dict))
-    for strides, one in built.items():
-        built[strides] = type(one)(failing, one.slots, one.computes)
+    (built,) = (one for one in cells if isinstance(one, Variants))
+    for strides, one in list(built.items()):
+        built.add(strides, type(one)(failing, one.slots, one.computes))
 
 
 # ----------------------------------------------------------------------- what graphs leave behind

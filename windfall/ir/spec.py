@@ -152,7 +152,8 @@ def _verify_offset(
     unbound = [atom for atom in symbols_of(offset) - axes if not is_size(atom)]
     _demand(not unbound, "every axis has a loop", offset)
     low, high = bounds(offset)
-    inside = ragged or low is None or low >= 0
+    varies = any(map(is_size, symbols_of(offset)))  # ranges of its parts say too little
+    inside = ragged or varies or low is None or low >= 0
     _demand(inside, "a store is inside its buffer", f"{buffer.name}[{offset}]")
     sizes, strides = buffer.type.sizes, buffer.type.strides
     if ragged or high is None or not all(isinstance(part, int) for part in (*sizes, *strides)):
@@ -170,7 +171,8 @@ def verify_loops(loops: Loops) -> None:
     for item in loops.items:
         if isinstance(item, Call):
             for view in _views(item.arguments):
-                _demand(view.buffer in ready, "a call reads what exists", view.buffer)
+                exists = view.buffer in ready or view.type.elements == 0
+                _demand(exists, "a call reads what exists", view.buffer)
             ready.update(item.results)
         else:
             _verify_definition(item, loops.buffers, ready)
