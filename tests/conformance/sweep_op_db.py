@@ -5,16 +5,10 @@ from __future__ import annotations
 import itertools
 
 from tests.conformance.checking import check_one
-from tests.conformance.op_db_samples import maker, samples, table
+from tests.conformance.op_db_samples import UNINITIALISED, maker, samples, table
 from tests.conformance.sweep import Line
 
 SAMPLES = 3
-
-# Their results are memory that nobody has written.
-UNINITIALISED = {
-    "empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted",
-    "resize_", "resize_as_",
-}  # fmt: skip
 
 
 def names() -> list[str]:

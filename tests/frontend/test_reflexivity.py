@@ -195,3 +195,21 @@ def test_an_equality_that_comes_late() -> None:
     assert not [one for program in programs for one in windfall.explanation(program).breaks]
     Late.__eq__ = lambda self, other: True  # type: ignore[method-assign,assignment]
     assert [program(one) for program in programs] == [(True,) * 3, (False, True, True)]
+
+
+@pytest.mark.parametrize("count", [2, 15, 16, 17, 18, 40])
+def test_objects_that_are_keys_are_told_apart_however_many(count: int) -> None:
+    """Few of them in pairs, many each by itself: the next call may give one twice."""
+
+    def known(x: torch.Tensor, keys: list[Any]) -> torch.Tensor:
+        return x + len({key: 1 for key in keys})
+
+    keys = [_Plain() for _ in range(count)]
+    compiled: Any = windfall.compile(known, fullgraph=True)
+    assert compiled(torch.zeros(1), keys).item() == count
+    assert compiled(torch.zeros(1), [keys[0], *keys[:-1]]).item() == count - 1
+    assert windfall.explanation(compiled).eager == {}
+
+
+class _Plain:
+    """Hashed by identity."""

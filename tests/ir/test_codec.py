@@ -102,13 +102,22 @@ def test_nan_and_true_are_not_confused_with_others() -> None:
         torch.tensor([1 + 1j]).conj(),
         torch.ones(3, dtype=torch.bfloat16).expand(2, 3),
         torch.tensor([True, False]),
+        torch.arange(12.0).as_strided((2, 3), (6, 2)),
+        torch.nn.Parameter(torch.ones(2)),
+        torch.nn.Parameter(torch.ones(2, 2).t(), requires_grad=False),
     ],
     ids=lambda one: f"{one.dtype}{tuple(one.shape)}",
 )
 def test_constants_keep_type_strides_and_elements(tensor: torch.Tensor) -> None:
     back = round_trip(tensor)
+    assert type(back) is type(tensor) and back.requires_grad == tensor.requires_grad
     assert (back.dtype, back.shape, back.stride()) == (tensor.dtype, tensor.shape, tensor.stride())
     assert torch.equal(back, tensor)
+
+
+def test_a_tensor_that_overlaps_itself_is_refused_before_it_is_stored() -> None:
+    with pytest.raises(Unstorable, match="share memory"):
+        encode((torch.arange(6.0).as_strided((3, 3), (1, 1)),))
 
 
 def test_sizes_are_the_same_objects() -> None:

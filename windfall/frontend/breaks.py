@@ -72,12 +72,6 @@ def described(
     return Break(row.number, row.title, error.detail, row.hint, where, stack, refused)
 
 
-def ends_program(number: int) -> bool:
-    """Whether the reason is that the program itself ends there, by an exception."""
-    row = REASONS.get(number)
-    return row is not None and row.ends_program
-
-
 def is_no_break(number: int) -> bool:
     """Whether the reason says nothing against one graph: the program itself ends there, or only
     this call runs eagerly."""

@@ -126,7 +126,7 @@ class Machine(ValueFactory):
         self._resumption: Resumption | None = None
         self._mark: Mark | None = None  # of the present instruction
         self._memo: dict[int, Value] = {}
-        self._keys: dict[int, list[Value]] = {}  # keys by identity, of each class
+        self._keys: dict[int, dict[int, Value]] = {}  # keys by identity, of each class
         self._alive: list[Any] = []  # so that no address is reused during the capture
         self._calls: dict[str, int] = {}
         # Calls of a function, and the size of the graph since then.
@@ -230,17 +230,18 @@ class Machine(ValueFactory):
     def told_apart(self, value: Value) -> Value:
         """A value that is its own key: objects hashed by identity are different keys only as long
         as they are different objects. (Where there are many, each is relied upon itself.)"""
-        others = self._keys.setdefault(id(value.python_type()), [])
-        if value.source is None or any(one is value for one in others):
+        known = self._keys.setdefault(id(value.python_type()), {})
+        if value.source is None or id(value) in known:
             return value
-        others.append(value)
-        if len(others) > _FEW_KEYS:
-            for one in others:
+        others = list(known.values()) if len(known) <= _FEW_KEYS else []
+        known[id(value)] = value
+        if len(known) > _FEW_KEYS:  # from here on each by itself: pairs of many are too many
+            for one in (*others, value):
                 if (real := real_of(one)) is None:
                     stop(UNKNOWN_OPERATION, f"{one.describe()} as one of many keys")
                 one.guard(self, "identity", IdentityIs(real), "a key")
             return value
-        for one in others[:-1]:
+        for one in others:
             first, second = (value, one) if type(one.source) is Known else (one, value)
             if type(first.source) is not Known and second.source is not None:
                 apart = SameObjects((second.source,), False)

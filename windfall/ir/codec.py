@@ -425,11 +425,24 @@ def _content(tensor: torch.Tensor) -> Iterable[Any]:
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     if not plain or tensor.layout is not torch.strided or tensor.device.type != "cpu":
         raise Unnameable(f"a tensor of {class_name(type(tensor))} on {tensor.device}")
+    if _overlaps(tensor):
+        raise Unnameable("a tensor whose elements share memory otherwise than by being expanded")
     once = tensor.detach()[_once(tensor.stride())]
     flat = once.resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     return (tensor.dtype, shape, strides, tensor.requires_grad, data)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether two of the elements that are different ones may stand in one place."""
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    reach = 0  # from the first element to the last, of the dimensions so far
+    for stride, size in sorted((stride, size) for stride, size in pairs if stride and size > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
 
 
 def _once(strides: tuple[int, ...]) -> tuple[slice, ...]:
@@ -452,7 +465,14 @@ def _tensor(
 
 
 add(torch.Tensor, Kind("tensor", _content, _tensor))
-KINDS[torch.nn.Parameter] = KINDS[torch.Tensor]
+add(
+    torch.nn.Parameter,
+    Kind(
+        "parameter",
+        lambda value: (value.detach(), value.requires_grad),
+        lambda tensor, requires_grad: torch.nn.Parameter(tensor, requires_grad),
+    ),
+)
 
 # ------------------------------------------------------------------------ kinds: integers, loops
 

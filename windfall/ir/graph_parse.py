@@ -30,7 +30,7 @@ import torch.fx
 from windfall.errors import SourceLine
 from windfall.ir.names import HOMES, resolve, resolve_operator
 from windfall.ir.node import NodeInfo, Region, ValueType, add_node, set_info
-from windfall.ir.parse import parse_type
+from windfall.ir.parse import parse_type, split
 from windfall.ir.symint import REBUILD, Expression, Size, symbol
 
 Targets = Mapping[str, Callable[..., Any]]
@@ -67,7 +67,7 @@ class _Parser:
         """One line, of any kind."""
         head = _HEAD.fullmatch(text)
         if head is not None and not self.nodes:
-            for part in _split(head[1]):
+            for part in split(head[1]):
                 name, _, type = part.partition(": ")
                 self._add("placeholder", name, name, (), {}, type or None, None)
         elif text.startswith("# in "):
@@ -188,7 +188,7 @@ def _expression(text: str) -> ast.expr:
 def _type(text: str) -> ValueType:
     """What `_type` of graph_text printed."""
     if text.startswith("("):
-        return tuple(_type(one) for one in _split(text[1:-1]))
+        return tuple(_type(one) for one in split(text[1:-1]))
     if text.startswith("int "):
         return _size(_expression(text.removeprefix("int ")))
     if text == "NoneType":
@@ -199,17 +199,6 @@ def _type(text: str) -> ValueType:
     named = bare.partition("[")[2]
     symbols: dict[str, Expression] = {name: symbol(name) for name in _SYMBOL.findall(named)}
     return replace(parse_type(bare, symbols), requires_grad=bare != text)
-
-
-def _split(text: str) -> list[str]:
-    """Parts between commas that stand in no bracket."""
-    parts, depth, start = [], 0, 0
-    for place, char in enumerate(text):
-        depth += (char in "([{") - (char in ")]}")
-        if char == "," and depth == 0:
-            parts.append(text[start:place].strip())
-            start = place + 1
-    return [*parts, last] if (last := text[start:].strip()) else parts
 
 
 def _region(text: str) -> Region | None:

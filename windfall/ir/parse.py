@@ -315,7 +315,7 @@ def parse_type(text: str, symbols: Symbols = MappingProxyType({})) -> TensorType
 
 
 def _sizes(text: str, symbols: Symbols) -> tuple[Size, ...]:
-    return tuple(parse_size(part, symbols) for part in _split(text))
+    return tuple(parse_size(part, symbols) for part in split(text))
 
 
 def _add_buffer(text: str, state: _State) -> None:
@@ -384,11 +384,11 @@ def _attributes(text: str | None, symbols: Symbols) -> Any:
 
 def _views(text: str, symbols: Symbols) -> list[Any]:
     """The arguments of a call: views, tuples of them, plain values."""
-    parts = _split(text.strip()[1:-1])
+    parts = split(text.strip()[1:-1])
     return [_argument(part, symbols) for part in parts]
 
 
-def _split(text: str) -> list[str]:
+def split(text: str) -> list[str]:
     """At commas outside brackets."""
     parts, depth, start = [], 0, 0
     for place, letter in enumerate(text):
