@@ -20,7 +20,7 @@ import torch.fx
 
 from windfall import plugins, subgraphs, torch_abi
 from windfall.errors import BackendError, Specialise, Unsupported, UserError
-from windfall.events import Eager, EventKind
+from windfall.events import Eager, EventKind, EventType
 from windfall.ir.again import drawing_nothing, failing_unseen
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import graph_key
@@ -67,14 +67,14 @@ class Stages(Protocol):
         """A graph that reads data on its way."""
 
     def stage(
-        self, kind: EventKind, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
+        self, kind: EventType, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
     ) -> Any:
         """Run, time and note a stage."""
 
     def count_eager(self, name: str, what: Eager, reason: str) -> None:
         """Note that something runs eagerly."""
 
-    def note(self, kind: EventKind, name: str) -> None:
+    def note(self, kind: EventType, name: str, **facts: Any) -> None:
         """Note that something happened."""
 
 

@@ -129,7 +129,12 @@ class Compiler(Staging):
         is known of sizes that vary."""
         with Assumptions(given, closed=True):
             joint: Joint = self.stage(
-                EventKind.DIFFERENTIATE, name, autograd.differentiate, graph, tuple(inputs)
+                EventKind.DIFFERENTIATE,
+                name,
+                autograd.differentiate,
+                graph,
+                tuple(inputs),
+                verify=self.options.verify,
             )
         known = joint.relations  # what is given among them
         new = tuple(one for one in known if one not in given)
@@ -177,7 +182,8 @@ class Compiler(Staging):
         refusing: bool = True,
     ) -> Program:
         """ATen graph → machine code. `refusing` False: another graph has looked at the data."""
-        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph)
+        verify = self.options.verify
+        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph, verify=verify)
         schedule = self._scheduled(graph, name, symbols, refusing)
         memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)
         module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
@@ -193,7 +199,9 @@ class Compiler(Staging):
             loops = self.stage(
                 EventKind.LOWER, name, codegen.lower, one, symbols, refusing=refusing
             )
-            done: Schedule = self.stage(EventKind.SCHEDULE, name, codegen.schedule, loops)
+            done: Schedule = self.stage(
+                EventKind.SCHEDULE, name, codegen.schedule, loops, verify=self.options.verify
+            )
             return done
 
         division = self.stage(EventKind.DIVIDE, name, codegen.divide, graph)

@@ -92,7 +92,7 @@ POOLS = CALLS | {
 }
 
 
-def arrange(graph: torch.fx.Graph) -> torch.fx.Graph:
+def assign_layouts(graph: torch.fx.Graph) -> torch.fx.Graph:
     """The graph with convolutions in the layouts in which they are fastest; itself if they are."""
     overload = torch_abi.described_convolution()
     if overload is None:
