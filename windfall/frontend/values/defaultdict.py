@@ -54,6 +54,7 @@ class DefaultDict(Dict):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             where = KeysOf(ByMethod(source, dict, "keys"))
             machine.add_guard(where, Equals(keys), "all keys")
+            self.keep_tuples(machine, keys, where)
             self.entries = {
                 key: machine.wrap(self.real[key], ByMethod(source, dict, "get", (key,)))
                 for key in keys

@@ -7,6 +7,7 @@ a dict from outside is looked into key by key; only iterating or counting relies
 from __future__ import annotations
 
 import collections
+import enum
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
 
 _PLAIN = (str, int, bool, float, bytes, type(None), complex, torch.dtype)
-# How classes, functions and special forms (`typing.Union`) are hashed and compared: by identity.
-_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__)
+# How classes, functions, special forms (`typing.Union`) are hashed and compared: by identity.
+# Members of enumerations are hashed by their name, which `Member.key` relies on.
+_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__, enum.Enum.__hash__)
 _SAME: tuple[Any, ...] = (object.__eq__, type.__eq__)
-_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union))
+_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union), enum.Enum)
 
 
 def is_identity_key(key: Any) -> bool:
@@ -143,6 +145,7 @@ class Dict(Value):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
             self.rely_on_keys(machine)
+            self.keep_tuples(machine, self.real, KeysOf(self.source))
             source, known = self.source, self.entries
             written = {key for key, _ in self.writes}
             whole: dict[Any, Value | None] = {}
@@ -167,6 +170,12 @@ class Dict(Value):
         """Rely on there being these keys, in this order."""
         assert self.real is not None
         self.guard(machine, "keys", KeysAre(tuple(self.real)))
+
+    def keep_tuples(self, machine: Machine, keys: Iterable[Any], where: Source) -> None:
+        """Keys from outside that are objects of their own: those at `where`, in order."""
+        for index, key in enumerate(keys):
+            if isinstance(key, tuple):
+                self.keys[key] = machine.wrap(key, Item(where, index))
 
     def present(self) -> Iterable[tuple[Any, Value]]:
         """Known items."""
@@ -263,10 +272,15 @@ class Dict(Value):
         if not is_plain_key(plain):
             self.load(machine)
             self.keys.setdefault(plain, key)
-        elif not is_its_key(machine, key) and self.lookup(machine, plain) is None:
+        elif self._differs(machine, key) and self.lookup(machine, plain) is None:
             self.keys[plain] = key
             machine.undo(lambda: machine.restore(self.keys, plain, None))
         self.store(machine, plain, value)
+
+    def _differs(self, machine: Machine, key: Value) -> bool:
+        """Whether a new key is to be kept as a value: a tuple is an object of its own. (Not in a
+        dict that is not known as a whole: each write there would rely on the key's absence.)"""
+        return not (isinstance(key, Constant) if self.whole else is_its_key(machine, key))
 
     def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
         """At a number that varies: from here on nothing is known of the items."""
