@@ -124,6 +124,30 @@ def import_cycles(modules: Mapping[str, Module]) -> list[str]:
     return sorted(cycles.values())
 
 
+def import_knots(modules: Mapping[str, Module]) -> list[list[str]]:
+    """Modules that all lead to each other, the largest group first; here imports that only name
+    types count too: whoever reads one of the group has to know all of it."""
+    edges = {
+        name: {path for path, _ in _internal_imports(module, modules)}
+        for name, module in modules.items()
+    }
+    reached = {name: _reachable(edges, name) for name in edges}
+    knots = {
+        frozenset(other for other in reached[name] if name in reached[other]) for name in edges
+    }
+    return sorted((sorted(one) for one in knots if len(one) > 1), key=len, reverse=True)
+
+
+def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        more = edges[waiting.pop()] - found
+        found |= more
+        waiting.extend(more)
+    return found
+
+
 def replaced_systems(module: Module) -> list[str]:
     return [
         f"{module.name}:{seen.line}: refers to {seen.path}"
