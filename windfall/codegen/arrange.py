@@ -181,7 +181,7 @@ class _Preferences:
 def _pooling_gain(user: Node, node: Node) -> float:
     """What pooling gains by vectors of channels; it loses by such that are not full."""
     record = lookup(user.target)
-    if record is None or record.name not in POOLS:
+    if record.name not in POOLS:
         return 0.0
     sizes = _type(node).sizes
     full = len(sizes) > 3 and hint_of(sizes[1]) >= FEW
@@ -200,7 +200,7 @@ def _flows(node: Node) -> bool:
     if node.op != "call_function":
         return False
     record = lookup(node.target)
-    if record is None or record.shape is None or record.random:
+    if record.shape is None or record.random:
         return False
     if record.view or record.name in VIEWS:
         return record.name in VIEWS
@@ -308,7 +308,7 @@ class _Arrangement:
             item: ValueType = several[given[1]]
             return item
         record = lookup(node.target)
-        if record is None or not _flows(node):
+        if not _flows(node):
             return None
         return self._by_rule(record, node)
 
@@ -328,7 +328,7 @@ def _is_view(node: Node) -> bool:
     """Whether a value shares the storage of its node's first argument."""
     made_by: Any = node.args[0] if node.target is operator.getitem else node
     record = lookup(made_by.target)
-    return record is not None and record.view
+    return record.view
 
 
 def _channels_last(type: Any) -> TensorType:

@@ -337,6 +337,8 @@ def _adaptive_max_shape(x: TensorType, sizes: Sizes) -> tuple[TensorType, Tensor
 op("adaptive_max_pool2d.default", _adaptive_max_shape, None, _images([2, 3]))
 op("_adaptive_avg_pool3d.default", row_major(_adaptive_shape), None, _volumes([2, 3, 2]))
 op("adaptive_max_pool2d_backward.default", _like_input, None)
+for _name in ("max_unpool2d.default", "max_unpool3d.default"):
+    op(_name, None, refuses=True)
 op("max_pool3d_with_indices_backward.default", _like_input, None)
 op(
     "avg_pool3d_backward.default",
