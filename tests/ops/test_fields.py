@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ops.agreement import flat
-from windfall.ir.evaluate import Grid, Oracle
+from tests.ops.agreement import check_shape, eager, flat, tolerance
+from windfall.ir.evaluate import Grid, Oracle, evaluate
 from windfall.ir.loop import Index, Lazy, Scalar
 from windfall.ops.registry import Op, all_ops
 
@@ -75,3 +75,45 @@ def test_what_is_said_to_be_read_is_read_by_each_result(op: Op) -> None:
         warnings.simplefilter("ignore")
         for arguments, keywords in op.samples():
             assert not {one for one in read_in_part(op, arguments, keywords) if one in op.reads}
+
+
+# ----------------------------------------------------------------------------------------- layout
+
+
+def relaid(value: Any) -> Any:
+    """The same elements, in images channels-last, in other tensors with the first dimension
+    innermost."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(relaid, value))
+    if not isinstance(value, torch.Tensor) or value.dim() < 2:
+        return value
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if value.dim() in formats:
+        return value.contiguous(memory_format=formats[value.dim()])
+    turned = value.permute(*reversed(range(value.dim()))).contiguous()
+    return turned.permute(*reversed(range(value.dim())))
+
+
+def answers(op: Op, arguments: Any, keywords: Any) -> list[Any]:
+    """What an op answers, by its lowering if it has one (nothing, if that is not for these)."""
+    if op.lower is None:
+        return flat(eager(op, arguments, keywords))
+    made = evaluate(op.lower, *arguments, **keywords)
+    return [] if made is NotImplemented else flat(made)
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in all_ops() if op.any_layout and op.samples], ids=lambda op: op.name
+)
+@pytest.mark.filterwarnings("ignore")
+def test_elements_are_the_same_in_any_layout(op: Op) -> None:
+    assert op.samples is not None and op.shape is not None
+    for arguments, keywords in op.samples():
+        others = relaid(arguments)
+        wrong = check_shape(op, others, keywords, eager(op, others, keywords))
+        assert wrong is None or op.by_layout, wrong
+        pairs = zip(answers(op, arguments, keywords), answers(op, others, keywords), strict=False)
+        for place, (one, other) in enumerate(pairs):
+            if isinstance(one, torch.Tensor) and place not in op.by_layout:
+                rates = tolerance(arguments, one)
+                torch.testing.assert_close(other, one, rtol=rates[0], atol=rates[1], equal_nan=True)

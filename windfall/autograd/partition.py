@@ -182,20 +182,6 @@ def may_recompute(node: Node) -> bool:
     return registry.lookup(node.target).recompute
 
 
-# Ops that read their operands from memory: what they take must be stored anyway.
-_READS_MEMORY = frozenset(
-    {
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-        "addmm",
-        "baddbmm",
-        "bmm",
-        "convolution",
-        "convolution_backward",
-        "mm",
-    }
-)
-
-
 def _is_stored_for_backward(node: Node, parts: _Parts) -> bool:
     """Whether forward stores a value anyway, for an op of its own that reads memory, and backward
     would have to as well: computing it again would spare memory, but cost time."""
@@ -212,7 +198,7 @@ def _readers(node: Node) -> Iterable[Node]:
     for user in node.users:
         if is_view(user):
             yield from _readers(user)
-        elif getattr(getattr(user.target, "overloadpacket", None), "__name__", "") in _READS_MEMORY:
+        elif registry.lookup(user.target).from_memory:
             yield user
 
 

@@ -57,7 +57,7 @@ def _reads_all(
     type = info(user).type
     if isinstance(type, TensorType) and (type.elements == 0 or _may_fold(user, type)):
         return False
-    if not record.calls_entry and (user not in found or not known.isdisjoint(user.all_input_nodes)):
+    if not record.from_memory and (user not in found or not known.isdisjoint(user.all_input_nodes)):
         return False
     return any(
         place in record.reads and (one is node or (isinstance(one, (list, tuple)) and node in one))

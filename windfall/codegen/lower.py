@@ -49,14 +49,6 @@ CHEAP = 8  # cost up to which a value that is read several times is computed aga
 DEAR = 6  # cost from which a value is not computed again for each element of a broadcast
 BROADCAST = 4  # how many times more elements than it has make a reader of it a broadcast
 
-# Ops that read an element of their first operand several times, where windows overlap.
-WINDOWS: frozenset[Any] = frozenset(
-    {
-        torch.ops.aten.max_pool2d_with_indices.default,
-        torch.ops.aten.max_pool3d_with_indices.default,
-    }
-)
-
 
 # --------------------------------------------------------------------------------------- graph
 
@@ -115,7 +107,7 @@ class _Walk:
         if node.target is operator.getitem:
             return arguments[0][arguments[1]]
         record = lookup(node.target)
-        if node.target in WINDOWS and cost_of(walk(self.builder.root(arguments[0]))) > CHEAP:
+        if record.rereads and cost_of(walk(self.builder.root(arguments[0]))) > CHEAP:
             arguments = (self.builder.materialise(arguments[0]), *arguments[1:])
         made = self._lowered(record, arguments, keywords)
         if made is NotImplemented:
@@ -335,7 +327,7 @@ def _feeds_call(node: torch.fx.Node) -> bool:
                 return True
         elif user.target is not operator.getitem:
             record = lookup(user.target)
-            if record.lower is None or record.calls_entry:
+            if record.lower is None or record.from_memory:
                 return True
     return False
 

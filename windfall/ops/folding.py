@@ -141,7 +141,8 @@ def op(
     **fields: Any,
 ) -> Op:
     """Declare `aten.<name>`. Unless `fields` say otherwise: what has a lowering reads all of its
-    operands, what has no checks refuses no data."""
+    operands, however they lie in memory; what has no checks refuses no data."""
     fields.setdefault("reads", EVERY if lower else ())
+    fields.setdefault("any_layout", lower is not None)
     fields.setdefault("refuses", fields.get("checks") is not None)
     return declare(Op(f"aten.{name}", shape, lower, samples, **fields))

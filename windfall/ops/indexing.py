@@ -122,7 +122,7 @@ op(
         lambda: ((make((5,)), torch.tensor(1), 3, -1, False), {}),
         lambda: ((make((2, 3, 4)), torch.tensor([[1, 4, 0], [0, 1, 2]]), 5, 1, True), {}),
     ),
-    calls_entry=True,
+    from_memory=True,
 )
 
 # ------------------------------------------------------------------------------------- gather, take

@@ -260,8 +260,8 @@ _batches: list[Callable[[], Sample]] = [
         for dtype in _DTYPES
     ),
 ]
-op("mm.default", _mm_shape, _mm, listed(*_matrices), calls_entry=True)
-op("bmm.default", _bmm_shape, _bmm, listed(*_batches), calls_entry=True)
+op("mm.default", _mm_shape, _mm, listed(*_matrices), from_memory=True)
+op("bmm.default", _bmm_shape, _bmm, listed(*_batches), from_memory=True)
 # The bias is not read where `beta` is 0.
 op(
     "addmm.default",
@@ -279,7 +279,7 @@ op(
         ),
     ),
     reads=(1, 2),
-    calls_entry=True,
+    from_memory=True,
 )
 op(
     "baddbmm.default",
@@ -290,7 +290,7 @@ op(
         lambda: ((make((5,)), make((2, 3, 4)), make((2, 4, 5))), {}),
     ),
     reads=(1, 2),
-    calls_entry=True,
+    from_memory=True,
 )
 _vectors: list[Callable[[], Sample]] = [
     lambda: ((make((3, 4)), make((4,))), {}),

@@ -210,8 +210,10 @@ op(
 
 
 def _angle_shape(x: TensorType) -> TensorType:
+    if x.dtype in TO_REAL:
+        return fresh(TO_REAL[x.dtype], x.sizes)
     sizes, strides = layout_of([x])
-    return TensorType(TO_REAL.get(x.dtype) or FLOAT.result(x.dtype), sizes, strides)
+    return TensorType(FLOAT.result(x.dtype), sizes, strides)
 
 
 def _angle_body(x: Term) -> Term:

@@ -21,7 +21,7 @@ torch's schema or against what the op does with its samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from windfall import torch_abi
@@ -62,7 +62,15 @@ class Op:
     refuses: bool = True
     checks: Callable[..., Any] | None = None
     own_error: bool = False  # what it raises has a class and words that only Python carries
-    calls_entry: bool = False  # the lowering is a call of a native entry: operands lie in memory
+    from_memory: bool = False  # dear, and takes operands from memory: they are stored for it anyway
+    rereads: bool = False  # reads an element of the first operand several times (windows overlap)
+
+    # Layout: its elements are the same however its operands lie in memory, and `shape` says how
+    # they lie then; but for the results at these positions. Images are pooled fastest by vectors
+    # of channels.
+    any_layout: bool = False
+    by_layout: tuple[int, ...] = ()
+    pools: bool = False
 
 
 _OPS: dict[str, Op] = {}
@@ -73,13 +81,6 @@ def declare(op: Op) -> Op:
     """Add a record; an op is declared once."""
     assert op.name not in _OPS, f"{op.name} is declared twice"
     _OPS[op.name] = op
-    _BY_TARGET.clear()
-    return op
-
-
-def extend(name: str, **fields: Any) -> Op:
-    """Fill empty fields of a declared record."""
-    op = _OPS[name] = replace(_OPS[name], **fields)
     _BY_TARGET.clear()
     return op
 

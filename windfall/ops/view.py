@@ -449,13 +449,14 @@ _VIEWS = listed(
     lambda: ((make((4, 6)), [3, 8]), {}),
 )
 
-view_op("view.default", _view, _VIEWS)
+view_op("view.default", _view, _VIEWS, any_layout=False)
 # Its argument is an unnamed temporary, so torch does not count the result as a view.
-view_op("_unsafe_view.default", _view, _VIEWS, view=False)
+view_op("_unsafe_view.default", _view, _VIEWS, view=False, any_layout=False)
 view_op(
     "_reshape_alias.default",
     _reshape_alias,
     listed(lambda: ((make((4, 6)), [2, 12], [12, 1]), {})),
+    any_layout=False,
 )
 view_op("permute.default", _permute, _over([2, 0, 1]))
 view_op("transpose.int", _transpose, _over(0, -1))
@@ -521,6 +522,7 @@ view_op(
         lambda: ((make((6, 4)).t(), [2, 2, 2], [3, 0, 1]), {}),
     ),
     reads=(),
+    any_layout=False,
     absolute_offset=True,
 )
 

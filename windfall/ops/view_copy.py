@@ -70,6 +70,7 @@ for _name, _overloads in COPIES.items():
             *_copy_of(_view),
             _view.samples,
             reads=_view.reads,
+            any_layout=_view.any_layout,
             recompute=True,
         )
 
