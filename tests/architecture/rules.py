@@ -23,6 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "events",
         "torch_abi",
         "jit",
+        "llvm",
         "stance",
         "directives",
         "plugins",
