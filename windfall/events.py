@@ -56,6 +56,7 @@ class EventKind(enum.StrEnum):
     PLAN = "plan", True
     EMIT = "emit", True
     BUILD = "build", True, attrgetter("kernels")  # without the machine code
+    ASSEMBLE = "assemble", True
     BIND = "bind", True
     ENTER = "enter", True, attrgetter("native")
     BACKEND = "backend", True  # a backend of the user

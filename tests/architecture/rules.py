@@ -34,6 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("subgraphs",),
     ("backends", "staging", "compiled"),
     ("on_demand",),
+    ("link",),
     ("pipeline",),
     ("report", "twin"),
     ("api",),
