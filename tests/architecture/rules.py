@@ -35,6 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("subgraphs",),
     ("backends", "staging", "compiled"),
     ("on_demand",),
+    ("link",),
     ("pipeline",),
     ("report", "twin"),
     ("api",),
