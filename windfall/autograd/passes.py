@@ -20,7 +20,6 @@ from windfall.ir.passes import Row, Table
 from windfall.ir.stages import Joint
 from windfall.ops import fake as fakes
 from windfall.ops import registry
-from windfall.ops.failing import may_refuse
 
 aten = torch.ops.aten
 
@@ -33,8 +32,7 @@ def is_random(node: torch.fx.Node) -> bool:
     target: Any = node.target
     if not torch_abi.is_overload(target):
         return node.op == "call_function" and _functionalized_random(target)
-    op = registry.lookup(target)
-    return torch.Tag.nondeterministic_seeded in target.tags or (op is not None and op.random)
+    return registry.lookup(target).random or torch.Tag.nondeterministic_seeded in target.tags
 
 
 def _functionalized_random(target: Any) -> bool:
@@ -78,7 +76,7 @@ def memory_root(node: torch.fx.Node) -> torch.fx.Node:
 def remove_dead(graph: torch.fx.Graph, joint: Joint) -> None:
     """Drop what nobody reads and what has no effect: an exception is one."""
     for node in reversed(list(graph.nodes)):
-        if not node.users and not is_effect(node) and not may_refuse(node.target):
+        if not node.users and not is_effect(node) and not registry.lookup(node.target).refuses:
             graph.erase_node(node)
 
 
