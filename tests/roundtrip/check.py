@@ -15,32 +15,39 @@ from typing import Any
 
 import torch
 
-from tests.golden_programs import TEXTS, load
+from tests.golden_programs import TEXTS, GoldenProgram, run
 from tests.ir.records import Labelled
 from tests.replay.described import described
 from windfall import runtime
-from windfall.autograd import is_plain
+from windfall.events import EventLog
 from windfall.ir.codec import Unstorable, decode, dumps, encode, loads
-from windfall.ir.stages import Capture, Joint, Program, Segment
+from windfall.ir.stages import Executable, Program, Segment
 from windfall.ir.symint import hint_of
-from windfall.subgraphs import reads_data
+from windfall.options import Options
+from windfall.pipeline import Compiler
 
-# Why a record cannot be stored: it speaks of objects of this process, which no name leads to.
-REASONS: dict[str, str] = {
-    "of which identity counts": "a list, a dict or an object of the user's, made at run time",
-    "is made inside of a function": "a function or class without a name of its own",
-    "no module leads to the code": "the code of such a function",
+# Why a record cannot be stored, and which: they speak of objects of this process, which no name
+# leads to.
+REASONS: dict[str, tuple[str, ...]] = {
+    # a list, a dict or an object of the user's, made at run time
+    "of which identity counts": ("Capture", "Segment"),
+    # a function or a class without a name of its own
+    "is made inside of a function": ("Capture", "Segment"),
+    # the code of such a function
+    "no module leads to the code": ("Capture", "Segment"),
+    # what a backend of the user answered
+    "an object of method is no record": ("Executable",),
 }
 _TEXT = re.compile("|".join(REASONS))
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What another process is to do with bytes, and what came of it here: run a program; or enter
-    the segment of a golden program with it and call that."""
+    """What another process is to do with bytes, and what came of it here: run a program; or link an
+    executable, enter the segment of a golden program with it, and do all its calls."""
 
     where: str
-    program: bytes
+    data: bytes
     answer: str
     golden: str = ""
     segment: bytes = b""
@@ -65,7 +72,7 @@ class Report:
 def check(name: str, labelled: Sequence[Labelled], answers: Sequence[Any], report: Report) -> None:
     """Send every record there and back; `answers` are those of the program, the first call's
     first."""
-    sent: dict[type, list[bytes]] = {}
+    sent: dict[int, bytes] = {}
     for number, (label, record, live) in enumerate(labelled):
         kind = type(record).__name__
         where = f"{name}: {number} {label}"
@@ -78,31 +85,34 @@ def check(name: str, labelled: Sequence[Labelled], answers: Sequence[Any], repor
             report.wrong.append(f"{where}: {error}")
             continue
         report.stored[kind] += 1
-        sent.setdefault(type(record), []).append(data)
+        sent[id(record)] = data
         if isinstance(record, Program):
             report.tasks.append(Task(where, data, answer(record)))
     kind, _, golden = name.partition(" ")
-    if kind == "golden" and _is_whole([record for _, record, _ in labelled], sent):
-        (segment,), (program,) = sent[Segment], sent[Program]
-        said = described(answers[0])
-        report.tasks.append(Task(f"{name}: entry", program, said, golden, segment))
+    if kind == "golden":
+        _whole_entry(golden, [record for _, record, _ in labelled], answers, sent, report)
 
 
-def _is_whole(records: Sequence[Any], sent: dict[type, Any]) -> bool:
-    """Whether one segment around one program is all there is to a call."""
-    counted = Counter(map(type, records))
-    if not (counted[Segment] == counted[Program] == 1 and len(sent.get(Segment, ())) == 1):
-        return False
-    captured, joint = (
-        next(one for one in records if type(one) is kind) for kind in (Capture, Joint)
-    )
-    reads = reads_data(captured.graph)  # then its subgraphs are programs
-    return not (reads or joint.gradients_for) and is_plain(joint.signature)
+def _whole_entry(
+    golden: str,
+    records: Sequence[Any],
+    answers: Sequence[Any],
+    sent: dict[int, bytes],
+    report: Report,
+) -> None:
+    """A task for a program that is one segment, if that and its executable can be stored."""
+    segments = [one for one in records if isinstance(one, Segment)]
+    own = [one for one in records if isinstance(one, Executable) and one.name == segments[0].name]
+    if len(segments) == 1 and all(id(one) in sent for one in (*segments, *own)):
+        executable = sent[id(own[0])] if own else b""
+        where = f"golden {golden}: entry"
+        segment = sent[id(segments[0])]
+        report.tasks.append(Task(where, executable, described(answers), golden, segment))
 
 
 def _refused(where: str, kind: str, error: Unstorable, report: Report) -> None:
     reason = _TEXT.search(error.reason)
-    if reason is None or kind not in ("Capture", "Segment"):
+    if reason is None or kind not in REASONS[reason[0]]:
         report.wrong.append(f"{where} cannot be stored: {error}")
     else:
         report.unstorable[kind, reason[0]] += 1
@@ -142,15 +152,11 @@ def answer(program: Program) -> str:
         return described(error)
 
 
-def entered(golden: str, segment: Segment, program: Program) -> str:
-    """What the first call of a golden program answers, through an entry made of these."""
-    loaded = load(golden)
-    torch.manual_seed(1)
-    given = next(iter(loaded.module.calls()))
-    values = given.values() if isinstance(given, dict) else given
-    torch.manual_seed(2)
-    entry = runtime.enter(segment, program, runtime.bind(program))
-    return described(entry.call(*values))
+def entered(golden: GoldenProgram, segment: Segment, executable: Executable | None) -> str:
+    """What a golden program does, forward and backward, through an entry made of these."""
+    call = Compiler(Options(), EventLog()).link(executable) if executable else None
+    entry = runtime.enter(segment, executable.bare if executable else None, call)
+    return described(run(golden, lambda *args, **named: entry.call(*args, *named.values())))
 
 
 def _input(type: Any) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """python -m tests.roundtrip.child FILE: another process, which has only the bytes.
 
-Enters: a file of tasks: programs as data, golden programs' segments as data. Leaves: a line for
-each: the digest of what it answers. Live things are linked by their names: those of modules by
-themselves, the target of a golden program by the side table.
+Enters: a file of tasks: programs as data; segments and executables of golden programs as data.
+Leaves: a line for each: the digest of what it answers. Live things are linked by their names: those
+of modules by themselves, the target of a golden program by the side table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def digest(answered: str) -> str:
 
 def run_elsewhere(report: Report) -> None:
     """Have every task of a report done by another process; what differs is wrong."""
-    rows = tuple((one.golden, one.segment, one.program) for one in report.tasks)
+    rows = tuple((one.golden, one.segment, one.data) for one in report.tasks)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "tasks")
         file.write_bytes(dumps(encode(rows)))
@@ -43,12 +43,13 @@ def run_elsewhere(report: Report) -> None:
             report.wrong.append(f"{task.where}: in another process not {task.answer[:200]}")
 
 
-def _done(golden: str, segment: bytes, program: bytes) -> str:
-    linked = decode(loads(program))
-    if not golden:
-        return answer(linked)
-    live = {"target": load(golden).module.program}
-    return entered(golden, decode(loads(segment), live), linked)
+def _done(name: str, segment: bytes, data: bytes) -> str:
+    if not name:
+        return answer(decode(loads(data)))
+    golden = load(name)
+    live = {"target": golden.module.program}
+    executable = decode(loads(data), live) if data else None
+    return entered(golden, decode(loads(segment), live), executable)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import unittest.mock
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ import windfall
 from tests import golden_programs
 from tests.ir.records import Labelled, of_compiled
 from tests.replay.corpus import _models, _op_samples
+from windfall import pipeline
+from windfall.ir.stages import Executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ def _golden(name: str) -> Callable[[Callable[..., Any]], Any]:
 def records(item: Item) -> tuple[list[Labelled], list[Any]]:
     """Every record of an item's compilations, and what it answered."""
     made: list[tuple[Any, Any]] = []
+    executables: list[Labelled] = []
     answers: list[Any] = []
 
     def compile(function: Any, backend: Any = "windfall", **options: Any) -> Any:
@@ -57,10 +61,19 @@ def records(item: Item) -> tuple[list[Labelled], list[Any]]:
         made.append((function, windfall.compile(function, backend=backend, options=given)))
         return made[-1][1]
 
+    def link(executable: Executable, compiler: Any) -> Any:
+        executables.append((f"link of {executable.name}", executable, {"target": made[-1][0]}))
+        return linked(executable, compiler)
+
+    linked = pipeline.link
     torch.manual_seed(0)
     random.seed(0)
     numpy.random.seed(0)
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        warnings.catch_warnings(),
+        unittest.mock.patch.object(pipeline, "link", link),
+    ):
         warnings.simplefilter("ignore")
         # A sample that eager refuses is refused here too: `tests/replay` and conformance compare.
         with contextlib.suppress(Exception):
@@ -68,4 +81,5 @@ def records(item: Item) -> tuple[list[Labelled], list[Any]]:
     labelled = [
         one for function, compiled in made for one in of_compiled(compiled, {"target": function})
     ]
-    return labelled, answers
+    known = {id(record) for _, record, _ in labelled}
+    return [*labelled, *(one for one in executables if id(one[1]) not in known)], answers
