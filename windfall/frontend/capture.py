@@ -47,13 +47,14 @@ from windfall.frontend.state import Facts, FrameShape, Position, Start, State, d
 from windfall.frontend.steps import NULL_NAME, Writer, write_step
 from windfall.frontend.tracebacks import Place, place_of
 from windfall.frontend.values.base import NULL, Value
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import StillRunning
 from windfall.frontend.values.iterator import Iterator
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.modes import hold, leave_entered
 from windfall.frontend.values.modes import lines as mode_lines
-from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import (

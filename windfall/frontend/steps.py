@@ -21,7 +21,7 @@ from windfall.errors import InternalError
 from windfall.frontend.bytecode import VERSION, Instruction
 from windfall.frontend.classnames import full_name
 from windfall.frontend.opcodes.operators import SYMBOLS
-from windfall.frontend.values.objects import find
+from windfall.frontend.values.class_value import find
 from windfall.ir.guard import ABSENT
 from windfall.ir.reading import is_a, is_among, mro_of
 

@@ -25,6 +25,7 @@ from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find, is_mutable, mro, relied
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import is_callable, misfit
 from windfall.frontend.values.exception import Exception_
@@ -32,17 +33,9 @@ from windfall.frontend.values.function import Cell, Function, Method, bound_clas
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
 from windfall.frontend.values.mapping import Dict, DictView
-from windfall.frontend.values.objects import (
-    Class,
-    Object,
-    Super,
-    find,
-    is_mutable,
-    is_plain_class,
-    mro,
-    relied,
-)
+from windfall.frontend.values.objects import Object, is_plain_class
 from windfall.frontend.values.sequence import List, Slice, Tuple
+from windfall.frontend.values.supers import Super
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look

@@ -33,6 +33,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     modes,
     module,
     partial,
+    python_module,
     recurrent,
     references,
     sets,
@@ -46,20 +47,14 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
 )
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
+from windfall.frontend.values.class_value import Class, find, is_abstract
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_, looks_at_arguments
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
 from windfall.frontend.values.mapping import Dict, InstanceDict
-from windfall.frontend.values.objects import (
-    Class,
-    Object,
-    Opaque,
-    find,
-    is_abstract,
-    is_plain_class,
-)
+from windfall.frontend.values.objects import Object, Opaque, is_plain_class
 from windfall.frontend.values.outside import Outside
 from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
 from windfall.frontend.values.unseen import look

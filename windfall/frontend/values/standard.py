@@ -19,11 +19,12 @@ from windfall.frontend.polyfills import iterators, ordering
 from windfall.frontend.values import symbolic
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls, calls_of
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ForeignIterator, Iterator
-from windfall.frontend.values.objects import Class, Opaque
+from windfall.frontend.values.objects import Opaque
 from windfall.frontend.values.sequence import List, Range, SequenceValue
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import IdentityIs, LengthIs

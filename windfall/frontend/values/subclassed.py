@@ -20,10 +20,11 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION,
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find, is_abstract
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.mapping import DICT_METHODS, Dict, Ordered, keys_in_order
-from windfall.frontend.values.objects import Class, Object, find, is_abstract
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import ABSENT, Equals

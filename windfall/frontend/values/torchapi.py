@@ -33,11 +33,11 @@ from windfall.frontend.values import symbolic
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
+from windfall.frontend.values.class_value import find
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.objects import find
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
