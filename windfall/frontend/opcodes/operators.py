@@ -16,7 +16,8 @@ from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.identity import identical
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object, Opaque
-from windfall.frontend.values.sequence import SequenceValue, Slice
+from windfall.frontend.values.ranges import Slice
+from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor

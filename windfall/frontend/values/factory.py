@@ -17,7 +17,9 @@ from windfall.frontend.flow import returns_none
 from windfall.frontend.policy import Treatment
 from windfall.frontend.polyfills import iterators
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
+    attribute_calls,
     checks,
+    class_checks,
     classes,
     compiled,
     copies,
@@ -32,6 +34,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     mathematics,
     modes,
     module,
+    ordered,
     partial,
     python_module,
     recurrent,
@@ -56,7 +59,8 @@ from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
 from windfall.frontend.values.mapping import Dict, InstanceDict
 from windfall.frontend.values.objects import Object, Opaque, is_plain_class
 from windfall.frontend.values.outside import Outside
-from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.frontend.values.ranges import Range
+from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, LengthIs
 from windfall.ir.reading import class_dict, class_name, dict_of, mro_of

@@ -25,7 +25,8 @@ from windfall.frontend.values.function import Function
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ForeignIterator, Iterator
 from windfall.frontend.values.objects import Opaque
-from windfall.frontend.values.sequence import List, Range, SequenceValue
+from windfall.frontend.values.ranges import Range
+from windfall.frontend.values.sequence import List, SequenceValue
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import IdentityIs, LengthIs
 from windfall.ir.reading import dict_of
