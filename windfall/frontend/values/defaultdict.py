@@ -55,6 +55,7 @@ class DefaultDict(Dict):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             where = KeysOf(ByMethod(source, dict, "keys"))
             machine.guards.add(where, Equals(keys), "all keys")
+            self.keep_tuples(machine, keys, where)
             self.entries = {
                 key: machine.values.wrap(self.real[key], ByMethod(source, dict, "get", (key,)))
                 for key in keys

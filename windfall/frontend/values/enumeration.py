@@ -98,7 +98,8 @@ class Member(Object):
         if not is_plain or not _is_of_enum(self.cls.find(machine, "__hash__")):
             stop(UNKNOWN_OPERATION, f"{self.describe()} as a key")
         self.rely_on_field(machine, "_name_")
-        return machine.guards.told_apart(self)
+        self.guard(machine, "value", Equals(self.real))  # strongly: a weak reference is seen
+        return self
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The very member."""

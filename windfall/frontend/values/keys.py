@@ -5,6 +5,7 @@ Enters: keys. Leaves: what they are told by. Invariant: no `__hash__` or `__eq__
 
 from __future__ import annotations
 
+import enum
 import types
 import typing
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 
 _PLAIN = (str, int, bool, float, bytes, type(None), complex, torch.dtype)
-# How classes, functions and special forms (`typing.Union`) are hashed and compared: by identity.
-_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__)
+# How classes, functions, special forms (`typing.Union`) are hashed and compared: by identity.
+# Members of enumerations are hashed by their name, which `Member.key` relies on.
+_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__, enum.Enum.__hash__)
 _SAME: tuple[Any, ...] = (object.__eq__, type.__eq__)
-_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union))
+_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union), enum.Enum)
 
 
 def is_identity_key(key: Any) -> bool:

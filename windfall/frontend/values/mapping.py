@@ -31,7 +31,7 @@ from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import HasKey, KeysAre
 from windfall.ir.reading import dict_of, is_among
-from windfall.ir.source import Item, Source
+from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
@@ -104,6 +104,7 @@ class Dict(Value):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
             self.rely_on_keys(machine)
+            self.keep_tuples(machine, self.real, KeysOf(self.source))
             source, known = self.source, self.entries
             written = {key for key, _ in self.writes}
             whole: dict[Any, Value | None] = {}
@@ -132,6 +133,12 @@ class Dict(Value):
         """Rely on there being these keys, in this order."""
         assert self.real is not None
         self.guard(machine, "keys", KeysAre(tuple(self.real)))
+
+    def keep_tuples(self, machine: Machine, keys: Iterable[Any], where: Source) -> None:
+        """Keys from outside that are objects of their own: those at `where`, in order."""
+        for index, key in enumerate(keys):
+            if isinstance(key, tuple):
+                self.keys[key] = machine.values.wrap(key, Item(where, index))
 
     def present(self) -> Iterable[tuple[Any, Value]]:
         """Known items."""
@@ -230,10 +237,15 @@ class Dict(Value):
         if not is_plain_key(plain):
             self.load(machine)
             self.keys.setdefault(plain, key)
-        elif not is_its_key(machine, key) and self.lookup(machine, plain) is None:
+        elif self._differs(machine, key) and self.lookup(machine, plain) is None:
             self.keys[plain] = key
             machine.effects.undo(lambda: restore(self.keys, plain, None))
         self.store(machine, plain, value)
+
+    def _differs(self, machine: Machine, key: Value) -> bool:
+        """Whether a new key is to be kept as a value: a tuple is an object of its own. (Not in a
+        dict that is not known as a whole: each write there would rely on the key's absence.)"""
+        return not (isinstance(key, Constant) if self.whole else is_its_key(machine, key))
 
     def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
         """At a number that varies: from here on nothing is known of the items."""
