@@ -44,7 +44,8 @@ from windfall.frontend.interpreter import Interpreter
 from windfall.frontend.marks import refusal
 from windfall.frontend.recipe import Recipe
 from windfall.frontend.state import Facts, FrameShape, Position, Start, State, distinct
-from windfall.frontend.steps import NULL_NAME, Writer, write_step
+from windfall.frontend.steps import write_step
+from windfall.frontend.steps.writer import NULL_NAME, Writer
 from windfall.frontend.tracebacks import Place, place_of
 from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.class_value import Class
