@@ -449,7 +449,7 @@ def names_in(type: TensorType) -> frozenset[str]:
 def _rely_on_distinctness(machine: Interpreter) -> None:
     """What the program writes is none of the other things that it reads."""
     tensors = [one for one in machine.values.from_outside() if isinstance(one, Tensor) and one.used]
-    written = tuple(one for one in tensors if isinstance(one, Tensor) and one.is_written(machine))
+    written = tuple(one for one in tensors if one.is_written(machine))
     others = tuple(one for one in tensors if not one.is_written(machine))
     if written and len(tensors) > 1:
         source = Overlap(_sources(written), _sources(others))

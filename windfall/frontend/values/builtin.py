@@ -15,7 +15,7 @@ import torch
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import core
 from windfall.frontend.polyfills.iterators import by_index
-from windfall.frontend.values import symbolic
+from windfall.frontend.values import number_calls
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
@@ -31,6 +31,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.ranges import Slice
 from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.symbolic import Integer, Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
@@ -110,11 +111,11 @@ def _checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     asked = name.as_constant(machine)
     if asked == "__iter__" and _is_iterator(machine, answer):
         return answer
-    if asked == "__len__" and isinstance(answer, symbolic.Integer):
+    if asked == "__len__" and isinstance(answer, Integer):
         sign = answer.compare(machine, ">=", machine.values.literal(0))
         if isinstance(sign, Constant) and sign.value is True:
             return answer
-    if asked == "__bool__" and isinstance(answer, symbolic.Question | Truth):
+    if asked == "__bool__" and isinstance(answer, Question | Truth):
         return answer
     if asked in _TEXTS and answer.python_type() is str:
         return answer
@@ -377,7 +378,7 @@ def _bool(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         flag = machine.values.flag(arguments[0])
         if flag is not None:
             return flag
-    if isinstance(arguments[0], symbolic.Question | Truth):
+    if isinstance(arguments[0], Question | Truth):
         return arguments[0]
     found = arguments[0].truth(machine)
     assert isinstance(found, bool), "only objects ask their classes"
@@ -390,7 +391,7 @@ def _folded(function: Any) -> None:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if machine.symbols.by_name and not keywords:
             arguments = [_as_number(machine, one) for one in arguments]
-            varies = symbolic.builtin(machine, function, arguments)
+            varies = number_calls.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
         if function is hash and _is_written_in_python(arguments[0], machine, "__hash__"):

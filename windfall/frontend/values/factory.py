@@ -37,6 +37,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     ordered,
     partial,
     python_module,
+    readings,
     recurrent,
     references,
     sets,
@@ -114,7 +115,7 @@ class ValueFactory(Outside):
 
     def item(self, tensor: Any) -> Value | None:
         """`tensor.item()` without its value; None: the value is needed."""
-        return symbolic.item(self._machine, tensor)
+        return readings.item(self._machine, tensor)
 
     def flag(self, tensor: Any) -> Value | None:
         """`bool(tensor)` without its value; None: the value is needed."""
@@ -122,11 +123,11 @@ class ValueFactory(Outside):
 
     def items(self, tensor: Any) -> Value | None:
         """`tensor.tolist()` without the values; None: they are needed."""
-        return symbolic.items(self._machine, tensor)
+        return readings.items(self._machine, tensor)
 
     def index(self, value: Value) -> Value:
         """What stands in a slice: a tensor without dimensions is the integer that it holds."""
-        return symbolic.index(self._machine, value)
+        return readings.index(self._machine, value)
 
     def tuple(self, items: Sequence[Value]) -> Tuple:
         """A tuple."""
