@@ -11,7 +11,7 @@ A new backend is a class with `compile`, and a row of `BACKENDS` or an entry poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,7 +38,7 @@ from windfall.ir.stages import (
 )
 from windfall.ir.symint import Expression
 from windfall.options import Options
-from windfall.variants import Variants
+from windfall.reuse import Graphs
 
 Types = Sequence[TensorType | Expression]
 
@@ -51,9 +51,8 @@ class Stages(Protocol):
         """The user's."""
 
     @property
-    def graphs(self) -> Variants[Hashable, tuple[Executable, torch.fx.Graph]]:
-        """What was compiled before, by the keys of graphs; with the graph, since a key has
-        addresses of its constants."""
+    def graphs(self) -> Graphs:
+        """What was compiled before."""
 
     def compile_graph(
         self,
@@ -112,14 +111,14 @@ class NativeBackend:
         # What another call was compiled for may differ in guards only.
         varies = any(isinstance(one, Expression) for one in types)
         graph = None if varies else graph_key(captured.graph)
-        key = graph and (graph, roles, torch_abi.ambient())
-        known = stages.graphs.get(key) if key is not None else None
+        key = graph and (graph, torch_abi.ambient())
+        known = stages.graphs.find(key, roles) if key is not None else None
         if known is not None:
             stages.note(EventKind.REUSE, captured.name)
-            return known[0]
+            return known
         made = stages.compile_graph(captured.graph, types, captured.name, given, roles)
         if key is not None:
-            stages.graphs.add(key, (made, captured.graph))
+            stages.graphs.add(key, made, captured.graph)
         return made
 
 

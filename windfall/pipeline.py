@@ -14,10 +14,9 @@ partitioned first (`subgraphs`), and each part goes through the same stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.fx
@@ -44,23 +43,15 @@ from windfall.ir.stages import (
 from windfall.ir.symint import Expression
 from windfall.link import link
 from windfall.options import Options
+from windfall.reuse import Graphs
 from windfall.staging import Staging
-from windfall.variants import Variants
-
-# How many compiled graphs one compiled object keeps, in case another entry has the same one.
-KEPT_GRAPHS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler(Staging):
     """What the compilations of one compiled object share."""
 
-    # The latest graphs by their keys; with the graph, since a key has addresses of its constants.
-    graphs: Variants[Hashable, tuple[Executable, torch.fx.Graph]] = field(
-        default_factory=lambda: Variants(KEPT_GRAPHS)
-    )
-    # What was linked, as long as somebody has the executable.
-    linked: WeakKeyDictionary[Executable, GraphCallable] = field(default_factory=WeakKeyDictionary)
+    graphs: Graphs = field(default_factory=Graphs)
 
     def compiled(
         self, target: Callable[..., Any], remake: Callable[[Any, Options], Any] | None = None
@@ -163,10 +154,7 @@ class Compiler(Staging):
 
     def link(self, executable: Executable) -> GraphCallable:
         """An executable as something to call; the same one for the same executable."""
-        call = self.linked.get(executable)
-        if call is None:
-            call = self.linked[executable] = link(executable, self)
-        return call
+        return self.graphs.call(executable, lambda: link(executable, self))
 
     def bind(self, program: Program, name: str, keep: bool = False) -> GraphCallable:
         """A program as something to call."""
