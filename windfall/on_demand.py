@@ -16,6 +16,7 @@ import torch.fx
 from windfall import subgraphs, torch_abi
 from windfall.autograd import Variant
 from windfall.backends import Stages, Types
+from windfall.devices import DEVICES
 from windfall.directives import capturing
 from windfall.errors import InternalError, Unsupported
 from windfall.events import Eager, EventKind, EventLog
@@ -55,9 +56,13 @@ class BackwardCompiler:
     compiler: GraphCompiler
     name: str
     region: BackwardRegion  # one of the graph's: what is asked of it is the same in all
+    device: str = ""
 
     def compile(self, variant: Variant) -> GraphCallable:
-        """Native code; `Unsupported`, and counted, where eager's backward has to answer."""
+        """Native code, or the device's; `Unsupported`, and counted, where eager's backward has to
+        answer."""
+        if self.device:
+            return DEVICES[self.device].compile(variant.graph, self.region.split.symbols)
         try:
             with (
                 torch_abi.fence(),

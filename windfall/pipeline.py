@@ -36,6 +36,7 @@ from windfall.ir.stages import (
     Entry,
     Executable,
     GraphCallable,
+    GraphProgram,
     Joint,
     Program,
     Split,
@@ -129,9 +130,11 @@ class Compiler(Staging):
         name: str,
         given: Sequence[Relation] = (),
         roles: Sequence[Role] = (),
+        device: str = "",
     ) -> Executable:
-        """A graph of torch functions as native code, with gradients where they are needed. `given`
-        is known of sizes that vary; `roles` are those of the inputs, if known."""
+        """A graph of torch functions as native code (or as graphs for a device), with gradients
+        where they are needed. `given` is known of sizes that vary; `roles` are those of the inputs,
+        if known."""
         with Assumptions(given, closed=True):
             joint: Joint = self.stage(
                 EventKind.DIFFERENTIATE, name, autograd.differentiate, graph, tuple(inputs)
@@ -140,8 +143,11 @@ class Compiler(Staging):
         new = tuple(one for one in known if one not in given)
         with Assumptions(known, closed=True):
             halves: Split = self.stage(EventKind.SPLIT, name, autograd.split, joint)
-            program = self._program(halves.forward, f"{name} forward", halves.symbols)
-        program = replace(program, again=True)
+            program = (
+                GraphProgram(halves.forward, device, halves.symbols)
+                if device
+                else self._program(halves.forward, f"{name} forward", halves.symbols, again=True)
+            )
         # Eager is to draw the same numbers again, should data be refused.
         random = autograd.draws(halves.forward) and codegen.may_fail(halves.forward)
         made: Executable = self.stage(
@@ -177,14 +183,16 @@ class Compiler(Staging):
         name: str,
         symbols: tuple[Expression, ...] = (),
         refusing: bool = True,
+        again: bool = False,
     ) -> Program:
-        """ATen graph → machine code. `refusing` False: another graph has looked at the data."""
+        """ATen graph → machine code. `refusing` False: another graph has looked at the data;
+        `again` as in `Program`."""
         graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph)
         schedule = self._scheduled(graph, name, symbols, refusing)
         memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)
         module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
         program: Program = self.stage(EventKind.BUILD, name, codegen.build, module)
-        return program
+        return replace(program, again=again)
 
     def _scheduled(
         self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool

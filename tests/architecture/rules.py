@@ -31,7 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ir",),
     ("ops",),
     ("frontend", "autograd", "codegen", "runtime", "cache"),
-    ("subgraphs", "reuse"),
+    ("subgraphs", "reuse", "devices"),
     ("backends", "staging", "compiled"),
     ("on_demand",),
     ("link",),
