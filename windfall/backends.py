@@ -22,7 +22,7 @@ import torch.fx
 from windfall import plugins, subgraphs, torch_abi
 from windfall.devices import DEVICES
 from windfall.errors import BackendError, Specialise, Unsupported, UserError
-from windfall.events import Eager, EventKind
+from windfall.events import Eager, EventKind, EventType
 from windfall.ir.again import DrawsNothing, FailsUnseen, RestoresModes
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import graph_key
@@ -69,14 +69,14 @@ class Stages(Protocol):
         inputs, if known."""
 
     def stage(
-        self, kind: EventKind, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
+        self, kind: EventType, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
     ) -> Any:
         """Run, time and note a stage."""
 
     def count_eager(self, name: str, what: Eager, reason: str) -> None:
         """Note that something runs eagerly."""
 
-    def note(self, kind: EventKind, name: str) -> None:
+    def note(self, kind: EventType, name: str, **facts: Any) -> None:
         """Note that something happened."""
 
 

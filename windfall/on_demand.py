@@ -8,7 +8,7 @@ while this lasts, and as they were after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch.fx
@@ -28,6 +28,7 @@ from windfall.ir.stages import (
     PartitionedProgram,
     Program,
 )
+from windfall.ir.symint import Expression
 
 
 class GraphCompiler(Stages, Protocol):
@@ -37,10 +38,10 @@ class GraphCompiler(Stages, Protocol):
     def log(self) -> EventLog:
         """Where they are noted."""
 
-    def compile_backward(
-        self, variant: Variant, name: str, region: BackwardRegion
-    ) -> GraphCallable:
-        """A backward graph as native code."""
+    def program(
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
+    ) -> Program:
+        """An ATen graph as native code; `refusing`: it is the first to look at the data."""
 
     def bind(self, program: Program, name: str, keep: bool = False) -> GraphCallable:
         """A program as a callable; `keep` as of `runtime.bind`."""
@@ -69,7 +70,9 @@ class BackwardCompiler:
                 Assumptions(self.region.relations, closed=True),
                 torch_abi.without_saved_tensor_hooks(),
             ):
-                return self.compiler.compile_backward(variant, self.name, self.region)
+                graph, name = variant.graph, f"{self.name} backward"
+                made = self.compiler.program(graph, name, self.region.split.symbols, False)
+                return self.compiler.bind(replace(made, roles=variant.roles), self.name, keep=True)
         except (Unsupported, InternalError) as reason:
             self._count(reason, str(reason))
             raise Unsupported(0, str(reason)) from reason

@@ -31,7 +31,6 @@ from windfall.ir.loop import Schedule
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.role import Role
 from windfall.ir.stages import (
-    BackwardRegion,
     Capture,
     Entry,
     Executable,
@@ -82,15 +81,13 @@ class Compiler(Staging):
         made = self._executable(captured, state)
         call = self.link(made) if made else None
         if made is not None and made.relations:
-            captured = replace(captured, guards=(*captured.guards, *_guards(made.relations)))
+            why = "an operation's decision about sizes"
+            decided = (Guard(SYMBOLS, Holds(one), why) for one in made.relations)
+            captured = replace(captured, guards=(*captured.guards, *decided))
         segment = self.stage(EventKind.REWRITE, captured.name, frontend.rewrite, captured)
         entry: Entry = self.stage(
             EventKind.ENTER,
-            captured.name,
-            runtime.enter,
-            segment,
-            made.bare if made else None,
-            call,
+            *(captured.name, runtime.enter, segment, made.bare if made else None, call),
             native=self.options.native,
         )
         return entry
@@ -137,7 +134,9 @@ class Compiler(Staging):
         if known."""
         with Assumptions(given, closed=True):
             joint: Joint = self.stage(
-                EventKind.DIFFERENTIATE, name, autograd.differentiate, graph, tuple(inputs)
+                EventKind.DIFFERENTIATE,
+                *(name, autograd.differentiate, graph, tuple(inputs)),
+                verify=self.options.verify,
             )
         known = joint.relations  # what is given among them
         new = tuple(one for one in known if one not in given)
@@ -146,16 +145,12 @@ class Compiler(Staging):
             program = (
                 GraphProgram(halves.forward, device, halves.symbols)
                 if device
-                else self._program(halves.forward, f"{name} forward", halves.symbols, again=True)
+                else self.program(halves.forward, f"{name} forward", halves.symbols, refusing=True)
             )
         # Eager is to draw the same numbers again, should data be refused.
         random = autograd.draws(halves.forward) and codegen.may_fail(halves.forward)
-        made: Executable = self.stage(
-            EventKind.ASSEMBLE,
-            name,
-            autograd.assemble,
-            *(name, joint, halves, program, roles, new, random),
-        )
+        parts = (name, joint, halves, program, roles, new, random)
+        made: Executable = self.stage(EventKind.ASSEMBLE, name, autograd.assemble, *parts)
         return made
 
     def link(self, executable: Executable) -> GraphCallable:
@@ -169,30 +164,18 @@ class Compiler(Staging):
         )
         return call
 
-    def compile_backward(
-        self, variant: autograd.Variant, name: str, region: BackwardRegion
-    ) -> GraphCallable:
-        """A backward graph as native code."""
-        symbols = region.split.symbols
-        program = self._program(variant.graph, f"{name} backward", symbols, refusing=False)
-        return self.bind(replace(program, roles=variant.roles), name, keep=True)
-
-    def _program(
-        self,
-        graph: torch.fx.Graph,
-        name: str,
-        symbols: tuple[Expression, ...] = (),
-        refusing: bool = True,
-        again: bool = False,
+    def program(
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
     ) -> Program:
-        """ATen graph → machine code. `refusing` False: another graph has looked at the data;
-        `again` as in `Program`."""
-        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph)
+        """ATen graph → machine code, which may refuse data, and eager begins again; `refusing`
+        False: another graph has looked at the data."""
+        verify = self.options.verify
+        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph, verify=verify)
         schedule = self._scheduled(graph, name, symbols, refusing)
         memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)
         module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
         program: Program = self.stage(EventKind.BUILD, name, codegen.build, module)
-        return replace(program, again=again)
+        return replace(program, again=refusing)
 
     def _scheduled(
         self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
@@ -203,7 +186,9 @@ class Compiler(Staging):
             loops = self.stage(
                 EventKind.LOWER, name, codegen.lower, one, symbols, refusing=refusing
             )
-            done: Schedule = self.stage(EventKind.SCHEDULE, name, codegen.schedule, loops)
+            done: Schedule = self.stage(
+                EventKind.SCHEDULE, name, codegen.schedule, loops, verify=self.options.verify
+            )
             return done
 
         division = self.stage(EventKind.DIVIDE, name, codegen.divide, graph)
@@ -212,7 +197,3 @@ class Compiler(Staging):
             if joined is not None:
                 return joined
         return part(graph)
-
-
-def _guards(relations: Sequence[Relation]) -> list[Guard]:
-    return [Guard(SYMBOLS, Holds(one), "an operation's decision about sizes") for one in relations]

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable
 
 from windfall import jit, torch_abi
-from windfall.codegen.assembler import BITS, Code, Value
+from windfall.llvm import BITS, Code, Value
 
 Function = Callable[..., Value]
 
