@@ -37,6 +37,7 @@ def test_rule_over_all_modules(rule) -> None:
         rules.private_torch,
         rules.behind_the_door,
         rules.llvm_users,
+        rules.blocks_by_hand,
         rules.kept_exceptions,
         rules.missing_docstring,
     ],
