@@ -98,6 +98,20 @@ def test_no_cycle_without_one() -> None:
     assert rules.import_cycles(modules) == []
 
 
+def test_a_knot_is_what_leads_to_each_other_types_counted() -> None:
+    modules = house(
+        ir__a="if TYPE_CHECKING:\n    from windfall.ir import b",
+        ir__b="def f():\n    import windfall.ir.c",
+        ir__c="from windfall.ir.a import x",
+        ir__d="from windfall.ir import a",
+        ir__e="import windfall.ir.f",
+        ir__f="import windfall.ir.e",
+    )
+    three, two = rules.import_knots(modules)
+    assert three == ["windfall.ir.a", "windfall.ir.b", "windfall.ir.c"]
+    assert two == ["windfall.ir.e", "windfall.ir.f"]
+
+
 REPLACED = {
     "import": "import torch._dynamo",
     "below": "from torch._inductor.utils import x",

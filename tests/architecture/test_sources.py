@@ -29,6 +29,15 @@ def test_rule_over_all_modules(rule) -> None:
     assert not broken, shown(broken)
 
 
+KNOT = 16  # modules; `pytest -s` shows the largest
+
+
+def test_no_large_knot_of_modules() -> None:
+    largest, *_ = rules.import_knots(MODULES)
+    print(len(largest), *largest, sep="\n  ")
+    assert len(largest) <= KNOT, shown(largest)
+
+
 @pytest.mark.parametrize(
     "rule",
     [

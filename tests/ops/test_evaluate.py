@@ -29,13 +29,13 @@ def test_a_reduction_puts_its_axes_aside() -> None:
 def test_reductions_nest() -> None:
     x = torch.randn(3, 5)
     record = lookup("aten.var.correction")
-    assert record is not None and record.lower is not None
+    assert record.lower is not None
     torch.testing.assert_close(evaluate(record.lower, x, [1], correction=1), x.var(1))
 
 
 def test_a_result_has_its_type_s_strides() -> None:
     record = lookup("aten.relu.default")
-    assert record is not None and record.lower is not None
+    assert record.lower is not None
     assert evaluate(record.lower, torch.randn(3, 4).t()).stride() == (1, 4)
 
 
@@ -73,6 +73,6 @@ def test_a_rule_that_gives_the_wrong_dtype_is_refused() -> None:
 
 def test_indices_from_data_are_checked() -> None:
     record = lookup("aten.embedding.default")
-    assert record is not None and record.lower is not None
+    assert record.lower is not None
     with pytest.raises(IndexError):
         evaluate(record.lower, torch.zeros(3, 2), torch.tensor([3]))

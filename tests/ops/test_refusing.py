@@ -7,7 +7,7 @@ checks, if they have any, must not be stricter than eager.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import windfall
-from windfall.ops.failing import may_refuse
+from windfall.ops.registry import lookup
 
 
 def table() -> torch.Tensor:
@@ -152,10 +152,40 @@ ROWS: dict[str, Row] = {
     "chosen": (lambda x, i: torch.where(x[:2, :2] > 9, x.gather(1, i), 0.0), table, square),
     "multiplied": (lambda x, i: x[i] @ x.T, table, far),
     "an index of an index": (lambda x, i: x[i[i % 3]][:1], table, far),
+    "gather of one number": (lambda x, i: x[0, 0].gather(0, i[1]), table, far),
+    "remainder of a number": (lambda x, i: torch.remainder(5, i - 7), table, far),
+    # Operands of which the lowering of what reads them needs nothing, or a part.
+    "a zeroth power": (lambda x, i: x[i].pow(0), table, far),
+    "one of two lists": (lambda x, i: torch._foreach_abs([x, x[i]])[0], table, far),
+    "a bias times 0": (
+        lambda x, i: torch.addmm(x[i], torch.ones(3, 3), torch.ones(3, 4), beta=0),
+        table,
+        far,
+    ),
+    "weights of a norm's mean": (
+        lambda x, i: torch.native_layer_norm(torch.ones(2, 3), [3], x[:, 0][i], None, 1e-5)[1],
+        table,
+        far,
+    ),
+    "weights of a batch's mean": (
+        lambda x, i: torch.native_batch_norm(
+            torch.ones(2, 3), x[:, 0][i], None, None, None, True, 0.1, 1e-5
+        )[1],
+        table,
+        far,
+    ),
+    "weights of other classes": (
+        lambda x, i: F.nll_loss(torch.ones(2, 3), torch.tensor([0, 1]), x[:, 0][i]),
+        table,
+        far,
+    ),
+    "the other branch": (lambda x, i: torch.where(torch.tensor(True), x[:3], x[i]), table, far),
+    "a mask that is emptied": (lambda x, i: (x > 0)[i] & False, table, far),
 }
 # A backward pass, or two results, cannot be asked of these.
 WITHOUT_GRADIENT = {
     "one_hot", "one_hot below", "floor division", "remainder", "fmod", "truncating division",
+    "remainder of a number", "a mask that is emptied",
     "bincount", "searchsorted", "index_reduce", "multinomial", "multinomial of nothing", "histc",
 }  # fmt: skip
 ALSO_FINE: dict[str, Row] = {
@@ -173,6 +203,15 @@ READERS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "nobody": lambda y, x: x + 1,
     "a part": lambda y, x: y.reshape(-1)[:1] + 1,
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Of two threads that find a fault each, eager names the fault of whichever is first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -227,5 +266,24 @@ def test_what_eager_takes_is_taken(name: str, reader: str) -> None:
 
 def test_ops_that_refuse_are_known_by_their_overloads() -> None:
     aten = torch.ops.aten
-    assert may_refuse(aten.embedding.default) and may_refuse(aten.scatter.src)
-    assert not may_refuse(aten.add.Tensor) and not may_refuse(aten.mm.default)
+    assert lookup(aten.embedding.default).refuses and lookup(aten.scatter.src).refuses
+    assert not lookup(aten.add.Tensor).refuses and not lookup(aten.mm.default).refuses
+
+
+@torch.library.custom_op("windfall_tests::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+    """An op of which nobody declared anything."""
+    if not bool((x > 0).all()):
+        raise ValueError("not positive")
+    return x.clone()
+
+
+@positive.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_an_op_of_somebody_elses_may_refuse(reader: str) -> None:
+    eager, ours = both((lambda x, i: positive(x), table, far), reader, False)
+    assert ours == eager == (ValueError, "not positive")

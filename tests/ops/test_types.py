@@ -113,7 +113,7 @@ def test_layout_questions_are_answered_as_torch_does(tensor: torch.Tensor) -> No
 def test_strides_of_pointwise_results_are_eager_s(data: st.DataObject) -> None:
     first, second = data.draw(tensors()), data.draw(tensors())
     record = lookup("aten.add.Tensor")
-    assert record is not None and record.shape is not None
+    assert record.shape is not None
     types = [TensorType.of(each) for each in (first, second)]
     try:
         real = first + second
@@ -135,7 +135,7 @@ def test_memory_format_is_guessed_as_in_cat(tensor: torch.Tensor) -> None:
     joined = torch.cat([tensor, tensor])
     guess = looks_channels_last(tuple(tensor.shape), tensor.stride())
     record = lookup("aten.cat.default")
-    assert record is not None and record.shape is not None
+    assert record.shape is not None
     found = record.shape([TensorType.of(tensor)] * 2)
     assert found.strides == joined.stride(), guess
 
@@ -153,7 +153,7 @@ def test_symbolic_sizes_pass_through_rules() -> None:
         ("aten.slice.Tensor", (x, 0, 1, 2**63 - 1), (6, 4)),
     ):
         record = lookup(name)
-        assert record is not None and record.shape is not None
+        assert record.shape is not None
         found = record.shape(*arguments)
         assert tuple(evaluate(each, {"s0": 7}) for each in found.sizes) == sizes, name
 
@@ -194,7 +194,7 @@ def test_errors_have_eager_s_text(
     name: str, call: object, types: tuple[tuple[int, ...], ...]
 ) -> None:
     record = lookup(name)
-    assert record is not None and record.shape is not None and callable(call)
+    assert record.shape is not None and callable(call)
     with pytest.raises(RuntimeError) as real:
         call(*(torch.zeros(sizes) for sizes in types))
     with pytest.raises(RuntimeError) as ours:

@@ -29,7 +29,6 @@ from windfall.ir.relation import Assumptions
 from windfall.ir.stages import Joint, Split
 from windfall.ir.symint import hint_of
 from windfall.ops import registry
-from windfall.ops.failing import may_refuse
 from windfall.ops.layout import is_non_overlapping_and_dense
 
 Node = torch.fx.Node
@@ -154,7 +153,7 @@ class _Parts:
         for node in reversed(self.graph.nodes):
             if node.op in ("placeholder", "output") or node in self.after_tangents:
                 continue
-            refuses = not node.users and may_refuse(node.target)
+            refuses = not node.users and registry.lookup(node.target).refuses
             if node in needed or refuses or is_effect(node):
                 needed.update(node.all_input_nodes)
                 path.append(node)
@@ -180,22 +179,7 @@ def may_recompute(node: Node) -> bool:
         return False
     if node.target is operator.getitem:
         return may_recompute(node.args[0])  # type: ignore[arg-type]
-    op = registry.lookup(node.target) if not isinstance(node.target, str) else None
-    return op is not None and op.recompute
-
-
-# Ops that read their operands from memory: what they take must be stored anyway.
-_READS_MEMORY = frozenset(
-    {
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-        "addmm",
-        "baddbmm",
-        "bmm",
-        "convolution",
-        "convolution_backward",
-        "mm",
-    }
-)
+    return registry.lookup(node.target).recompute
 
 
 def _is_stored_for_backward(node: Node, parts: _Parts) -> bool:
@@ -214,7 +198,7 @@ def _readers(node: Node) -> Iterable[Node]:
     for user in node.users:
         if is_view(user):
             yield from _readers(user)
-        elif getattr(getattr(user.target, "overloadpacket", None), "__name__", "") in _READS_MEMORY:
+        elif registry.lookup(user.target).from_memory:
             yield user
 
 

@@ -53,46 +53,8 @@ POOLED = 0.5  # gained for each element that is pooled
 COPIED = 0.4  # lost for each element that is copied from row-major to channels-last
 RESTORED = 1.0  # lost for each element that is copied back
 
-# Views whose results lie as their operands do, whatever that is. All others (`view`, `as_strided`)
-# are about memory.
-VIEWS = frozenset(
-    {
-        "aten.alias.default",
-        "aten.detach.default",
-        "aten.expand.default",
-        "aten.permute.default",
-        "aten.select.int",
-        "aten.slice.Tensor",
-        "aten.split.Tensor",
-        "aten.split_with_sizes.default",
-        "aten.squeeze.default",
-        "aten.squeeze.dim",
-        "aten.squeeze.dims",
-        "aten.t.default",
-        "aten.transpose.int",
-        "aten.unbind.int",
-        "aten.unsqueeze.default",
-    }
-)
-MAX_POOL_3D = "aten.max_pool3d_with_indices.default"
-# Ops that are called and whose results lie as their shape rules say for channels-last operands.
-CALLS = frozenset(
-    {
-        "aten._adaptive_avg_pool2d.default",
-        "aten.adaptive_max_pool2d.default",
-        MAX_POOL_3D,
-        "aten.upsample_bilinear2d.default",
-        "aten.upsample_nearest2d.default",
-    }
-)
-# Ops that read windows of images: fastest by vectors of channels.
-POOLS = CALLS | {
-    "aten.avg_pool2d.default",
-    "aten.max_pool2d_with_indices.default",
-}
 
-
-def arrange(graph: torch.fx.Graph) -> torch.fx.Graph:
+def assign_layouts(graph: torch.fx.Graph) -> torch.fx.Graph:
     """The graph with convolutions in the layouts in which they are fastest; itself if they are."""
     overload = torch_abi.described_convolution()
     if overload is None:
@@ -180,8 +142,7 @@ class _Preferences:
 
 def _pooling_gain(user: Node, node: Node) -> float:
     """What pooling gains by vectors of channels; it loses by such that are not full."""
-    record = lookup(user.target)
-    if record is None or record.name not in POOLS:
+    if not lookup(user.target).pools:
         return 0.0
     sizes = _type(node).sizes
     full = len(sizes) > 3 and hint_of(sizes[1]) >= FEW
@@ -200,13 +161,9 @@ def _flows(node: Node) -> bool:
     if node.op != "call_function":
         return False
     record = lookup(node.target)
-    if record is None or record.shape is None or record.random:
+    if not record.any_layout or record.shape is None or record.random:
         return False
-    if record.view or record.name in VIEWS:
-        return record.name in VIEWS
-    if record.name == MAX_POOL_3D and any(user.args[1] for user in node.users):
-        return False  # eager's positions depend on the layout, where all of a window are -inf
-    return (record.lower is not None or record.name in CALLS) and "strided" not in record.name
+    return not any(user.args[1] in record.by_layout for user in node.users if record.by_layout)
 
 
 # --------------------------------------------------------------------------------------- writing
@@ -308,7 +265,7 @@ class _Arrangement:
             item: ValueType = several[given[1]]
             return item
         record = lookup(node.target)
-        if record is None or not _flows(node):
+        if not _flows(node):
             return None
         return self._by_rule(record, node)
 
@@ -328,7 +285,7 @@ def _is_view(node: Node) -> bool:
     """Whether a value shares the storage of its node's first argument."""
     made_by: Any = node.args[0] if node.target is operator.getitem else node
     record = lookup(made_by.target)
-    return record is not None and record.view
+    return record.view
 
 
 def _channels_last(type: Any) -> TensorType:

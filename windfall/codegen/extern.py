@@ -21,6 +21,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Buffer, Call, Invocation, View
 from windfall.ir.symint import Size, known_at_least, maximum
 from windfall.llvm import Value
+from windfall.ops.registry import lookup
 
 if TYPE_CHECKING:
     from windfall.codegen.emit import Driver
@@ -34,23 +35,9 @@ class Entry:
     accepts: Callable[[TensorType], bool] = lambda type: True
 
 
-# Ops whose lowering is a call of an entry.
-CALLING = frozenset(
-    f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm", "embedding_dense_backward")
-)
-
-
-# Ops that refuse data, and do so much work that a call from Python is cheap.
-REFUSING = frozenset(
-    f"aten.{name}.default"
-    for name in ("_linalg_svd", "_linalg_eigh", "linalg_eig", "cholesky_inverse")
-)
-
-
 def route(target: Any, arguments: Any, keywords: Any, types: tuple[Any, ...]) -> str:
     """How an op without a lowering is called."""
-    # What these raise has a class and words of its own, which the C interface does not carry.
-    if only_checks(target) or str(target) in REFUSING:
+    if only_checks(target) or lookup(target).own_error:
         return "python"
     return "dispatcher" if dispatcher.supports(target, arguments, keywords, types) else "python"
 
@@ -58,15 +45,10 @@ def route(target: Any, arguments: Any, keywords: Any, types: tuple[Any, ...]) ->
 def has_effect(call: Call) -> bool:
     """Whether a call must be made though nobody reads its results: random numbers are drawn, or it
     raises where data are not as they should be."""
-    from windfall.ops.failing import may_refuse
-    from windfall.ops.registry import lookup
-
     if not isinstance(call.attributes, Invocation):
         return False
-    if only_checks(call.attributes.target) or may_refuse(call.attributes.target):
-        return True
     record = lookup(call.attributes.target)
-    return record is not None and record.random
+    return record.refuses or record.random or only_checks(call.attributes.target)
 
 
 def only_checks(target: Any) -> bool:

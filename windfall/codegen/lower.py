@@ -39,7 +39,7 @@ from windfall.ir.loop import (
 )
 from windfall.ir.node import ValueType, constant, info, tensor_type
 from windfall.ir.symint import Expression, hint_of
-from windfall.ops.failing import Check, checks, may_refuse
+from windfall.ops.failing import Check
 from windfall.ops.registry import Op, lookup
 from windfall.ops.term import Term
 
@@ -48,14 +48,6 @@ MANY_BUFFERS = 12  # different buffers read by one expression, likewise
 CHEAP = 8  # cost up to which a value that is read several times is computed again
 DEAR = 6  # cost from which a value is not computed again for each element of a broadcast
 BROADCAST = 4  # how many times more elements than it has make a reader of it a broadcast
-
-# Ops that read an element of their first operand several times, where windows overlap.
-WINDOWS: frozenset[Any] = frozenset(
-    {
-        torch.ops.aten.max_pool2d_with_indices.default,
-        torch.ops.aten.max_pool3d_with_indices.default,
-    }
-)
 
 
 # --------------------------------------------------------------------------------------- graph
@@ -115,13 +107,13 @@ class _Walk:
         if node.target is operator.getitem:
             return arguments[0][arguments[1]]
         record = lookup(node.target)
-        if node.target in WINDOWS and cost_of(walk(self.builder.root(arguments[0]))) > CHEAP:
+        if record.rereads and cost_of(walk(self.builder.root(arguments[0]))) > CHEAP:
             arguments = (self.builder.materialise(arguments[0]), *arguments[1:])
         made = self._lowered(record, arguments, keywords)
         if made is NotImplemented:
             made = self._called(node, arguments, keywords)
-        elif self.refusing and record is not None and may_refuse(node.target):
-            for check in checks(record.name, arguments, keywords):
+        elif self.refusing and record.checks is not None:
+            for check in record.checks(*arguments, **keywords):
                 self._look_at(node, check)
         return self._settled(node, record, made)
 
@@ -132,8 +124,8 @@ class _Walk:
         self.builder.buffers[name] = Buffer(name, type, "constant", value)
         return self.builder.loads(name, type)
 
-    def _lowered(self, record: Op | None, arguments: Any, keywords: Any) -> Any:
-        if record is None or record.lower is None:
+    def _lowered(self, record: Op, arguments: Any, keywords: Any) -> Any:
+        if record.lower is None:
             return NotImplemented
         try:
             return record.lower(self.builder, *arguments, **keywords)
@@ -192,9 +184,9 @@ class _Walk:
         values = iter(made)
         return tuple(next(values) if isinstance(t, TensorType) else None for t in wanted)
 
-    def _settled(self, node: torch.fx.Node, record: Op | None, made: Any) -> Any:
+    def _settled(self, node: torch.fx.Node, record: Op, made: Any) -> Any:
         """Decide what is stored now, before anybody reads it."""
-        if record is not None and record.view:
+        if record.view:
             return made
         if isinstance(made, (list, tuple)):
             readers = {user.args[1]: user for user in node.users if user.target is operator.getitem}
@@ -271,14 +263,17 @@ def needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """The nodes that results depend on, and those that have an effect of their own."""
     found: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
-        record = lookup(node.target) if node.op == "call_function" else None
-        effect = (record is not None and record.random) or extern.only_checks(node.target)
-        effect = effect or (
-            not node.users and node.op == "call_function" and may_refuse(node.target)
-        )
-        if node.op == "output" or effect or any(user in found for user in node.users):
+        if node.op == "output" or _has_effect(node) or any(user in found for user in node.users):
             found.add(node)
     return found
+
+
+def _has_effect(node: torch.fx.Node) -> bool:
+    if node.op != "call_function":
+        return False
+    record = lookup(node.target)
+    unread = record.refuses and not node.users
+    return record.random or unread or extern.only_checks(node.target)
 
 
 def _outputs(output: torch.fx.Node) -> tuple[torch.fx.Node | None, ...]:
@@ -298,8 +293,7 @@ def _base(node: torch.fx.Node) -> torch.fx.Node:
 
 def _is_view(node: torch.fx.Node) -> bool:
     """Whether a node's value (or values) share the storage of its first argument."""
-    record = lookup(node.target) if node.op == "call_function" else None
-    return record is not None and record.view
+    return node.op == "call_function" and lookup(node.target).view
 
 
 def _reads(node: torch.fx.Node) -> tuple[int, int]:
@@ -333,7 +327,7 @@ def _feeds_call(node: torch.fx.Node) -> bool:
                 return True
         elif user.target is not operator.getitem:
             record = lookup(user.target)
-            if record is None or record.lower is None or record.name in extern.CALLING:
+            if record.lower is None or record.from_memory:
                 return True
     return False
 

@@ -24,7 +24,7 @@ import json
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.fx
@@ -32,7 +32,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from windfall import jit
 from windfall.errors import WindfallError
-from windfall.ir import dtype, guard, loop, node, relation, scalar, source, stages
+from windfall.ir import dtype, guard, loop, node, relation, role, scalar, source, stages
 from windfall.ir.checks import objects, tensors
 from windfall.ir.custom import CustomGradient
 from windfall.ir.names import (
@@ -97,7 +97,10 @@ def add(kind: type, row: Kind) -> None:
     KINDS[kind] = row
 
 
-def record(cls: type) -> type:
+Class = TypeVar("Class", bound=type)
+
+
+def record(cls: Class) -> Class:
     """Declare a dataclass: its parts are the fields that its constructor takes. Of those that its
     `identities` name, only identity counts; of `field[]` that of its elements or values."""
     names = tuple(one.name for one in fields(cls) if one.init)
@@ -621,7 +624,7 @@ add(type(source.SYMBOLS), Kind("SYMBOLS", lambda value: (), lambda: source.SYMBO
 add(type(source.AMBIENT), Kind("AMBIENT", lambda value: (), lambda: source.AMBIENT))
 
 for _module in (
-    stages, loop, node, dtype, relation, scalar, source, guard, payloads, objects, tensors,
+    stages, loop, node, dtype, relation, role, scalar, source, guard, payloads, objects, tensors,
 ):  # fmt: skip
     for _found in vars(_module).values():
         if isinstance(_found, type) and is_dataclass(_found) and _found not in KINDS:

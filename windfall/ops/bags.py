@@ -65,5 +65,5 @@ def _samples() -> Iterator[Sample]:
                 yield (x, indices, offsets, False, mode, False, weights, last, padding), {}
 
 
-op("_embedding_bag.default", _bag(False), None, _samples)
-op("_embedding_bag_forward_only.default", _bag(True), None, _samples)
+op("_embedding_bag.default", _bag(False), None, _samples, refuses=True)
+op("_embedding_bag_forward_only.default", _bag(True), None, _samples, refuses=True)

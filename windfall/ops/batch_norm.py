@@ -358,18 +358,39 @@ op(
     _shape,
     _lower,
     _samples(),
+    reads=(0,),
     mutates=(3, 4),
     functional=FUNCTIONAL,
 )
-op("_native_batch_norm_legit.default", _shape, _lower, _samples(), functional=FUNCTIONAL)
-op("_native_batch_norm_legit_functional.default", _functional_shape, _lower_functional, _samples())
+op(
+    "_native_batch_norm_legit.default",
+    _shape,
+    _lower,
+    _samples(),
+    reads=(0,),
+    functional=FUNCTIONAL,
+)
+op(
+    "_native_batch_norm_legit_functional.default",
+    _functional_shape,
+    _lower_functional,
+    _samples(),
+    reads=(),
+)
 op(
     "_native_batch_norm_legit.no_stats",
     _no_stats_shape,
     _lower_no_stats,
     lambda: (((*arguments[:3], True, *arguments[6:]), {}) for arguments, _ in _samples((True,))()),
+    reads=(0,),
 )
-op("native_batch_norm_backward.default", _backward_shape, _backward, _backward_samples)
+op(
+    "native_batch_norm_backward.default",
+    _backward_shape,
+    _backward,
+    _backward_samples,
+    reads=(0,),
+)
 
 # -------------------------------------------------------------------------------------------- group
 
@@ -553,10 +574,11 @@ def _group_backward_samples() -> Iterator[Sample]:
         yield (grad, x, forward[1], forward[2], weight, *rest), {}
 
 
-op("native_group_norm.default", _group_shape, _group_norm, _group_samples)
+op("native_group_norm.default", _group_shape, _group_norm, _group_samples, reads=(0,))
 op(
     "native_group_norm_backward.default",
     _group_backward_shape,
     _group_backward,
     _group_backward_samples,
+    reads=(0,),
 )

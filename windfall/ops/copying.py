@@ -252,12 +252,13 @@ def _pairs() -> Iterator[Sample]:
 
 op("clone.default", _clone_shape, _clone, _formats, recompute=True)
 op("_to_copy.default", _to_copy_shape, _to_copy, _conversions, recompute=True)
-op("copy.default", _copy_shape, _copy, answered("copy.default", _pairs), recompute=True)
+op("copy.default", _copy_shape, _copy, answered("copy.default", _pairs), reads=(1,), recompute=True)
 op(
     "fill.Scalar",
     _like_shape,
     _fill,
     lambda: (((*arguments, 2), {}) for arguments, _ in _one_tensor()),
+    reads=(),
     recompute=True,
 )
 op(
@@ -265,9 +266,10 @@ op(
     _like_shape,
     _fill,
     lambda: (((*arguments, torch.tensor(2.0)), {}) for arguments, _ in _one_tensor()),
+    reads=(1,),
     recompute=True,
 )
-op("zero.default", _like_shape, _fill, _one_tensor, recompute=True)
+op("zero.default", _like_shape, _fill, _one_tensor, reads=(), recompute=True)
 op("where.self", _where_shape, _where, _three, recompute=True)
 op("masked_fill.Scalar", _masked_fill_shape, _masked_fill, _fills(False), recompute=True)
 op("masked_fill.Tensor", _masked_fill_shape, _masked_fill, _fills(True), recompute=True)

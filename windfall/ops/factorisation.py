@@ -128,8 +128,11 @@ def _rows_between() -> Iterator[Sample]:
     yield (make((20, 2)), [torch.linspace(-1, 1, 5), torch.linspace(-2, 2, 4)]), {}
 
 
-op("linalg_eig.default", _eig, None, _squares)
-op("_linalg_svd.default", _svd, None, _decompositions)
+op("linalg_eig.default", _eig, None, _squares, refuses=True, own_error=True)
+op("_linalg_svd.default", _svd, None, _decompositions, refuses=True, own_error=True)
+for _name in ("_linalg_eigh", "cholesky_inverse"):
+    op(f"{_name}.default", None, refuses=True, own_error=True)
+op("linalg_lstsq.default", None, refuses=True)
 op("geqrf.default", _geqrf, None, _matrices)
 op("nonzero_static.default", _nonzero_static, None, _sparse_masks)
 op("histogram.bin_ct", _histogram, None, _points)

@@ -339,7 +339,7 @@ def _see_otherwise(
 ) -> Any:
     """`t_` and the like on sizes that vary, by the rule of the op that answers a view."""
     view = registry.lookup(functional_name(func))
-    if view is None or not view.view or view.shape is None or not is_fake(args[0]):
+    if not view.view or view.shape is None or not is_fake(args[0]):
         return _by_examples(func, plan, args, kwargs)
     target = args[0]
     type = tried(func, view.shape, types, named)
@@ -390,7 +390,7 @@ def _wrap(
 ) -> Any:
     """Tensors for the types that a rule answered."""
     offsets: Any = None
-    if plan.op is not None and plan.op.offset is not None:
+    if plan.op.offset is not None:
         offsets = plan.op.offset(*types, **named)
     return _wrap_all(plan, args, kwargs, answer, offsets)
 
@@ -427,7 +427,7 @@ def _wrap_one(
     base = plan.argument(returned.argument, args, kwargs)
     if not returned.view:
         return base
-    absolute = plan.op is not None and plan.op.absolute_offset
+    absolute = plan.op.absolute_offset
     storage, start = place_of(base)
     if returned.many:
         shifts = offsets if isinstance(offsets, tuple | list) else [offsets or 0] * len(answer)

@@ -20,7 +20,7 @@ from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size, product
 from windfall.ops.layout import Sizes
 from windfall.ops.promotion import LOWERABLE
-from windfall.ops.registry import Op, Samples, declare
+from windfall.ops.registry import EVERY, Op, Samples, declare
 from windfall.ops.samples import Sample
 from windfall.ops.term import Term
 
@@ -140,5 +140,9 @@ def op(
     samples: Samples | None = None,
     **fields: Any,
 ) -> Op:
-    """Declare `aten.<name>`."""
-    return declare(Op(f"aten.{name}", shape, lower, samples=samples, **fields))
+    """Declare `aten.<name>`. Unless `fields` say otherwise: what has a lowering reads all of its
+    operands, however they lie in memory; what has no checks refuses no data."""
+    fields.setdefault("reads", EVERY if lower else ())
+    fields.setdefault("any_layout", lower is not None)
+    fields.setdefault("refuses", fields.get("checks") is not None)
+    return declare(Op(f"aten.{name}", shape, lower, samples, **fields))

@@ -38,9 +38,8 @@ def _calls(
 
 def _declare(name: str, single: str, samples: Samples, last: str | None = None) -> None:
     record = lookup(f"aten.{single}")
-    assert record is not None, single
     one_shape, one_lower = record.shape, record.lower
-    assert one_shape is not None
+    assert one_shape is not None, single
 
     def shape(*arguments: Any, **keywords: Any) -> Any:
         answers = [one_shape(*own, **more) for own, more in _calls(arguments, keywords, last)]
@@ -54,7 +53,9 @@ def _declare(name: str, single: str, samples: Samples, last: str | None = None) 
         refused = any(answer is NotImplemented for answer in answers)
         return NotImplemented if refused else tuple(answers)
 
-    op(f"_foreach_{name}", shape, lower if one_lower else None, samples, recompute=True)
+    # One result reads what stands at its own place of the lists.
+    own = lower if one_lower else None
+    op(f"_foreach_{name}", shape, own, samples, reads=(), recompute=True)
 
 
 def _lists(*extra: Any, lists: int = 1) -> Samples:

@@ -17,6 +17,7 @@ import torch
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
+from windfall.ops import failing
 from windfall.ops.folding import can_lower, fresh, listed, op, type_of
 from windfall.ops.layout import (
     Sizes,
@@ -26,6 +27,7 @@ from windfall.ops.layout import (
     preserved_strides,
     sorted_strides,
 )
+from windfall.ops.registry import Samples
 from windfall.ops.reshape import reshaped_strides
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
@@ -105,6 +107,8 @@ op(
         lambda: ((make((5, 4)), torch.tensor(3)), {}),
         lambda: ((make((5, 4), torch.bfloat16), torch.zeros((0, 2), dtype=torch.int64)), {}),
     ),
+    reads=(1,),
+    checks=failing.rows,
 )
 op(
     "embedding_dense_backward.default",
@@ -118,6 +122,7 @@ op(
         lambda: ((make((5,)), torch.tensor(1), 3, -1, False), {}),
         lambda: ((make((2, 3, 4)), torch.tensor([[1, 4, 0], [0, 1, 2]]), 5, 1, True), {}),
     ),
+    from_memory=True,
 )
 
 # ------------------------------------------------------------------------------------- gather, take
@@ -135,11 +140,9 @@ def _gather_shape(
 def _gather(
     builder: Builder, x: Lazy, dim: int, positions: Lazy, *, sparse_grad: bool = False
 ) -> Any:
-    if not can_lower(x) or x.type.rank != positions.type.rank:
+    if not can_lower(x) or not x.type.rank or x.type.rank != positions.type.rank:
         return NotImplemented
     result = _gather_shape(x.type, dim, positions.type)
-    if not x.type.rank:
-        return builder.tensor(result, x.at)
     place = normalise_dim(dim, x.type.rank)
 
     def at(index: Index) -> Any:
@@ -205,6 +208,8 @@ op(
         lambda: ((make(()), 0, torch.tensor(0)), {}),
         lambda: ((make((3, 4)), 1, torch.zeros((0, 4), dtype=torch.int64)), {}),
     ),
+    reads=(2,),
+    checks=failing.along,
 )
 op(
     "index_select.default",
@@ -215,6 +220,8 @@ op(
         lambda: ((make((4, 3)).t(), -2, torch.tensor([2, 0], dtype=torch.int32)), {}),
         lambda: ((make((3, 4, 2)), 0, torch.tensor(1)), {}),
     ),
+    reads=(2,),
+    checks=failing.along,
 )
 op(
     "take.default",
@@ -224,6 +231,8 @@ op(
         lambda: ((make((3, 4)), torch.tensor([[0, 11], [-1, 5]])), {}),
         lambda: ((make((4, 3)).t(), torch.tensor([[0, 11], [-1, 5]]).t()), {}),
     ),
+    reads=(1,),
+    checks=failing.anywhere,
 )
 
 # ---------------------------------------------------------------------------------- x[tensors, ...]
@@ -324,8 +333,15 @@ def _index_samples() -> Iterator[Sample]:
     yield (make((4, 3), torch.int32), [torch.tensor(1), None]), {}
 
 
-op("index.Tensor", _index_shape, _index, _index_samples)
-op("_unsafe_index.Tensor", _index_shape, _index, _index_samples)
+op(
+    "index.Tensor",
+    _index_shape,
+    _index,
+    _index_samples,
+    reads=(1,),
+    checks=failing.by_dimension,
+)
+op("_unsafe_index.Tensor", _index_shape, _index, _index_samples, reads=(1,))
 
 
 def _like_preserved(x: TensorType, *rest: Any, **keywords: Any) -> TensorType:
@@ -345,12 +361,18 @@ _put = listed(
     lambda: ((make((4, 3)).t(), [None, torch.tensor([0, 2])], make(()), True), {}),
     lambda: ((make((3, 8))[:, ::2], [torch.tensor([0, 2])], make((4,))), {}),
 )
-op("index_put.default", _like_preserved, None, _put)
+
+
+def _written(name: str, shape: Any, samples: Samples | None = None) -> None:
+    """An op that writes (or repeats) by computed positions: called, and refuses some."""
+    op(name, shape, None, samples, refuses=True)
+
+
+_written("index_put.default", _like_preserved, _put)
 op("_unsafe_index_put.default", _like_preserved, None, _put)
-op(
+_written(
     "index_fill.int_Scalar",
     _like_preserved,
-    None,
     listed(lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 2]), 1.5), {})),
 )
 
@@ -367,44 +389,41 @@ def _scatters(*source: Any, keywords: Any = None) -> Any:
     )
 
 
-op("scatter.src", _like_row_major, None, _scatters(lambda: make((2, 2))))
-op("scatter.value", _like_row_major, None, _scatters(lambda: 1.5))
-op(
+_written("scatter.src", _like_row_major, _scatters(lambda: make((2, 2))))
+_written("scatter.value", _like_row_major, _scatters(lambda: 1.5))
+_written(
     "scatter.reduce",
     _like_row_major,
-    None,
     _scatters(lambda: make((2, 2)), keywords={"reduce": "add"}),
 )
-op(
+_written(
     "scatter.value_reduce",
     _like_row_major,
-    None,
     _scatters(lambda: 1.5, keywords={"reduce": "add"}),
 )
-op("scatter_add.default", _like_row_major, None, _scatters(lambda: make((2, 2))))
-op("scatter_reduce.two", _like_row_major, None, _scatters(lambda: make((2, 2)), lambda: "amax"))
+_written("scatter_add.default", _like_row_major, _scatters(lambda: make((2, 2))))
+_written("scatter_reduce.two", _like_row_major, _scatters(lambda: make((2, 2)), lambda: "amax"))
 _vectors = listed(
     lambda: ((make((3, 4)), 1, torch.tensor([0, 3]), make((3, 2))), {}),
     lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 3]), make((3, 2))), {}),
 )
-op("index_add.default", _like_row_major, None, _vectors)
-op("index_copy.default", _like_row_major, None, _vectors)
-op("index_reduce.default", _like_preserved, None)
-op(
+_written("index_add.default", _like_row_major, _vectors)
+_written("index_copy.default", _like_row_major, _vectors)
+_written("index_reduce.default", _like_preserved)
+_written(
     "masked_scatter.default",
     _masked_scatter_shape,
-    None,
     listed(lambda: ((make((4, 3)).t(), make((3, 4)) > 0, make((12,))), {})),
 )
-op(
+_written(
     "put.default",
     _like_preserved,
-    None,
     listed(lambda: ((make((4, 3)).t(), torch.tensor([1, 5]), make((2,))), {})),
 )
-op(
+_written(
     "index_fill.int_Tensor",
     _like_preserved,
-    None,
     listed(lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 2]), torch.tensor(1.5)), {})),
 )
+_written("_index_put_impl.default", None)
+_written("repeat_interleave.Tensor", None)

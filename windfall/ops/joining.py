@@ -392,6 +392,7 @@ op(
         lambda: ((make((3, 4), torch.int64), [-1, -1]), {}),
         lambda: ((make((0, 4)), [0, 0, 1, 1]), {}),
     ),
+    reads=(),
 )
 op("tril.default", _triangle_shape, _triangle(lambda above: above <= 0), _triangles)
 op("triu.default", _triangle_shape, _triangle(lambda above: above >= 0), _triangles)

@@ -14,6 +14,7 @@ import torch
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
+from windfall.ops import failing
 from windfall.ops.copying import broadcast_reading
 from windfall.ops.folding import (
     At,
@@ -183,8 +184,14 @@ def _nll_backward_samples() -> Iterator[Sample]:
         yield (make(loss.shape, x.dtype), x, target, weight, reduction, ignore, total), {}
 
 
-op("nll_loss_forward.default", _nll_shape, _nll, _nll_samples)
-op("nll_loss_backward.default", _nll_backward_shape, _nll_backward, _nll_backward_samples)
+op("nll_loss_forward.default", _nll_shape, _nll, _nll_samples, reads=(), checks=failing.classes)
+op(
+    "nll_loss_backward.default",
+    _nll_backward_shape,
+    _nll_backward,
+    _nll_backward_samples,
+    reads=(),
+)
 
 
 def _nll2d_shape(
@@ -194,8 +201,11 @@ def _nll2d_shape(
     return fresh(x.dtype, rows), fresh(x.dtype, ())
 
 
-op("nll_loss2d_forward.default", _nll2d_shape, None)
+op("nll_loss2d_forward.default", _nll2d_shape, refuses=True)
 op("nll_loss2d_backward.default", _nll_backward_shape, None)
+for _name in ("_ctc_loss.default", "_ctc_loss.Tensor", "multi_margin_loss.default"):
+    op(_name, None, refuses=True)
+op("multilabel_margin_loss_forward.default", None, refuses=True)
 
 # ---------------------------------------------------------------------- pointwise, then a reduction
 
@@ -413,9 +423,11 @@ def _declare(
     *extra: Any,
     target_first: bool = False,
     stepwise: bool = False,
+    **fields: Any,
 ) -> None:
     shape = _loss_shape(tensors, target_first=target_first)
-    op(f"{name}.default", shape, _loss(body, tensors, shape, stepwise), _with(samples, *extra))
+    lower = _loss(body, tensors, shape, stepwise)
+    op(f"{name}.default", shape, lower, _with(samples, *extra), **fields)
 
 
 def _declare_backward(
@@ -438,7 +450,7 @@ _declare("smooth_l1_loss", 2, _smooth, _pairs(), 0.7)
 _declare_backward("smooth_l1_loss", 2, _smooth_slope, _pairs(), 0.7)
 _declare("huber_loss", 2, _huber, _pairs(), 0.7)
 _declare_backward("huber_loss", 2, _huber_slope, _pairs(), 0.7)
-_declare("binary_cross_entropy", 3, _entropy, _unit)
+_declare("binary_cross_entropy", 3, _entropy, _unit, checks=failing.probabilities)
 _declare_backward("binary_cross_entropy", 3, _entropy_slope, _unit, shape=_backward_like)
 _declare(
     "binary_cross_entropy_with_logits", 4, _logit_entropy, _pairs(None, None), target_first=True

@@ -260,8 +260,9 @@ _batches: list[Callable[[], Sample]] = [
         for dtype in _DTYPES
     ),
 ]
-op("mm.default", _mm_shape, _mm, listed(*_matrices))
-op("bmm.default", _bmm_shape, _bmm, listed(*_batches))
+op("mm.default", _mm_shape, _mm, listed(*_matrices), from_memory=True)
+op("bmm.default", _bmm_shape, _bmm, listed(*_batches), from_memory=True)
+# The bias is not read where `beta` is 0.
 op(
     "addmm.default",
     _addmm_shape,
@@ -277,6 +278,8 @@ op(
             {},
         ),
     ),
+    reads=(1, 2),
+    from_memory=True,
 )
 op(
     "baddbmm.default",
@@ -286,6 +289,8 @@ op(
         lambda: ((make((2, 3, 5)), make((2, 3, 4)), make((2, 4, 5))), {"beta": 0.5, "alpha": 2}),
         lambda: ((make((5,)), make((2, 3, 4)), make((2, 4, 5))), {}),
     ),
+    reads=(1, 2),
+    from_memory=True,
 )
 _vectors: list[Callable[[], Sample]] = [
     lambda: ((make((3, 4)), make((4,))), {}),
@@ -301,6 +306,7 @@ op(
         lambda: ((make((3,)), make((3, 4)), make((4,))), {"beta": 0.5, "alpha": 2}),
         lambda: ((make(()), make((3, 4)), make((4,))), {}),
     ),
+    reads=(1, 2),
 )
 op(
     "dot.default",

@@ -171,35 +171,16 @@ def _convolution_gradients() -> Iterator[Sample]:
         yield (grad, x, weight, None, *rest, [True, False, False]), {}
 
 
-op("convolution.default", _convolution_shape, None, _convolutions)
-op("convolution_backward.default", _convolution_backward_shape, None, _convolution_gradients)
+op("convolution.default", _convolution_shape, None, _convolutions, from_memory=True)
+op(
+    "convolution_backward.default",
+    _convolution_backward_shape,
+    None,
+    _convolution_gradients,
+    from_memory=True,
+)
 
 # ------------------------------------------------------------------------------------------ pooling
-
-
-def _max_pool_shape(count: int) -> Any:
-    def shape(x: TensorType, *windows: Any, **named: Any) -> Any:
-        result = Windows.of(count, *windows, **named).left_of(x)
-        if result is NotImplemented:
-            return NotImplemented
-        return result, TensorType(torch.int64, result.sizes, result.strides)
-
-    return shape
-
-
-def _average_pool_shape(count: int) -> Any:
-    def shape(
-        x: TensorType,
-        kernel: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor: int | None = None,
-    ) -> Any:
-        return Windows.of(count, kernel, stride, padding, ceil_mode=ceil_mode).left_of(x)
-
-    return shape
 
 
 def row_major(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,24 +241,22 @@ def _pool_gradients(name: str, *rest: Any, indices: bool = False) -> Samples:
     return made
 
 
+# They are called, and their results lie as their shape rules say for channels-last operands.
+_POOLING = {"any_layout": True, "pools": True}
 _window = ([3, 3], [2, 2], [1, 1])
-op("max_pool2d_with_indices.default", _max_pool_shape(2))
-op("max_pool3d_with_indices.default", _max_pool_shape(3))
 op(
     "max_pool2d_with_indices_backward.default",
     _like_input,
     None,
     _pool_gradients("max_pool2d_with_indices", *_window, indices=True),
 )
-op("avg_pool2d.default", _average_pool_shape(2))
-op("avg_pool3d.default", row_major(_average_pool_shape(3)))
 op(
     "avg_pool2d_backward.default",
     _like_input,
     None,
     _pool_gradients("avg_pool2d", *_window, False, True, None),
 )
-op("_adaptive_avg_pool2d.default", _adaptive_shape, None, _images([2, 3]))
+op("_adaptive_avg_pool2d.default", _adaptive_shape, None, _images([2, 3]), **_POOLING)
 op(
     "_adaptive_avg_pool2d_backward.default",
     _like_input,
@@ -292,12 +271,14 @@ op(
     _resized_shape,
     None,
     listed(*(lambda x=x: ((x(), [9, 8]), {}) for x in _image)),
+    **_POOLING,
 )
 op(
     "upsample_bilinear2d.default",
     _resized_shape,
     None,
     listed(*(lambda x=x: ((x(), [9, 8], False), {}) for x in _image)),
+    **_POOLING,
 )
 op(
     "upsample_bicubic2d.default",
@@ -334,9 +315,11 @@ def _adaptive_max_shape(x: TensorType, sizes: Sizes) -> tuple[TensorType, Tensor
     return result, TensorType(torch.int64, result.sizes, result.strides)
 
 
-op("adaptive_max_pool2d.default", _adaptive_max_shape, None, _images([2, 3]))
+op("adaptive_max_pool2d.default", _adaptive_max_shape, None, _images([2, 3]), **_POOLING)
 op("_adaptive_avg_pool3d.default", row_major(_adaptive_shape), None, _volumes([2, 3, 2]))
 op("adaptive_max_pool2d_backward.default", _like_input, None)
+for _name in ("max_unpool2d.default", "max_unpool3d.default"):
+    op(_name, None, refuses=True)
 op("max_pool3d_with_indices_backward.default", _like_input, None)
 op(
     "avg_pool3d_backward.default",
@@ -477,6 +460,7 @@ op(
     _attention_backward_shape,
     None,
     _attention_gradients,
+    from_memory=True,
 )
 
 

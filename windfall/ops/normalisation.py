@@ -231,10 +231,11 @@ def _layer_norm_backward_samples() -> Iterator[Sample]:
     yield (grad, x, normalised, mean, scale, weight, bias, [False, True, True]), {}
 
 
-op("native_layer_norm.default", _layer_norm_shape, _layer_norm, _layer_norm_samples)
+op("native_layer_norm.default", _layer_norm_shape, _layer_norm, _layer_norm_samples, reads=(0,))
 op(
     "native_layer_norm_backward.default",
     _layer_norm_backward_shape,
     _layer_norm_backward,
     _layer_norm_backward_samples,
+    reads=(0,),
 )

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from windfall.ir.loop import SCALAR_OPS, Lazy
+from windfall.ops import failing
 from windfall.ops.pointwise_rule import (
     ARITHMETIC,
     COMPARE,
@@ -216,10 +217,12 @@ for _name, _body in (("add", _add), ("sub", _sub)):
 row("rsub.Tensor", WIDE_NUMBERS, (T, T), _rsub, 1, only=_no_bool, alpha=2)
 row("rsub.Scalar", WIDE_NUMBERS, (T, N, 2), _rsub, only=_no_bool)
 for _other, _mark in (("Tensor", T), ("Scalar", N)):
+    _checks = failing.divisor if _mark is T else None
     row(f"mul.{_other}", ARITHMETIC, (T, _mark), _mul)
     row(f"div.{_other}", DIVISION, (T, _mark), lambda x, y: x / y)
-    row(f"fmod.{_other}", NUMBERS, (T, _mark), _scalar_op("fmod"), only=known_divisor)
-    row(f"remainder.{_other}", NUMBERS, (T, _mark), _scalar_op("remainder"), only=known_divisor)
+    for _name in ("fmod", "remainder"):
+        _rest = _scalar_op(_name)
+        row(f"{_name}.{_other}", NUMBERS, (T, _mark), _rest, only=known_divisor, checks=_checks)
     row(f"copysign.{_other}", FLOAT, (T, _mark), lambda x, y: x.copysign(y))
     for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
         row(f"{_name}.{_other}", COMPARE, (T, _mark), _scalar_op(_name))
@@ -249,7 +252,14 @@ for _name in ("and", "or", "xor"):
         ),
     )
     row(f"logical_{_name}.default", LOGICAL, (T, T), _scalar_op(f"logical_{_name}"))
-row("remainder.Scalar_Tensor", NUMBERS, (N, T), _scalar_op("remainder"), only=known_divisor)
+row(
+    "remainder.Scalar_Tensor",
+    NUMBERS,
+    (N, T),
+    _scalar_op("remainder"),
+    only=known_divisor,
+    checks=failing.divisor,
+)
 for _other, _mark in (("default", T), ("Scalar", N)):
     row(
         f"floor_divide.{_other}",
@@ -257,6 +267,7 @@ for _other, _mark in (("default", T), ("Scalar", N)):
         (T, _mark),
         _scalar_op("floordiv"),
         only=known_divisor,
+        checks=failing.divisor if _mark is T else None,
     )
 row("maximum.default", SAME, (T, T), _scalar_op("maximum"))
 row("minimum.default", SAME, (T, T), _scalar_op("minimum"))

@@ -18,6 +18,7 @@ import torch
 
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
+from windfall.ops.folding import op
 from windfall.ops.layout import Layout, Sizes, pointwise_layout
 from windfall.ops.promotion import (
     FLOATS,
@@ -28,7 +29,7 @@ from windfall.ops.promotion import (
     compute_dtype,
     to_float,
 )
-from windfall.ops.registry import Op, declare
+from windfall.ops.registry import Op
 from windfall.ops.samples import N, T, pointwise_samples
 from windfall.ops.term import Term
 
@@ -82,11 +83,12 @@ def row(
     first: int = 0,
     result_like: int | None = None,
     only: Only | None = None,
+    checks: Callable[..., Any] | None = None,
     **keywords: Any,
 ) -> Op:
     """Declare one pointwise op; without a body it has a shape rule only. `first` is the operand
     whose strides are asked first, `result_like` one whose dtype the result has, `only` tells of a
-    common dtype and arguments whether the body is good for them."""
+    common dtype and arguments whether the body is good for them, `checks` what it asks of data."""
     places = [place for place, part in enumerate(template) if part is T or part is N]
     positions = tuple(sorted(places, key=lambda place: (place != first, place)))
     shape = shape_rule(positions, rule)
@@ -94,7 +96,7 @@ def row(
         shape = _with_dtype_of(shape, result_like)
     lower = None if body is None else lowering(positions, rule, shape, body, only)
     samples = pointwise_samples(name, template, keywords)
-    return declare(Op(f"aten.{name}", shape, lower, samples=samples, recompute=lower is not None))
+    return op(name, shape, lower, samples, recompute=lower is not None, checks=checks)
 
 
 def rows(

@@ -15,6 +15,7 @@ import torch
 
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
+from windfall.ops import failing
 from windfall.ops.folding import (
     can_lower,
     fresh,
@@ -122,7 +123,8 @@ def _power_samples() -> Iterator[Sample]:
         yield (make((2, 3), torch.int64), exponent), {}
 
 
-op("pow.Tensor_Scalar", _power_shape, _power_scalar, _power_samples, recompute=True)
+# Of a zeroth power, nothing is read.
+op("pow.Tensor_Scalar", _power_shape, _power_scalar, _power_samples, reads=(), recompute=True)
 
 # ------------------------------------------------------------------------------- rounding divisions
 
@@ -175,6 +177,7 @@ op(
     _div_mode_shape,
     _div_mode,
     _div_samples("div.Tensor_mode", T),
+    checks=failing.divisor,
     recompute=True,
 )
 op(
@@ -207,8 +210,10 @@ op(
 
 
 def _angle_shape(x: TensorType) -> TensorType:
+    if x.dtype in TO_REAL:
+        return fresh(TO_REAL[x.dtype], x.sizes)
     sizes, strides = layout_of([x])
-    return TensorType(TO_REAL.get(x.dtype) or FLOAT.result(x.dtype), sizes, strides)
+    return TensorType(FLOAT.result(x.dtype), sizes, strides)
 
 
 def _angle_body(x: Term) -> Term:
@@ -475,5 +480,6 @@ op(
         lambda: ((make((2, 3, 4)), make((2, 3, 4), seed=1), make((1, 3, 1), seed=2)), {}),
         lambda: ((make((3, 2)), make((2, 3), seed=1).t(), make((1, 2), seed=2)), {}),
     ),
+    reads=(0, 1),
     recompute=True,
 )

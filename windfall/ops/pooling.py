@@ -1,6 +1,6 @@
 """Pooling as loops: the largest of each window and where it stands, or the mean.
 
-Enters: nothing. Leaves: lowerings for records of `native.py`. Invariant: eager's answers, to the
+Enters: nothing. Leaves: records in the registry. Invariant: eager's answers, to the
 bit: the first of equal elements counts, and the last NaN if there is one; means are sums in order,
 divided once. Who does not read positions does not pay for them. (Eager's kernels for row-major
 images are scalar; these are ten times as fast.)
@@ -20,10 +20,10 @@ import torch
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
-from windfall.ops.folding import can_lower, fresh, stored
+from windfall.ops.folding import can_lower, fresh, op, stored
 from windfall.ops.layout import looks_channels_last
+from windfall.ops.native import row_major
 from windfall.ops.promotion import FLOATS, compute_dtype
-from windfall.ops.registry import extend
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
 from windfall.ops.windows import Sizes, Windows
@@ -34,6 +34,31 @@ MANY = 49  # elements of a window that are written one by one
 def _are_few(windows: Windows) -> bool:
     """Whether the elements of a window can be written one by one."""
     return windows.is_fixed and prod(windows.lengths) <= MANY
+
+
+def _max_pool_shape(count: int) -> Any:
+    def shape(x: TensorType, *windows: Any, **named: Any) -> Any:
+        result = Windows.of(count, *windows, **named).left_of(x)
+        if result is NotImplemented:
+            return NotImplemented
+        return result, TensorType(torch.int64, result.sizes, result.strides)
+
+    return shape
+
+
+def _average_pool_shape(count: int) -> Any:
+    def shape(
+        x: TensorType,
+        kernel: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor: int | None = None,
+    ) -> Any:
+        return Windows.of(count, kernel, stride, padding, ceil_mode=ceil_mode).left_of(x)
+
+    return shape
 
 
 def _max_pool(count: int) -> Any:
@@ -193,13 +218,23 @@ def _samples(count: int) -> Iterator[Sample]:
 
 
 for _count in (2, 3):
-    extend(
-        f"aten.max_pool{_count}d_with_indices.default",
-        lower=_max_pool(_count),
-        samples=partial(_samples, _count),
+    op(
+        f"max_pool{_count}d_with_indices.default",
+        _max_pool_shape(_count),
+        _max_pool(_count),
+        partial(_samples, _count),
+        reads=(),
+        rereads=True,
+        pools=True,
+        # Eager's positions in volumes depend on the layout, where all of a window are -inf.
+        by_layout=(1,) if _count == 3 else (),
     )
-    extend(
-        f"aten.avg_pool{_count}d.default",
-        lower=_average(_count),
-        samples=partial(_average_samples, _count),
+    _mean_shape = _average_pool_shape(_count)
+    op(
+        f"avg_pool{_count}d.default",
+        _mean_shape if _count == 2 else row_major(_mean_shape),
+        _average(_count),
+        partial(_average_samples, _count),
+        reads=(),
+        pools=_count == 2,
     )

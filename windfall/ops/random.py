@@ -61,8 +61,10 @@ def _multinomial_shape(
     return fresh(torch.int64, (*x.sizes[:-1], count))
 
 
-def _random(name: str, shape: Any, samples: Samples | None = None) -> None:
-    op(name, shape, None, samples, random=True)
+def _random(
+    name: str, shape: Any = None, samples: Samples | None = None, *, refuses: bool = False
+) -> None:
+    op(name, shape, None, samples, random=True, refuses=refuses)
 
 
 _over = listed(
@@ -81,13 +83,20 @@ _random("randint_like.default", _like_with_generator)
 _random("randint_like.low_dtype", _like_with_generator)
 _random("randperm.default", _permutation_shape, listed(lambda: ((5,), {})))
 _random("randperm.generator", _permutation_shape)
-_random("bernoulli.default", _row_major, _over)
-_random("bernoulli.p", _row_major, listed(lambda: ((make((2, 3)).t(), 0.5), {})))
+_random("bernoulli.default", _row_major, _over, refuses=True)
+_random("bernoulli.p", _row_major, listed(lambda: ((make((2, 3)).t(), 0.5), {})), refuses=True)
+for _name in ("bernoulli.Tensor", "binomial.default", "poisson.default"):
+    _random(_name, refuses=True)
+for _name in ("Tensor_float", "float_Tensor", "Tensor_Tensor", "float_float"):
+    _random(f"normal.{_name}", refuses=True)
 _random("uniform.default", _same)
 _random("normal_functional.default", _same)
 _random("exponential.default", _same)
 _random(
-    "multinomial.default", _multinomial_shape, listed(lambda: ((make((2, 5)).sigmoid(), 3), {}))
+    "multinomial.default",
+    _multinomial_shape,
+    listed(lambda: ((make((2, 5)).sigmoid(), 3), {})),
+    refuses=True,
 )
 _random(
     "native_dropout.default",

@@ -1,8 +1,10 @@
 """The dictionary of ATen ops: one `Op` record each, looked up by overload.
 
 Enters: records declared in the family files of this room. Leaves: what the other rooms ask of an
-op. Empty fields fall back: shape by torch's own meta kernel, lowering by a call of the op. So does
-a rule that answers `NotImplemented`, which means "not for these arguments" (complex numbers, say).
+op: facts are fields here, code that works on a room's own data stands in that room. Invariant:
+each default is safe, so that an op of which nobody says anything is compiled to what eager answers.
+Shape falls back to torch's own meta kernel, lowering to a call of the op. So does a rule that
+answers `NotImplemented`, which means "not for these arguments" (complex numbers, say).
 
 * `shape(*types, **kwargs)`: like the op, but `TensorType`s stand where tensors stand; answers the
   `TensorType` of the result (or a tuple of them; None for an undefined one). Needed by fake
@@ -10,23 +12,25 @@ a rule that answers `NotImplemented`, which means "not for these arguments" (com
   questions about them go through `layout.differ` and `layout.smaller`.
 * `lower(builder, *values, **kwargs)`: the op in the loop IR (see `ir/loop.py`): `Lazy` in place
   of tensors, a `Lazy` (or a tuple of them) as answer, with exactly the types of `shape`.
-* `view`: the result shares the first argument's storage; `offset(*types, **kwargs)` then says how
-  many elements after the first argument's start the result starts (a tuple if `shape` answers
-  one; None: at the same place). For `absolute_offset` ops it counts from the storage's start.
-* `mutates`: positions that are written although the op's schema does not say so, and
-  `functional`, the overload that answers the written values as further results instead.
 * `samples()`: argument tuples for the tests that enumerate this registry.
+
+The other fields are told where they stand. `tests/ops/test_fields.py` holds each of them against
+torch's schema or against what the op does with its samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
+
+from windfall import torch_abi
 
 Shape = Callable[..., Any]
 Lower = Callable[..., Any]
 Samples = Callable[[], Iterator[tuple[tuple[Any, ...], dict[str, Any]]]]
+
+EVERY = range(64)  # the positions of all operands of an op
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +40,41 @@ class Op:
     name: str
     shape: Shape | None = None
     lower: Lower | None = None
-    view: bool = False
-    random: bool = False
     samples: Samples | None = None
-    decompose: Callable[..., Any] | None = None
+    random: bool = False  # draws from a generator
     recompute: bool = False  # cheap enough to be done again in backward
+
+    # Memory: the result shares the first argument's storage, and starts `offset(*types, **kwargs)`
+    # elements after it (a tuple if `shape` answers one; None: at the same place), or after the
+    # start of the storage where that is `absolute_offset`.
+    view: bool = False
     offset: Callable[..., Any] | None = None
     absolute_offset: bool = False
+    # Positions that are written although the schema does not say so, and the overload that answers
+    # the written values as further results instead.
     mutates: tuple[int, ...] = ()
     functional: str | None = None
 
+    # Data. Positions of operands all of whose elements the lowering reads, whichever of its
+    # results is computed; whether the op may refuse data (raise), and what it asks of its operands
+    # where it becomes loops (`failing.Check`s).
+    reads: Collection[int] = ()
+    refuses: bool = True
+    checks: Callable[..., Any] | None = None
+    own_error: bool = False  # what it raises has a class and words that only Python carries
+    from_memory: bool = False  # dear, and takes operands from memory: they are stored for it anyway
+    rereads: bool = False  # reads an element of the first operand several times (windows overlap)
+
+    # Layout: its elements are the same however its operands lie in memory, and `shape` says how
+    # they lie then; but for the results at these positions. Images are pooled fastest by vectors
+    # of channels.
+    any_layout: bool = False
+    by_layout: tuple[int, ...] = ()
+    pools: bool = False
+
 
 _OPS: dict[str, Op] = {}
-_BY_TARGET: dict[Any, Op | None] = {}  # OpOverload -> record: spares the making of its name
+_BY_TARGET: dict[Any, Op] = {}  # OpOverload -> record: spares the making of its name
 
 
 def declare(op: Op) -> Op:
@@ -59,22 +85,20 @@ def declare(op: Op) -> Op:
     return op
 
 
-def extend(name: str, **fields: Any) -> Op:
-    """Fill empty fields of a declared record."""
-    op = _OPS[name] = replace(_OPS[name], **fields)
-    _BY_TARGET.clear()
-    return op
-
-
-def lookup(target: Any) -> Op | None:
-    """The record of an `OpOverload` (or of its name), if there is one."""
-    if isinstance(target, str):
-        return _OPS.get(target)
+def lookup(target: Any) -> Op:
+    """The record of an `OpOverload` (or of its name); of what nobody declared, one that says so
+    little that it is true."""
     try:
         return _BY_TARGET[target]
     except KeyError:
-        op = _BY_TARGET[target] = _OPS.get(str(target))
+        name = str(target)
+        op = _BY_TARGET[target] = _OPS.get(name) or Op(name, refuses=_is_foreign(target))
         return op
+
+
+def _is_foreign(target: Any) -> bool:
+    """Whether a target is an op of somebody else's. Which of ATen's refuse data is declared."""
+    return torch_abi.is_overload(target) and target.namespace != "aten"
 
 
 def all_ops() -> tuple[Op, ...]:

@@ -44,7 +44,7 @@ class Return:
 class Plan:
     """What an overload does to its arguments, read once from its schema and its record."""
 
-    op: registry.Op | None
+    op: registry.Op
     shape: registry.Shape | None  # the rule of the op, or of its functional counterpart
     composite: bool
     special: Callable[..., Any] | None  # a row of SPECIAL
@@ -74,8 +74,8 @@ def plan_of(func: Any) -> Plan:
 def writes_of(func: Any) -> tuple[tuple[int, str], ...]:
     """Positions and names of the arguments that an overload writes, hidden writes included."""
     plan = plan_of(func)
-    hidden = plan.op.mutates if plan.op else ()
-    return tuple((index, plan.names[index]) for index in dict.fromkeys((*plan.written, *hidden)))
+    written = dict.fromkeys((*plan.written, *plan.op.mutates))
+    return tuple((index, plan.names[index]) for index in written)
 
 
 def returns_of(func: Any) -> tuple[Return, ...]:
@@ -95,7 +95,7 @@ def _make_plan(func: Any) -> Plan:
     plain = len(returns) == 1 and returns[0] == Return() and not written
     return Plan(
         op,
-        None if metadata_changes or functional is None else functional.shape,
+        None if metadata_changes else functional.shape,
         str(func) not in QUESTIONS and str(func) not in WHOLE and torch_abi.is_composite(func),
         special,
         not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags),

@@ -98,7 +98,10 @@ op(
     _search_shape,
     None,
     listed(lambda: ((torch.arange(5.0), make((4, 3)).t()), {"out_int32": True})),
+    refuses=True,
 )
+for _name in ("searchsorted.Scalar", "bincount.default", "histc.default", "segment_reduce.default"):
+    op(_name, None, refuses=True)
 op(
     "bucketize.Tensor",
     _bucket_shape,

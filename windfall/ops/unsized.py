@@ -67,8 +67,7 @@ def _masked_select(count: Count, x: Any, mask: Any) -> TensorType | None:
 def _index(count: Count, x: Any, positions: Sequence[Any]) -> TensorType | None:
     known = _type(x)
     op = registry.lookup("aten.index.Tensor")
-    if op is None or op.shape is None:
-        return None
+    assert op.shape is not None
     expanded: list[TensorType | None] = []
     for one in positions:
         if one is None or one.dtype not in _MASKS:

@@ -449,13 +449,14 @@ _VIEWS = listed(
     lambda: ((make((4, 6)), [3, 8]), {}),
 )
 
-view_op("view.default", _view, _VIEWS)
+view_op("view.default", _view, _VIEWS, any_layout=False)
 # Its argument is an unnamed temporary, so torch does not count the result as a view.
-view_op("_unsafe_view.default", _view, _VIEWS, view=False)
+view_op("_unsafe_view.default", _view, _VIEWS, view=False, any_layout=False)
 view_op(
     "_reshape_alias.default",
     _reshape_alias,
     listed(lambda: ((make((4, 6)), [2, 12], [12, 1]), {})),
+    any_layout=False,
 )
 view_op("permute.default", _permute, _over([2, 0, 1]))
 view_op("transpose.int", _transpose, _over(0, -1))
@@ -487,18 +488,28 @@ view_op(
     "slice.Tensor",
     _slice,
     _joined(_over(1, 1, 3), _over(-1, -3, -1), _over(2, 0, 9223372036854775807, 2), _over(0, 5, 1)),
+    reads=(),
 )
-view_op("select.int", _select, _joined(_over(1, -1), _over(0, 0)))
-view_op("unbind.int", _unbind, _joined(_over(), _over(-1)))
-view_op("split.Tensor", _split, _joined(_over(2, 1), _over(1)))
+view_op("select.int", _select, _joined(_over(1, -1), _over(0, 0)), reads=())
+view_op("unbind.int", _unbind, _joined(_over(), _over(-1)), reads=())
+view_op("split.Tensor", _split, _joined(_over(2, 1), _over(1)), reads=())
 view_op(
     "split_with_sizes.default",
     _split_with_sizes,
     answered("split_with_sizes.default", _over([1, 2], 1)),
+    reads=(),
 )
-view_op("diagonal.default", _diagonal, _joined(_over(), _over(1, 2, 0), _over(-1, 0, 1), _over(9)))
 view_op(
-    "unfold.default", _unfold, answered("unfold.default", _joined(_over(1, 2, 1), _over(2, 3, 2)))
+    "diagonal.default",
+    _diagonal,
+    _joined(_over(), _over(1, 2, 0), _over(-1, 0, 1), _over(9)),
+    reads=(),
+)
+view_op(
+    "unfold.default",
+    _unfold,
+    answered("unfold.default", _joined(_over(1, 2, 1), _over(2, 3, 2))),
+    reads=(),
 )
 view_op("alias.default", _same, _over())
 view_op("detach.default", _same, _over())
@@ -510,6 +521,8 @@ view_op(
         lambda: ((make((4, 6)), [3, 2], [1, 6], 2), {}),
         lambda: ((make((6, 4)).t(), [2, 2, 2], [3, 0, 1]), {}),
     ),
+    reads=(),
+    any_layout=False,
     absolute_offset=True,
 )
 
@@ -521,8 +534,8 @@ def _view_dtype(x: TensorType, dtype: torch.dtype) -> Any:
     old, new = x.dtype.itemsize, dtype.itemsize
     if old == new:
         return TensorType(dtype, x.sizes, x.strides, x.device)
-    if not x.rank:
-        return NotImplemented
+    if not x.rank or differ(x.strides[-1], 1):
+        return NotImplemented  # eager refuses, in its own words
     sizes, strides = list(x.sizes), list(x.strides)
     if old > new:
         ratio = old // new
@@ -530,20 +543,24 @@ def _view_dtype(x: TensorType, dtype: torch.dtype) -> Any:
         strides = [*(stride * ratio for stride in strides[:-1]), 1]
     else:
         ratio = new // old
+        if any(isinstance(one, int) and one % ratio for one in (sizes[-1], *strides[:-1])):
+            return NotImplemented
         sizes[-1] = sizes[-1] // ratio
         strides = [*(stride // ratio for stride in strides[:-1]), 1]
     return TensorType(dtype, tuple(sizes), tuple(strides), x.device)
 
 
-def _view_as_real(x: TensorType) -> TensorType:
+def _view_as_real(x: TensorType) -> Any:
     if x.dtype not in TO_REAL:
-        raise RuntimeError("view_as_real is only supported for complex tensors")
+        return NotImplemented
     strides = (*(stride * 2 for stride in x.strides), 1)
     return TensorType(TO_REAL[x.dtype], (*x.sizes, 2), strides, x.device)
 
 
-def _view_as_complex(x: TensorType) -> TensorType:
+def _view_as_complex(x: TensorType) -> Any:
     complexes = {real: dtype for dtype, real in TO_REAL.items()}
+    if x.dtype not in complexes:
+        return NotImplemented
     strides = tuple(stride // 2 for stride in x.strides[:-1])
     return TensorType(complexes[x.dtype], x.sizes[:-1], strides, x.device)
 

@@ -42,7 +42,7 @@ def _into_zeros(scatter: Callable[..., Any]) -> Callable[..., Any]:
 def _samples(view: str, *rest: Any) -> Callable[[], Iterator[Sample]]:
     def made() -> Iterator[Sample]:
         record = lookup(f"aten.{view}")
-        assert record is not None and record.shape is not None
+        assert record.shape is not None
         part = record.shape(TensorType.contiguous(torch.float32, (4, 5)), *rest)
         for dtype in (torch.float32, torch.bfloat16):
             yield (make(part.sizes, dtype), [4, 5], *rest), {}

@@ -7,12 +7,13 @@ view has, in memory of their own, row-major.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Lazy
 from windfall.ops.folding import can_lower, fresh, listed, op
-from windfall.ops.registry import Op, lookup
+from windfall.ops.registry import Op, declare, lookup
 from windfall.ops.samples import make
 
 # The op, then its overloads.
@@ -64,15 +65,20 @@ def _copy_of(view: Op) -> tuple[Callable[..., Any], Callable[..., Any]]:
 for _name, _overloads in COPIES.items():
     for _overload in _overloads.split():
         _view = lookup(f"aten.{_name}.{_overload}")
-        assert _view is not None
-        op(f"{_name}_copy.{_overload}", *_copy_of(_view), _view.samples, recompute=True)
+        op(
+            f"{_name}_copy.{_overload}",
+            *_copy_of(_view),
+            _view.samples,
+            reads=_view.reads,
+            any_layout=_view.any_layout,
+            recompute=True,
+        )
 
 
 def _unsafe(name: str, view: str) -> None:
     """A view whose pieces torch does not count as views."""
     record = lookup(f"aten.{view}")
-    assert record is not None
-    op(name, record.shape, record.lower, record.samples, offset=record.offset, recompute=True)
+    declare(replace(record, name=f"aten.{name}", view=False))
 
 
 _unsafe("unsafe_split.Tensor", "split.Tensor")
@@ -88,13 +94,12 @@ def _narrow(builder: Builder, x: Lazy, dim: int, start: Any, length: Any) -> Any
     return _slice_lower(builder, x, dim, start, start + length) if can_lower(x) else NotImplemented
 
 
-_slice = lookup("aten.slice.Tensor")
-assert _slice is not None
-_slice_shape, _slice_lower = _copy_of(_slice)
+_slice_shape, _slice_lower = _copy_of(lookup("aten.slice.Tensor"))
 op(
     "narrow_copy.default",
     _narrow_shape,
     _narrow,
     listed(lambda: ((make((4, 6)).t(), 1, 1, 2), {})),
+    reads=(),
     recompute=True,
 )

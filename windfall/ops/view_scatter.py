@@ -38,7 +38,7 @@ def _check_source(
     name: str, x: TensorType, source: TensorType, *rest: Any, **keywords: Any
 ) -> None:
     record = lookup(f"aten.{name}")
-    assert record is not None and record.shape is not None
+    assert record.shape is not None
     part = record.shape(x, *rest, **keywords)
     if differ(part.sizes, source.sizes):
         raise RuntimeError(
@@ -168,7 +168,7 @@ def _strided_shape(
 def _samples(*rest: Any, view: str) -> Any:
     def made() -> Iterator[Sample]:
         record = lookup(f"aten.{view}")
-        assert record is not None and record.shape is not None
+        assert record.shape is not None
         sizes = record.shape(TensorType.contiguous(torch.float32, (4, 5)), *rest).sizes
         for x in (make((4, 5)), make((5, 4)).t(), make((4, 10))[:, ::2]):
             yield (x, make(sizes, seed=3), *rest), {}
@@ -188,12 +188,13 @@ def _all_slices() -> Iterator[Sample]:
         yield from samples()
 
 
-op("slice_scatter.default", _slice_shape, scatter_slice, _all_slices, recompute=True)
+op("slice_scatter.default", _slice_shape, scatter_slice, _all_slices, reads=(1,), recompute=True)
 op(
     "select_scatter.default",
     _select_shape,
     scatter_select,
     _samples(1, -2, view="select.int"),
+    reads=(1,),
     recompute=True,
 )
 op(
@@ -205,6 +206,7 @@ op(
         for rest in ((), (1,), (-2, 0, 1), (1, 1, 0))
         for sample in _samples(*rest, view="diagonal.default")()
     ),
+    reads=(1,),
     recompute=True,
 )
 op(

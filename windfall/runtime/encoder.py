@@ -241,8 +241,8 @@ def _string_keys(
     noted: set[int] = set()
 
     def note(source: Source | None) -> None:
-        while source is not None and numbers[source] not in noted:
-            noted.add(numbers[source])
+        while source is not None and (number := numbers[source]) not in noted:
+            noted.add(number)
             if isinstance(source, Item) and type(source.key) is str:
                 table = found.setdefault(numbers[source.of], {})
                 table[sys.intern(source.key)] = (nowhere, True)

@@ -24,7 +24,7 @@ from windfall.ir.source import Item, Known
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 @opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS")
@@ -64,11 +64,11 @@ def swap(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 def load_const(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = instruction.value
     if type(value) in _DISPLAYS and len(value) > machine.facts.elements:
-        frame.stack.append(machine.known(value, "constant"))  # not taken apart
+        frame.stack.append(machine.values.known(value, "constant"))  # not taken apart
     elif type(value) is tuple and value:
-        frame.stack.append(machine.constant_tuple(value))
+        frame.stack.append(machine.values.constant_tuple(value))
     else:
-        frame.stack.append(machine.literal(value))
+        frame.stack.append(machine.values.literal(value))
 
 
 _DISPLAYS = (tuple, frozenset)
@@ -89,7 +89,7 @@ def load_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 def _unbound(machine: Machine, instruction: Instruction) -> NoReturn:
     name = instruction.value
     text = f"cannot access local variable '{name}' where it is not associated with a value"
-    raise machine.raised(UnboundLocalError(text))
+    raise machine.values.raised(UnboundLocalError(text))
 
 
 @opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
@@ -142,8 +142,8 @@ def load_deref(machine: Machine, frame: Frame, instruction: Instruction) -> None
         name = instruction.value
         if instruction.argument in frame.listing.free:
             text = f"cannot access free variable '{name}' where it is not associated with a value"
-            raise machine.raised(
-                NameError(text + " in enclosing scope"), name=machine.literal(name)
+            raise machine.values.raised(
+                NameError(text + " in enclosing scope"), name=machine.values.literal(name)
             )
         _unbound(machine, instruction)
     frame.stack.append(value)
@@ -167,17 +167,17 @@ def delete_deref(machine: Machine, frame: Frame, instruction: Instruction) -> No
 
 def _undefined(machine: Machine, name: str) -> NoReturn:
     text = f"name '{name}' is not defined"
-    raise machine.raised(NameError(text), name=machine.literal(name))
+    raise machine.values.raised(NameError(text), name=machine.values.literal(name))
 
 
 def global_value(machine: Machine, frame: Frame, name: str) -> Value:
     """A global, or a builtin."""
-    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    space = machine.values.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
     found = space.lookup(machine, name)
     if found is None:
         builtins = frame.builtins
         assert isinstance(builtins, dict)
-        found = machine.globals_dict(builtins, "builtins").lookup(machine, name)
+        found = machine.values.globals_dict(builtins, "builtins").lookup(machine, name)
         if found is None:
             _undefined(machine, name)
     return found
@@ -192,13 +192,13 @@ def load_global(machine: Machine, frame: Frame, instruction: Instruction) -> Non
 
 @opcode("STORE_GLOBAL")
 def store_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    space = machine.values.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
     space.store(machine, instruction.value, frame.stack.pop())
 
 
 @opcode("DELETE_GLOBAL")
 def delete_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    space = machine.values.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
     if space.lookup(machine, instruction.value) is None:
         _undefined(machine, instruction.value)
     space.store(machine, instruction.value, None)
@@ -211,7 +211,7 @@ def delete_global(machine: Machine, frame: Frame, instruction: Instruction) -> N
 def load_build_class(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     builtins = frame.builtins
     assert isinstance(builtins, dict)
-    found = machine.globals_dict(builtins, "builtins").lookup(machine, "__build_class__")
+    found = machine.values.globals_dict(builtins, "builtins").lookup(machine, "__build_class__")
     if found is None:
         stop(UNKNOWN_OPCODE, instruction.name)
     frame.stack.append(found)
@@ -286,7 +286,7 @@ def load_from_dict_or_globals(machine: Machine, frame: Frame, instruction: Instr
 def setup_annotations(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     names = _names(frame, instruction)
     if names.lookup(machine, "__annotations__") is None:
-        names.store(machine, "__annotations__", machine.created_dict({}))
+        names.store(machine, "__annotations__", machine.values.created_dict({}))
 
 
 @opcode("IMPORT_STAR")
@@ -334,7 +334,7 @@ def import_name(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     del frame.stack[-2:]
     source = Item(Known(sys.modules, "sys.modules"), found)
     # Looked at even if nobody uses it: a module that is gone is an error.
-    frame.stack.append(look(machine.wrap(sys.modules[found], source)))
+    frame.stack.append(look(machine.values.wrap(sys.modules[found], source)))
 
 
 @opcode("IMPORT_FROM")

@@ -17,7 +17,7 @@ from windfall.frontend.bytecode import VERSION, Instruction
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 Handler = Callable[["Machine", "Frame", Instruction], None]
 

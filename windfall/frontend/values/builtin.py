@@ -52,7 +52,7 @@ from windfall.ir.reading import class_name, is_a, is_among, mro_of
 from windfall.ir.source import Known
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 def exactly(arguments: Arguments, keywords: Keywords, least: int, most: int, name: str) -> None:
@@ -100,10 +100,10 @@ class KindMethod(Value):
 
 def _next(owner: Value, machine: Machine) -> Value:
     if isinstance(owner, Generator):
-        return machine.resume(owner, machine.literal(None), "next")
+        return machine.frames.resume(owner, machine.values.literal(None), "next")
     found = owner.advance(machine)
     if found is None:
-        raise machine.raised(StopIteration())
+        raise machine.values.raised(StopIteration())
     return found
 
 
@@ -125,7 +125,7 @@ def _checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     if asked == "__iter__" and _is_iterator(machine, answer):
         return answer
     if asked == "__len__" and isinstance(answer, symbolic.Integer):
-        sign = answer.compare(machine, ">=", machine.literal(0))
+        sign = answer.compare(machine, ">=", machine.values.literal(0))
         if isinstance(sign, Constant) and sign.value is True:
             return answer
     if asked == "__bool__" and isinstance(answer, symbolic.Question | Truth):
@@ -150,7 +150,7 @@ def _hinted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     if isinstance(value, Generator):
         owner = _indexed(value)
         asked = owner is not None and owner.cls.find(machine, "__len__") is not ABSENT
-        return machine.polyfill("with_owner", [value, owner]) if owner and asked else value
+        return machine.values.polyfill("with_owner", [value, owner]) if owner and asked else value
     if not isinstance(value, Object):
         return value
     length, hint = (value.cls.find(machine, name) for name in ("__len__", "__length_hint__"))
@@ -158,8 +158,10 @@ def _hinted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
         return value
     if not all(one is ABSENT or isinstance(one, types.FunctionType) for one in (length, hint)):
         stop(UNKNOWN_OPERATION, f"how many items {value.describe()} may have")
-    method = value.dunder(machine, "__length_hint__") or machine.literal(None)
-    return machine.polyfill("with_hint", [value, machine.literal(length is not ABSENT), method])
+    method = value.dunder(machine, "__length_hint__") or machine.values.literal(None)
+    return machine.values.polyfill(
+        "with_hint", [value, machine.values.literal(length is not ABSENT), method]
+    )
 
 
 _OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
@@ -177,7 +179,7 @@ def _rest(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (iterator,) = arguments
     if not isinstance(iterator, Object):
         return iterator
-    return machine.polyfill("items_left", [iterator])
+    return machine.values.polyfill("items_left", [iterator])
 
 
 @calls(core.refuse)
@@ -189,7 +191,7 @@ def _refuse(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     try:
         core.refuse_kinds(operation.as_constant(machine), left.python_type(), right.python_type())
     except TypeError as error:
-        raise machine.raised(error) from None
+        raise machine.values.raised(error) from None
     stop(UNKNOWN_OPERATION, f"{left.describe()} and {right.describe()}")
 
 
@@ -204,7 +206,7 @@ def _isinstance(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
     found = any(_is_instance(machine, value, one) for one in _classes(machine, classes))
     if not found and isinstance(value, Object):
         _refuse_other_class(machine, value)
-    return machine.literal(found)
+    return machine.values.literal(found)
 
 
 def _refuse_other_class(machine: Machine, value: Object) -> None:
@@ -285,7 +287,7 @@ def _taken_by_library(machine: Machine, kind: type, cls: type) -> bool:
     found = issubclass(kind, cls)
     if not found:
         where = Known(cls, cls.__qualname__)
-        machine.add_guard(where, RegistrationsAre(abc.get_cache_token()), "it may be registered")
+        machine.guards.add(where, RegistrationsAre(abc.get_cache_token()), "it may be registered")
     return found
 
 
@@ -303,7 +305,7 @@ def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
     if not isinstance(value, Class):
         stop(UNKNOWN_OPERATION, f"issubclass of {value.describe()}")
     value.rely(machine)
-    return machine.literal(
+    return machine.values.literal(
         any(_is_subclass(machine, value.real, one) for one in _classes(machine, classes))
     )
 
@@ -324,7 +326,7 @@ def _type(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (value,) = arguments
     value.guard_type(machine)
     kind = value.python_type()
-    return machine.known(kind, class_name(kind))
+    return machine.values.known(kind, class_name(kind))
 
 
 @calls(callable)
@@ -333,13 +335,13 @@ def _callable(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     (value,) = arguments
     value.guard_type(machine)
     has_call = relied(machine, value.python_type(), "__call__") is not ABSENT
-    return machine.literal(isinstance(value, Class) or has_call)
+    return machine.values.literal(isinstance(value, Class) or has_call)
 
 
 @calls(super)
 def _super(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if not arguments:
-        frame = machine.frames[-1]
+        frame = machine.frames.stack[-1]
         cell = frame.variables[frame.listing.variables.index("__class__")]
         start = cell.get(machine) if isinstance(cell, Cell) else None
         first = frame.variables[0]
@@ -363,14 +365,14 @@ def _super(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _getattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 2, 3, "getattr")
     if len(arguments) == 3:
-        return machine.polyfill("getattr_or", arguments)
+        return machine.values.polyfill("getattr_or", arguments)
     return arguments[0].get_attribute(machine, arguments[1].as_constant(machine))
 
 
 @calls(hasattr)
 def _hasattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 2, 2, "hasattr")
-    return machine.polyfill("hasattr", arguments)
+    return machine.values.polyfill("hasattr", arguments)
 
 
 @calls(object.__getattribute__)
@@ -391,7 +393,7 @@ def _object_setattr(machine: Machine, arguments: Arguments, keywords: Keywords) 
         stop(UNKNOWN_CALL, f"object.__setattr__ of {owner.describe()}")
     owner.guard_type(machine)
     owner.store_attribute(machine, name.as_constant(machine), value)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @calls(setattr)
@@ -399,14 +401,14 @@ def _setattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     exactly(arguments, keywords, 3, 3, "setattr")
     owner, name, value = arguments
     owner.set_attribute(machine, name.as_constant(machine), value)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @calls(delattr)
 def _delattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 2, 2, "delattr")
     arguments[0].delete_attribute(machine, arguments[1].as_constant(machine))
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @calls(vars)
@@ -414,7 +416,7 @@ def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if not arguments and not keywords:
         stop(FRAME_BOUND, "vars()")
     exactly(arguments, keywords, 1, 1, "vars")
-    return machine.polyfill("vars", arguments)
+    return machine.values.polyfill("vars", arguments)
 
 
 @calls(object.__new__)
@@ -435,7 +437,7 @@ def _object_init(machine: Machine, arguments: Arguments, keywords: Keywords) -> 
         stop(UNKNOWN_CALL, "object.__init__")
     if owner.cls.find(machine, "__new__") is find(object, "__new__"):
         exactly(arguments, keywords, 1, 1, "object.__init__")
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @calls(inspect.signature)
@@ -456,8 +458,8 @@ def _signature(machine: Machine, arguments: Arguments, keywords: Keywords) -> Va
 
 @calls(globals)
 def _globals(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    space = machine.frames[-1].globals
-    return machine.globals_dict(space, space.get("__name__", "globals"))
+    space = machine.frames.stack[-1].globals
+    return machine.values.globals_dict(space, space.get("__name__", "globals"))
 
 
 @calls(locals, eval, exec, dir, breakpoint, sys.getrefcount)
@@ -494,7 +496,7 @@ def _iter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if len(arguments) == 2:
         if not is_callable(arguments[0]):
             stop(ARGUMENTS, "iter")
-        return machine.polyfill("iter_until", arguments)
+        return machine.values.polyfill("iter_until", arguments)
     return arguments[0].iterate(machine)
 
 
@@ -504,14 +506,14 @@ def _next_call(machine: Machine, arguments: Arguments, keywords: Keywords) -> Va
     iterator = arguments[0]
     if not isinstance(iterator, Iterator) or isinstance(iterator, Generator):
         if len(arguments) == 2:
-            return machine.polyfill("next_or", arguments)
+            return machine.values.polyfill("next_or", arguments)
         if isinstance(iterator, Generator):
             return _next(iterator, machine)
-        return machine.call_special(iterator, "__next__", [])
+        return machine.values.call_special(iterator, "__next__", [])
     found = iterator.advance(machine)
     if found is None:
         if len(arguments) == 1:
-            raise machine.raised(StopIteration())
+            raise machine.values.raised(StopIteration())
         return arguments[1]
     return found
 
@@ -525,14 +527,14 @@ def _collected(machine: Machine, arguments: Arguments) -> list[Value] | None:
         hint = source.cls.find(machine, "__length_hint__")
         if hint is not ABSENT and not isinstance(hint, types.FunctionType):
             stop(UNKNOWN_OPERATION, f"how many items {source.describe()} may have")
-    return None if machine.runs_frames(source) else source.unpack(machine)
+    return None if machine.values.runs_frames(source) else source.unpack(machine)
 
 
 @calls(list)
 def _list(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 0, 1, "list")
     items = _collected(machine, arguments)
-    return List(items) if items is not None else machine.polyfill("list", arguments)
+    return List(items) if items is not None else machine.values.polyfill("list", arguments)
 
 
 @calls(tuple)
@@ -541,7 +543,7 @@ def _tuple(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if arguments and type(look(arguments[0])) is Tuple:
         return arguments[0]
     items = _collected(machine, arguments)
-    return Tuple(items) if items is not None else machine.polyfill("tuple", arguments)
+    return Tuple(items) if items is not None else machine.values.polyfill("tuple", arguments)
 
 
 @calls(torch.Size)
@@ -564,10 +566,10 @@ def _dict(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @calls(dict.fromkeys)
 def _fromkeys(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 2, "dict.fromkeys")
-    value = arguments[1] if len(arguments) > 1 else machine.literal(None)
+    value = arguments[1] if len(arguments) > 1 else machine.values.literal(None)
     if is_among(arguments[0].python_type(), (dict, set, frozenset)):
         arguments[0].unpack(machine)  # CPython takes their hashes from them, and asks no key again
-    return machine.polyfill("dict_fromkeys", [arguments[0], value])
+    return machine.values.polyfill("dict_fromkeys", [arguments[0], value])
 
 
 @calls(range)
@@ -579,7 +581,7 @@ def _range(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @calls(slice)
 def _slice(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 3, "slice")
-    none = machine.literal(None)
+    none = machine.values.literal(None)
     parts = [none, arguments[0]] if len(arguments) == 1 else list(arguments)
     parts += [none] * (3 - len(parts))
     return Slice((parts[0], parts[1], parts[2]))
@@ -587,17 +589,19 @@ def _slice(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 
 @calls(enumerate)
 def _enumerate(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    start = keywords.get("start") or (arguments[1] if len(arguments) > 1 else machine.literal(0))
+    start = keywords.get("start") or (
+        arguments[1] if len(arguments) > 1 else machine.values.literal(0)
+    )
     if not arguments or set(keywords) - {"start"}:
         stop(ARGUMENTS, "enumerate")
     if _is_plain(machine, arguments[0]):
         return Enumerate(arguments[0].iterate(machine), start.as_constant(machine))
-    return machine.polyfill("enumerate", [arguments[0], start])
+    return machine.values.polyfill("enumerate", [arguments[0], start])
 
 
 def _is_plain(machine: Machine, value: Value) -> bool:
     """Whether its items can be had without running interpreted code."""
-    return not isinstance(value, Object) and not machine.is_generator(value)
+    return not isinstance(value, Object) and not machine.values.is_generator(value)
 
 
 @calls(zip)
@@ -607,9 +611,9 @@ def _zip(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if strict is None or len(keywords) > 1:
             stop(ARGUMENTS, "zip")
         if strict.as_constant(machine):
-            return machine.polyfill("zip_strict", arguments)
+            return machine.values.polyfill("zip_strict", arguments)
     if not all(_is_plain(machine, one) for one in arguments):
-        return machine.polyfill("zip", arguments)
+        return machine.values.polyfill("zip", arguments)
     return Zip([one.iterate(machine) for one in arguments])
 
 
@@ -618,7 +622,7 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     exactly(arguments, keywords, 1, 1, "reversed")
     (value,) = arguments
     if isinstance(value, Object):
-        return machine.call_special(value, "__reversed__", [])
+        return machine.values.call_special(value, "__reversed__", [])
     if isinstance(value, Dict):
         return DictView(value, "keys").iterate_back(machine)
     if isinstance(value, DictView):
@@ -638,7 +642,7 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
 
     kind = value.python_type()
     sample = kind(1) if kind is range else kind()
-    return machine.iterate_over(value, type(reversed(sample)), read, "reversed({})")
+    return machine.values.iterate_over(value, type(reversed(sample)), read, "reversed({})")
 
 
 def _is_reversible(kind: type) -> bool:
@@ -652,7 +656,7 @@ def _polyfilled(function: Any) -> None:
 
     @calls(function)
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        return machine.polyfill(function.__name__, arguments, keywords)
+        return machine.values.polyfill(function.__name__, arguments, keywords)
 
 
 for _written in (sum, any, all, map, filter):
@@ -666,18 +670,18 @@ for _written in (sum, any, all, map, filter):
 def _bool(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 0, 1, "bool")
     if not arguments:
-        return machine.literal(False)
+        return machine.values.literal(False)
     if isinstance(arguments[0], Object):
-        return machine.polyfill("truth", arguments)
+        return machine.values.polyfill("truth", arguments)
     if isinstance(arguments[0], Tensor):
-        flag = machine.flag(arguments[0])
+        flag = machine.values.flag(arguments[0])
         if flag is not None:
             return flag
     if isinstance(arguments[0], symbolic.Question | Truth):
         return arguments[0]
     found = arguments[0].truth(machine)
     assert isinstance(found, bool), "only objects ask their classes"
-    return machine.literal(found)
+    return machine.values.literal(found)
 
 
 def _folded(function: Any) -> None:
@@ -690,7 +694,7 @@ def _folded(function: Any) -> None:
             if varies is not None:
                 return varies
         if function is hash and _is_written_in_python(arguments[0], machine, "__hash__"):
-            return machine.ask_special(arguments[0], "__hash__")
+            return machine.values.ask_special(arguments[0], "__hash__")
         if function in _NUMBERS and len(arguments) == 1 and isinstance(arguments[0], Tensor):
             return arguments[0].call_method(machine, _NUMBERS[function], [], {})
         return fold(machine, function, arguments, keywords)
@@ -724,7 +728,7 @@ def _shown(function: Any, name: str) -> None:
             arguments[0].rely(machine)
             names = ("__repr__", "__str__")
             if all(arguments[0].meta(machine, one) is find(type, one) for one in names):
-                return machine.literal(repr(arguments[0].real))
+                return machine.values.literal(repr(arguments[0].real))
         for one in arguments:
             # As a constant it would be a plain dict.
             if issubclass(one.python_type(), dict) and one.python_type() is not dict:
@@ -739,7 +743,7 @@ def _shown_object(machine: Machine, value: Object, function: Any, name: str) -> 
     if raw is find(object, name) and name == "__str__":
         raw, name = value.cls.find(machine, "__repr__"), "__repr__"
     if isinstance(raw, types.FunctionType):
-        return machine.ask_special(value, name)
+        return machine.values.ask_special(value, name)
     plain = next((one for one in (KeyError, Exception) if find(one, name) is raw), None)
     if not isinstance(value, Exception_) or plain is None:
         stop(UNKNOWN_CALL, f"{function.__name__} of {value.describe()}")

@@ -26,7 +26,7 @@ from windfall.frontend.values.unseen import look, same
 from windfall.ir.guard import ABSENT
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 _HOOKS = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 _OBJECT_HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__")
@@ -97,7 +97,7 @@ class _Copier:
         real, source = value.real, value.source
         if value.made_of is not collections.OrderedDict or real is None or source is None:
             return
-        if self.machine.length_of(self.machine.instance_dict(real, source, value)):
+        if self.machine.values.length_of(self.machine.values.instance_dict(real, source, value)):
             stop(UNKNOWN_CALL, f"deepcopy of {value.describe()} with attributes")
 
     def _object(self, value: Object) -> Value:

@@ -7,6 +7,7 @@ a dict from outside is looked into key by key; only iterating or counting relies
 from __future__ import annotations
 
 import collections
+import enum
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ import torch
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.classnames import short_name
+from windfall.frontend.effects import restore
 from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
@@ -28,14 +30,15 @@ from windfall.ir.reading import dict_of, is_among, resolve
 from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _PLAIN = (str, int, bool, float, bytes, type(None), complex, torch.dtype)
-# How classes, functions and special forms (`typing.Union`) are hashed and compared: by identity.
-_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__)
+# How classes, functions, special forms (`typing.Union`) are hashed and compared: by identity.
+# Members of enumerations are hashed by their name, which `Member.key` relies on.
+_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__, enum.Enum.__hash__)
 _SAME: tuple[Any, ...] = (object.__eq__, type.__eq__)
-_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union))
+_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union), enum.Enum)
 
 
 def is_identity_key(key: Any) -> bool:
@@ -125,8 +128,10 @@ class Dict(Value):
         self.guard_type(machine)
         real = getattr(key, "real", None) if isinstance(key, Value) else key
         if real in self.real:
-            found = self.entries[key] = machine.wrap(self.real[real], Item(self.source, real))
-            machine.found.append((self.source, real))
+            found = self.entries[key] = machine.values.wrap(
+                self.real[real], Item(self.source, real)
+            )
+            machine.guards.found.append((self.source, real))
             return found
         self.guard(machine, ("absent", key), HasKey(real, False))
         self.entries[key] = None
@@ -143,15 +148,20 @@ class Dict(Value):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
             self.rely_on_keys(machine)
+            self.keep_tuples(machine, self.real, KeysOf(self.source))
             source, known = self.source, self.entries
             written = {key for key, _ in self.writes}
             whole: dict[Any, Value | None] = {}
             for given, value in self.real.items():
-                key = given if is_plain_key(given) else machine.known(given, "key").key(machine)
+                key = (
+                    given
+                    if is_plain_key(given)
+                    else machine.values.known(given, "key").key(machine)
+                )
                 if key in known and key not in written:
                     whole[key] = known[key]
                 else:
-                    whole[key] = machine.wrap(value, Item(source, given))
+                    whole[key] = machine.values.wrap(value, Item(source, given))
             for key, written_value in self.writes:
                 if written_value is None:
                     whole.pop(key, None)
@@ -168,13 +178,21 @@ class Dict(Value):
         assert self.real is not None
         self.guard(machine, "keys", KeysAre(tuple(self.real)))
 
+    def keep_tuples(self, machine: Machine, keys: Iterable[Any], where: Source) -> None:
+        """Keys from outside that are objects of their own: those at `where`, in order."""
+        for index, key in enumerate(keys):
+            if isinstance(key, tuple):
+                self.keys[key] = machine.values.wrap(key, Item(where, index))
+
     def present(self) -> Iterable[tuple[Any, Value]]:
         """Known items."""
         return [(key, value) for key, value in self.entries.items() if value is not None]
 
     def key_value(self, machine: Machine, key: Any) -> Value:
         """A key as a value."""
-        return self.keys.get(key) or (key if isinstance(key, Value) else machine.literal(key))
+        return self.keys.get(key) or (
+            key if isinstance(key, Value) else machine.values.literal(key)
+        )
 
     def key_values(self, machine: Machine) -> list[Value]:
         """All keys."""
@@ -232,7 +250,7 @@ class Dict(Value):
                 entries.clear()
                 entries.update(copy)
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         if self.whole and value is None:
             entries.pop(key, None)
         else:
@@ -252,7 +270,7 @@ class Dict(Value):
         """With its item goes the key as a value: a later one may be of another class."""
         named = self.keys.pop(key, None) if deleted else None
         if named is not None:
-            machine.undo(lambda: machine.restore(self.keys, key, named))
+            machine.effects.undo(lambda: restore(self.keys, key, named))
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """`self[key] = value`."""
@@ -263,10 +281,15 @@ class Dict(Value):
         if not is_plain_key(plain):
             self.load(machine)
             self.keys.setdefault(plain, key)
-        elif not is_its_key(machine, key) and self.lookup(machine, plain) is None:
+        elif self._differs(machine, key) and self.lookup(machine, plain) is None:
             self.keys[plain] = key
-            machine.undo(lambda: machine.restore(self.keys, plain, None))
+            machine.effects.undo(lambda: restore(self.keys, plain, None))
         self.store(machine, plain, value)
+
+    def _differs(self, machine: Machine, key: Value) -> bool:
+        """Whether a new key is to be kept as a value: a tuple is an object of its own. (Not in a
+        dict that is not known as a whole: each write there would rely on the key's absence.)"""
+        return not (isinstance(key, Constant) if self.whole else is_its_key(machine, key))
 
     def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
         """At a number that varies: from here on nothing is known of the items."""
@@ -277,7 +300,7 @@ class Dict(Value):
         def restore() -> None:
             self.unseen = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.guard_type(machine)
         self.unseen = True
         machine.effects.add("{}[{}] = {}", self, key, value)
@@ -306,18 +329,18 @@ class Dict(Value):
         if found is not None and not self.whole and found.source is not None:
             real = plain.real if is_class_key(plain) else plain
             self.guard(machine, ("present", plain), HasKey(real, True))
-        return machine.literal(found is not None)
+        return machine.values.literal(found is not None)
 
     def truth(self, machine: Machine) -> bool | Value:
         """Whether there are items."""
-        return machine.truth_of_dict(self)
+        return bool(machine.values.length_of(self))
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
         untouched = not (self.whole or self.writes or self.unseen)
         if untouched and (self.known_length() or 0) > machine.facts.elements:
-            return machine.literal(machine.length_of(self))
-        return machine.literal(len(self.load(machine)))
+            return machine.values.literal(machine.values.length_of(self))
+        return machine.values.literal(len(self.load(machine)))
 
     def known_length(self) -> int | None:
         """How many items, as far as is known."""
@@ -336,7 +359,7 @@ class Dict(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods."""
         if name in DICT_METHODS:
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         no_method(machine, self, short_name(self.made_of), self.made_of, name)
 
     def call_method(
@@ -354,14 +377,14 @@ class Dict(Value):
             return None
         mine, others = self.load(machine), other.load(machine)
         if mine.keys() != others.keys():
-            return machine.literal(operation == "!=")
+            return machine.values.literal(operation == "!=")
         if all(same(others[key], value) for key, value in mine.items()):
-            return machine.literal(operation == "==")
+            return machine.values.literal(operation == "==")
         if self.is_constant() and other.is_constant():
             equal = self.as_constant(machine) == other.as_constant(machine)
-            return machine.literal(equal == (operation == "=="))
-        unequal = machine.literal(operation == "!=")
-        return machine.polyfill("equal_mappings", [self, other, unequal])
+            return machine.values.literal(equal == (operation == "=="))
+        unequal = machine.values.literal(operation == "!=")
+        return machine.values.polyfill("equal_mappings", [self, other, unequal])
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`|` of two dicts; a kind that derives from this one goes first."""
@@ -396,7 +419,7 @@ class Dict(Value):
         """`get`."""
         plain = key.key(machine)
         found = self.lookup(machine, plain)
-        return found if found is not None else default or machine.literal(None)
+        return found if found is not None else default or machine.values.literal(None)
 
     def copied(self, machine: Machine) -> Dict:
         """A new dict with the same items."""
@@ -426,7 +449,7 @@ class Dict(Value):
                 self.set_item(machine, parts[0], parts[1])
         for name, value in keywords.items():
             self.store(machine, name, value)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def take(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
         """`pop`."""
@@ -443,17 +466,17 @@ class Dict(Value):
         """`popitem`."""
         entries = self.load(machine)
         if not entries:
-            raise machine.raised(KeyError("popitem(): dictionary is empty"))
+            raise machine.values.raised(KeyError("popitem(): dictionary is empty"))
         key, value = next(reversed(entries.items()))
         shown = self.key_value(machine, key)
         self.store(machine, key, None)
-        return machine.tuple([shown, _there(value)])
+        return machine.values.tuple([shown, _there(value)])
 
     def set_default(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
         """`setdefault`."""
         found = self.lookup(machine, key.key(machine))
         if found is None:
-            found = default or machine.literal(None)
+            found = default or machine.values.literal(None)
             self.set_item(machine, key, found)
         return found
 
@@ -461,7 +484,7 @@ class Dict(Value):
         """`clear`."""
         for key in list(self.load(machine)):
             self.store(machine, key, None)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def view_keys(self, machine: Machine) -> Value:
         """`keys`."""
@@ -492,7 +515,7 @@ def no_key(machine: Machine, key: Value, plain: Any) -> Raised:
     than the constant that it is looked up by."""
     if not is_plain_key(plain) or not _is_same_key(machine, key, plain):
         stop(UNKNOWN_OPERATION, "KeyError of an object")
-    return machine.raised(KeyError(plain))
+    return machine.values.raised(KeyError(plain))
 
 
 def _is_same_key(machine: Machine, key: Value, plain: Any) -> bool:
@@ -584,7 +607,7 @@ class Ordered(Dict):
         """Its order is its own, not that of the dict inside."""
         assert self.real is not None and self.source is not None
         if self.guarded is None or "keys" not in self.guarded:
-            machine.add_guard(KeysOf(self.source), Equals(tuple(self.real)), "all keys")
+            machine.guards.add(KeysOf(self.source), Equals(tuple(self.real)), "all keys")
             self.guarded = {*(self.guarded or ()), "keys"}
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -592,7 +615,7 @@ class Ordered(Dict):
         if isinstance(other, Ordered) and operation in ("==", "!="):
             mine, others = list(self.load(machine)), list(other.load(machine))
             if mine != others:
-                return machine.literal(operation == "!=")
+                return machine.values.literal(operation == "!=")
         return super().compare(machine, operation, other)
 
     def call_method(
@@ -608,7 +631,7 @@ class Ordered(Dict):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """A dict's methods, and `move_to_end`."""
         if name == "move_to_end":
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         return super().get_attribute(machine, name)
 
     def move_to_end(self, machine: Machine, key: Value, last: Value | None = None) -> Value:
@@ -626,26 +649,28 @@ class Ordered(Dict):
             entries.clear()
             entries.update(before)
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         moved = entries.pop(plain)
         others = dict(entries)
         entries.clear()
         entries.update({**others, plain: moved} if at_end else {plain: moved, **others})
         if self.source is not None:
             shown = self.key_value(machine, plain)
-            machine.effects.add("{}.move_to_end({}, {})", self, shown, machine.literal(at_end))
-        return machine.literal(None)
+            machine.effects.add(
+                "{}.move_to_end({}, {})", self, shown, machine.values.literal(at_end)
+            )
+        return machine.values.literal(None)
 
     def take_end(self, machine: Machine, last: Value | None = None) -> Value:
         """`popitem`, from either end."""
         entries = self.load(machine)
         if not entries:
-            raise machine.raised(KeyError("dictionary is empty"))
+            raise machine.values.raised(KeyError("dictionary is empty"))
         keys = list(entries)
         key = keys[-1] if last is None or last.as_constant(machine) else keys[0]
         shown, value = self.key_value(machine, key), _there(entries[key])
         self.store(machine, key, None)
-        return machine.tuple([shown, value])
+        return machine.values.tuple([shown, value])
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made empty, then filled."""
@@ -683,7 +708,7 @@ class DictView(Value):
         if self.kind == "values":
             return self.owner.item_values(machine)
         pairs = zip(self.owner.key_values(machine), self.owner.item_values(machine), strict=True)
-        return [machine.tuple(list(pair)) for pair in pairs]
+        return [machine.values.tuple(list(pair)) for pair in pairs]
 
     def known_length(self) -> int | None:
         """As of the dict."""
@@ -708,10 +733,10 @@ class DictView(Value):
             if kind == "keys":
                 return shown
             value = _there(owner.load(machine)[keys[place]])
-            return value if kind == "values" else machine.tuple([shown, value])
+            return value if kind == "values" else machine.values.tuple([shown, value])
 
         real = type(how(getattr(sample, kind)()))
-        made = machine.iterate_over(self, real, read, f"{how.__name__}({{}})")
+        made = machine.values.iterate_over(self, real, read, f"{how.__name__}({{}})")
         return owner.watchers.add(made)  # type: ignore[no-any-return]
 
     def length(self, machine: Machine) -> Value:
@@ -741,7 +766,7 @@ class DictView(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of views."""
         if name in ("__iter__", "__len__", "__contains__"):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         stop(UNKNOWN_OPERATION, f"dict view .{name}")
 
     def rebuild(self, recipe: Recipe) -> str:
@@ -768,5 +793,5 @@ def _wrapped(
 ) -> Value:
     if source is None:
         admit(machine, len(value), kind.made_of.__name__)
-        return kind({key: machine.wrap(one, None) for key, one in value.items()})
-    return machine.remember(value, kind(None, source, value))
+        return kind({key: machine.values.wrap(one, None) for key, one in value.items()})
+    return machine.values.remember(value, kind(None, source, value))

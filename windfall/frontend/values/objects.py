@@ -47,8 +47,8 @@ from windfall.ir.reading import (
 from windfall.ir.source import Attribute, DictOf, Item, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
@@ -75,7 +75,7 @@ def is_data_descriptor(raw: Any) -> bool:
 
 def relied(machine: Machine, cls: type, name: str) -> Any:
     """As `find`, of a class that is not a value of the program (a metaclass, a descriptor's)."""
-    known = machine.known(cls, class_name(cls))
+    known = machine.values.known(cls, class_name(cls))
     return known.find(machine, name) if isinstance(known, Class) else find(cls, name)
 
 
@@ -91,12 +91,12 @@ def mro(machine: Machine, cls: type) -> tuple[type, ...]:
         name = class_name(cls)
         if not is_plain_metaclass(machine, type(cls)):
             stop(UNKNOWN_OPERATION, f"the bases of class {name}")
-        known = machine.known(cls, name)
+        known = machine.values.known(cls, name)
         is_made_here = known.source is None  # what stands for it is not there in the next call
         if not is_made_here and (known.guarded is None or "mro" not in known.guarded):
             known.guarded = {*(known.guarded or ()), "mro"}
             where = Attribute(Known(cls, name), "__mro__")
-            machine.add_guard(where, IdentityIs(order), "the classes that it derives from")
+            machine.guards.add(where, IdentityIs(order), "the classes that it derives from")
     return order
 
 
@@ -157,13 +157,13 @@ class Class(Given):
 
     def find(self, machine: Machine, name: str) -> Any:
         """As `find`, relied upon."""
-        if machine.effects.classes and self.written(machine, name) is not None:
+        if machine.effects.classes and machine.effects.written(self.real, name) is not None:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, which was written")
         if name not in self._found:
             found = self._found[name] = find(self.real, name)
             if not flags_of(self.real) & IMMUTABLE and self.source is not None:
                 known = Known(self.real, class_name(self.real))
-                machine.add_guard(known, Resolves(name, found), "class attribute")
+                machine.guards.add(known, Resolves(name, found), "class attribute")
         return self._found[name]
 
     def meta(self, machine: Machine, name: str) -> Any:
@@ -173,14 +173,14 @@ class Class(Given):
             known = Known(self.real, class_name(self.real))
             if not self._pinned:
                 self._pinned = True
-                machine.add_guard(known, TypeIs(kind), "metaclass")
+                machine.guards.add(known, TypeIs(kind), "metaclass")
         return relied(machine, kind, name)
 
     def value_of(self, machine: Machine, name: str, raw: Any) -> Value:
         """What was found, as a value: `find` has relied on its identity."""
         if type(raw) is Placeholder:
             return raw.value
-        return machine.wrap(raw, _pinned(raw, f"{class_name(self.real)}.{name}"))
+        return machine.values.wrap(raw, _pinned(raw, f"{class_name(self.real)}.{name}"))
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`cls.name`: the class's own attributes, then those of the metaclass."""
@@ -189,7 +189,7 @@ class Class(Given):
             return self._field(machine, name)
         if name == "__dict__":
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.__dict__")
-        written = self.written(machine, name)
+        written = machine.effects.written(self.real, name)
         if written is not None:
             return written
         meta = self.meta(machine, name)
@@ -215,17 +215,21 @@ class Class(Given):
         if is_a(found, tuple):  # of classes; some may be stand-ins for what is to be made
             if self.source is not None and not flags_of(self.real) & IMMUTABLE:
                 where = Attribute(Known(self.real, class_name(self.real)), name)
-                machine.add_guard(where, IdentityIs(found), "the classes that it derives from")
-            return machine.tuple([machine.known(one, class_name(one)) for one in found])
+                machine.guards.add(where, IdentityIs(found), "the classes that it derives from")
+            return machine.values.tuple(
+                [machine.values.known(one, class_name(one)) for one in found]
+            )
         if self.source is None or flags_of(self.real) & IMMUTABLE:
-            return machine.literal_or_known(found, f"{self.describe()}.{name}")
+            return machine.values.literal_or_known(found, f"{self.describe()}.{name}")
         if (found is not None and type(found) is not str) or (
             own and name not in class_dict(self.real)
         ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         # Where the metaclass has a text of that name, the class's own goes before it.
         table = DictOf(self.source)
-        return machine.wrap(found, Item(table, name) if own else Attribute(self.source, name))
+        return machine.values.wrap(
+            found, Item(table, name) if own else Attribute(self.source, name)
+        )
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
         if is_a(raw, staticmethod):
@@ -242,7 +246,7 @@ class Class(Given):
         bound = is_a(raw, types.ClassMethodDescriptorType) and self.source is not None
         found = getattr(self.real, name) if bound else None
         if is_a(found, types.BuiltinMethodType):
-            return machine.known(found, f"{class_name(self.real)}.{name}")
+            return machine.values.known(found, f"{class_name(self.real)}.{name}")
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
     def refuse_chain(self, name: str, raw: classmethod[Any, Any, Any]) -> None:
@@ -256,9 +260,9 @@ class Class(Given):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} whose metaclass has __getattr__")
         if meta is ABSENT:
             text = f"type object '{short_name(self.real)}' has no attribute '{name}'"
-            raise machine.no_attribute(self, name, text)
+            raise machine.values.no_attribute(self, name, text)
         if isinstance(meta, types.FunctionType):
-            return Method(machine.known(meta, name), self)
+            return Method(machine.values.known(meta, name), self)
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
     def get_item(self, machine: Machine, key: Value) -> Value:
@@ -266,9 +270,9 @@ class Class(Given):
         self.rely(machine)
         if self._is_enumeration():
             try:
-                return machine.literal(self._members()[key.key(machine)])
+                return machine.values.literal(self._members()[key.key(machine)])
             except (KeyError, TypeError) as error:
-                raise machine.raised(error) from None
+                raise machine.values.raised(error) from None
         raw = find(self.real, "__class_getitem__")
         keys = key.unpack(machine) if key.python_type() is tuple else [key]
         if is_a(raw, types.ClassMethodDescriptorType) and all(
@@ -278,7 +282,9 @@ class Class(Given):
             for one in keys:
                 one.key(machine)
             made: Any = raw.__get__(None, self.real)
-            return machine.known(made(tuple(reals) if len(reals) != 1 else reals[0]), "alias")
+            return machine.values.known(
+                made(tuple(reals) if len(reals) != 1 else reals[0]), "alias"
+            )
         return super().get_item(machine, key)
 
     def _is_enumeration(self) -> bool:
@@ -293,14 +299,14 @@ class Class(Given):
             return super().unpack(machine)
         self.rely(machine)
         kind: Any = self.real
-        return [machine.literal(one) for one in kind]
+        return [machine.values.literal(one) for one in kind]
 
     def iterate(self, machine: Machine) -> Value:
         """Likewise, by what is a generator in CPython."""
         if not self._is_enumeration():
             return super().iterate(machine)
         members = self.unpack(machine)
-        return machine.iterate_over(
+        return machine.values.iterate_over(
             self,
             types.GeneratorType,
             lambda _, place: members[place] if place < len(members) else None,
@@ -310,7 +316,7 @@ class Class(Given):
         """How many members."""
         if not self._is_enumeration():
             return super().length(machine)
-        return machine.literal(len(self.unpack(machine)))
+        return machine.values.literal(len(self.unpack(machine)))
 
     def _member(self, machine: Machine, value: Value) -> Value | None:
         """The member of an enumeration with this value, where there is one."""
@@ -322,19 +328,7 @@ class Class(Given):
         if not all(is_among(type(one), _VALUES) for one in table):  # which might be asked
             return None
         found = table.get(value.as_constant(machine))
-        return machine.literal(found) if found is not None else None
-
-    def written(self, machine: Machine, name: str) -> Value | None:
-        """What the program wrote to this class or one that it derives from, if that is found."""
-        classes = machine.effects.classes
-        if classes:
-            for base in mro_of(self.real):
-                here = classes.get(base)
-                if here is not None and name in here:
-                    return here[name]
-                if name in class_dict(base):
-                    break
-        return None
+        return machine.values.literal(found) if found is not None else None
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """A plain attribute of a plain class."""
@@ -346,7 +340,7 @@ class Class(Given):
         special = name.startswith("__") or self.meta(machine, name) is not ABSENT
         if not plain or special or find(value.python_type(), "__get__") is not ABSENT:
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
-        machine.effects.write_class(machine, self, name, value)
+        machine.effects.write_class(self, name, value)
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A special rule, or an instance made by following `__new__` and `__init__`."""
@@ -360,8 +354,8 @@ class Class(Given):
                 return found
         how = treatment(self.real)
         if how is Treatment.FOLD:
-            return machine.treated(how, self.real, arguments, keywords)
-        return machine.instantiate(self, arguments, keywords)
+            return machine.values.treated(how, self.real, arguments, keywords)
+        return machine.values.instantiate(self, arguments, keywords)
 
     def truth(self, machine: Machine) -> bool | Value:
         """A class is true, unless its metaclass says otherwise."""
@@ -376,7 +370,7 @@ class Class(Given):
             other.rely(machine)
             for one in (self, other):
                 one.refuse_own(machine, "__eq__", "__ne__")
-            return machine.literal((self.real is other.real) == (operation == "=="))
+            return machine.values.literal((self.real is other.real) == (operation == "=="))
         return None
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -431,9 +425,9 @@ class Object(Value):
             if self.source is None or self.real is None:
                 if not dictionary_at(self.cls.real):
                     return None
-                self._attributes = machine.instance_dict(None, None, self)
+                self._attributes = machine.values.instance_dict(None, None, self)
             elif _has_dict(type(self.real)):
-                self._attributes = machine.instance_dict(self.real, self.source, self)
+                self._attributes = machine.values.instance_dict(self.real, self.source, self)
         return self._attributes
 
     def fill_attributes(self, recipe: Recipe, name: str) -> None:
@@ -447,7 +441,7 @@ class Object(Value):
             if self.cls.find(machine, name) is not getattr(object, name):
                 stop(UNKNOWN_VALUE, f"{self.describe()} as a key")
         self.guard_type(machine)
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     # ------------------------------------------------------------------------------ attributes
 
@@ -459,13 +453,13 @@ class Object(Value):
             return self.plain_attribute(machine, name, self.fallback)
         if not isinstance(hook, types.FunctionType):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()} has its own __getattribute__")
-        arguments = [self, machine.literal(name)]
+        arguments = [self, machine.values.literal(name)]
         function = self.cls.value_of(machine, "__getattribute__", hook)
         raw = self.cls.find(machine, "__getattr__")
         if raw is ABSENT:
             return function.call(machine, arguments, {})
         fallback = self.cls.value_of(machine, "__getattr__", raw)
-        return machine.polyfill("getattribute_or", [*arguments, function, fallback])
+        return machine.values.polyfill("getattribute_or", [*arguments, function, fallback])
 
     def plain_attribute(
         self, machine: Machine, name: str, missing: Callable[[Machine, str], Value]
@@ -478,7 +472,7 @@ class Object(Value):
             found = self.attributes(machine)
             return found if found is not None else self.missing(machine, name)
         if machine.effects.classes:
-            written = cls.written(machine, name)
+            written = machine.effects.written(cls.real, name)
             if written is not None:
                 return self._own(machine, name) or written
         raw = cls.find(machine, name)
@@ -502,11 +496,11 @@ class Object(Value):
         if raw is ABSENT:
             return self.missing(machine, name)
         hook = self.cls.value_of(machine, "__getattr__", raw)
-        return hook.call(machine, [self, machine.literal(name)], {})
+        return hook.call(machine, [self, machine.values.literal(name)], {})
 
     def missing(self, machine: Machine, name: str) -> Value:
         text = f"'{short_name(self.cls.real)}' object has no attribute '{name}'"
-        raise machine.no_attribute(self, name, text)
+        raise machine.values.no_attribute(self, name, text)
 
     def described(self, machine: Machine, name: str, raw: Any) -> Value:
         """What a class attribute is when it is read through an instance."""
@@ -524,7 +518,7 @@ class Object(Value):
         ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, a {type(raw).__name__}")
         descriptor = self.cls.value_of(machine, name, raw)
-        hook = machine.known(getter, f"{class_name(type(raw))}.__get__")
+        hook = machine.values.known(getter, f"{class_name(type(raw))}.__get__")
         return hook.call(machine, [descriptor, self, self.cls], {})
 
     def _bind_function(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -540,15 +534,15 @@ class Object(Value):
     def _call_property(self, machine: Machine, name: str, raw: Any) -> Value:
         if raw.fget is None:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} cannot be read")
-        getter = machine.known(raw.fget, f"{class_name(self.cls.real)}.{name}")
+        getter = machine.values.known(raw.fget, f"{class_name(self.cls.real)}.{name}")
         return getter.call(machine, [self], {})
 
     def _cached(self, machine: Machine, name: str, raw: Any) -> Value:
         if raw.attrname is None or self.attributes(machine) is None:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} has no place to be cached in")
-        getter = machine.known(raw.func, f"{class_name(self.cls.real)}.{name}")
-        arguments = [self, getter, machine.literal(raw.attrname)]
-        return machine.polyfill("cached_property", arguments)
+        getter = machine.values.known(raw.func, f"{class_name(self.cls.real)}.{name}")
+        arguments = [self, getter, machine.values.literal(raw.attrname)]
+        return machine.values.polyfill("cached_property", arguments)
 
     def _refuse_borrowed(self, name: str, raw: types.MemberDescriptorType) -> None:
         """A slot of another class, or under another name."""
@@ -566,7 +560,7 @@ class Object(Value):
             value = raw.__get__(self.real)
         except AttributeError:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} is not set")
-        found = machine.wrap(value, Attribute(self.source, name))
+        found = machine.values.wrap(value, Attribute(self.source, name))
         look(found)  # it is relied upon that there is one: it may be deleted
         return found
 
@@ -584,13 +578,13 @@ class Object(Value):
             hook = self.cls.value_of(machine, "__setattr__", setter)
             if not isinstance(hook, Function):
                 stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
-            hook.inline(machine, [self, machine.literal(name), value], {}, discard=True)
+            hook.inline(machine, [self, machine.values.literal(name), value], {}, discard=True)
             return
         self.store_attribute(machine, name, value)
 
     def store_attribute(self, machine: Machine, name: str, value: Value | None) -> None:
         """`object.__setattr__` (None: `object.__delattr__`)."""
-        if self.cls.written(machine, name) is not None:
+        if machine.effects.written(self.cls.real, name) is not None:
             raw = ABSENT  # no descriptor: such are not written
         else:
             raw = self.cls.find(machine, name)
@@ -598,7 +592,7 @@ class Object(Value):
             function = raw.fset if value is not None else raw.fdel
             if function is None:
                 stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
-            hook = machine.known(function, f"{class_name(self.cls.real)}.{name}")
+            hook = machine.values.known(function, f"{class_name(self.cls.real)}.{name}")
             if not isinstance(hook, Function):
                 stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
             arguments: Arguments = [self] if value is None else [self, value]
@@ -628,15 +622,15 @@ class Object(Value):
             if existed:
                 self.slots[name] = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.slots[name] = value
         if self.source is not None:  # past the class's own `__setattr__`, which has run by now
             if value is None:
-                delete = machine.known(object.__delattr__, "delete_slot")
-                machine.effects.add("{}({}, {})", delete, self, machine.literal(name))
+                delete = machine.values.known(object.__delattr__, "delete_slot")
+                machine.effects.add("{}({}, {})", delete, self, machine.values.literal(name))
             else:
-                write = machine.known(object.__setattr__, "write_slot")
-                shown = machine.literal(name)
+                write = machine.values.known(object.__setattr__, "write_slot")
+                shown = machine.values.literal(name)
                 machine.effects.add("{}({}, {}, {})", write, self, shown, value)
 
     def _has_slot(self, name: str) -> bool:
@@ -648,7 +642,7 @@ class Object(Value):
         setter = relied(machine, type(raw), "__set__")
         if value is None or not isinstance(setter, types.FunctionType):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
-        hook = machine.known(setter, f"{class_name(type(raw))}.__set__")
+        hook = machine.values.known(setter, f"{class_name(type(raw))}.__set__")
         assert isinstance(hook, Function)
         descriptor = self.cls.value_of(machine, name, raw)
         hook.inline(machine, [descriptor, self, value], {}, discard=True)
@@ -699,7 +693,7 @@ class Object(Value):
         """What a builtin makes of the answer of a special method."""
         if self._followed(machine, name) is None:
             return None
-        return machine.ask_special(self, name)
+        return machine.values.ask_special(self, name)
 
     def get_item(self, machine: Machine, key: Value) -> Value:
         """`__getitem__`."""
@@ -734,10 +728,10 @@ class Object(Value):
         if method is None:
             if self.dunder(machine, "__iter__") is None and not self.dunder(machine, "__getitem__"):
                 stop(UNKNOWN_OPERATION, f"{self.describe()} is not iterable")
-            return machine.polyfill("contains", [self, item])
+            return machine.values.polyfill("contains", [self, item])
         if not isinstance(method, Method) or not isinstance(method.function, Function):
             return super().contains(machine, item)
-        return machine.polyfill("contains_by_method", [method, item])
+        return machine.values.polyfill("contains_by_method", [method, item])
 
     def iterate(self, machine: Machine) -> Value:
         """`__iter__`, or the old protocol."""
@@ -746,7 +740,7 @@ class Object(Value):
             return found
         by_index = self.cls.find(machine, "__iter__") is ABSENT
         if by_index and self._followed(machine, "__getitem__") is not None:
-            return machine.polyfill("by_index", [self])
+            return machine.values.polyfill("by_index", [self])
         return super().iterate(machine)
 
     def truth(self, machine: Machine) -> bool | Value:
@@ -758,7 +752,7 @@ class Object(Value):
             return super().truth(machine)
         method = self._followed(machine, "__len__")
         if method is not None:
-            return machine.polyfill("truth_by_length", [method])
+            return machine.values.polyfill("truth_by_length", [method])
         if self.dunder(machine, "__len__") is not None:
             return super().truth(machine)
         return True
@@ -831,14 +825,14 @@ class PythonModule(Given):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     def globals(self, machine: Machine) -> Dict:
         """Its dictionary; relies on its being this very module."""
         if self._globals is None:
             self.guard(machine, "identity", IdentityIs(self.real))
             space = dict_of(self.real)
-            self._globals = machine.globals_dict(space, str(space.get("__name__")))
+            self._globals = machine.values.globals_dict(space, str(space.get("__name__")))
         return self._globals
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
@@ -861,7 +855,7 @@ class PythonModule(Given):
         ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         text = f"module '{_module_name(self.real)}' has no attribute '{name}'"
-        raise machine.no_attribute(self, name, text)
+        raise machine.values.no_attribute(self, name, text)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """A global; what its class has a say in (`__class__`, `__dict__`) is written natively."""
@@ -897,7 +891,7 @@ def union(machine: Machine, left: Value, right: Value) -> Value | None:
             return None
         one.rely(machine)
         parts.append(one.real)
-    return machine.known(parts[0] | parts[1], "union")
+    return machine.values.known(parts[0] | parts[1], "union")
 
 
 class Opaque(Given):
@@ -921,7 +915,7 @@ def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: s
         if name not in class_dict(base):
             continue
         raw = class_dict(base)[name]
-        holder = machine.known(base, class_name(base))
+        holder = machine.values.known(base, class_name(base))
         assert isinstance(holder, Class)
         holder.find(machine, name)
         if isinstance(owner, Object):
@@ -969,7 +963,9 @@ class Super(Value):
         owner.guard_type(machine)
         found = super_lookup(machine, self.start.real, owner, cls, name)
         if found is None:
-            raise machine.no_attribute(self, name, f"'super' object has no attribute '{name}'")
+            raise machine.values.no_attribute(
+                self, name, f"'super' object has no attribute '{name}'"
+            )
         return found
 
     def rebuild(self, recipe: Recipe) -> str:
@@ -980,7 +976,7 @@ class Super(Value):
 @wraps(type)
 def wrap_class(machine: Machine, value: type, source: Source | None) -> Value:
     """A class."""
-    return machine.remember(value, Class(value, source or Known(value, value.__qualname__)))
+    return machine.values.remember(value, Class(value, source or Known(value, value.__qualname__)))
 
 
 @wraps_if(5, lambda value: is_a(value, type))
@@ -994,16 +990,18 @@ def _module_name(module: types.ModuleType) -> str:
 
 @wraps_if(30, lambda value: is_a(value, types.ModuleType))
 def _wrap_module(machine: Machine, value: types.ModuleType, source: Source | None) -> Value:
-    return machine.remember(value, PythonModule(value, source or Known(value, _module_name(value))))
+    return machine.values.remember(
+        value, PythonModule(value, source or Known(value, _module_name(value)))
+    )
 
 
 @wraps_if(900, lambda value: bool(flags_of(type(value)) & (1 << 9)))  # Py_TPFLAGS_HEAPTYPE
 def _wrap_object(machine: Machine, value: Any, source: Source | None) -> Value:
-    cls = machine.known(type(value), class_name(type(value)))
+    cls = machine.values.known(type(value), class_name(type(value)))
     source = source or Known(value, type(value).__name__)
     if not isinstance(cls, Class) or not is_plain_class(type(value)):
-        return machine.remember(value, Opaque(value, source))
-    return machine.remember(value, Object(cls, source, value))
+        return machine.values.remember(value, Opaque(value, source))
+    return machine.values.remember(value, Object(cls, source, value))
 
 
 def _has_dict(cls: type) -> bool:
@@ -1018,4 +1016,6 @@ def is_plain_class(cls: type) -> bool:
 
 @wraps_if(1000, lambda value: True)
 def _wrap_opaque(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, Opaque(value, source or Known(value, type(value).__name__)))
+    return machine.values.remember(
+        value, Opaque(value, source or Known(value, type(value).__name__))
+    )

@@ -31,8 +31,8 @@ from windfall.ir.reading import class_name, flags_of, is_among, mro_of
 from windfall.ir.source import ByMethod, KeysOf, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 KINDS: tuple[type, ...] = (collections.OrderedDict, dict, list, tuple)
@@ -81,9 +81,9 @@ class HeldDict(Dict):
             if keys is None or not all(is_among(type(key), (str, int)) for key in keys):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             where = KeysOf(ByMethod(source, self.kind, "keys"))
-            machine.add_guard(where, Equals(keys), "all keys")
+            machine.guards.add(where, Equals(keys), "all keys")
             self.entries = {
-                key: machine.wrap(
+                key: machine.values.wrap(
                     builtin.__getitem__(self.real, key),
                     ByMethod(source, self.kind, "__getitem__", (key,)),
                 )
@@ -110,10 +110,10 @@ class HeldDict(Dict):
             entries.update(before)
 
         self.watchers.refuse_change(self.describe(), (key in entries) != (value is not None))
-        machine.undo(restore)
+        machine.effects.undo(restore)
         name = f"{self.kind.__name__}_"
         shown = self.key_value(machine, key)
-        known = machine.known(self.kind, name)
+        known = machine.values.known(self.kind, name)
         if value is None:
             entries.pop(key, None)
             machine.effects.add("{1}.__delitem__({0}, {2})", self, known, shown)
@@ -185,7 +185,7 @@ class HeldList(List):
             return
         method = _ITEM_METHODS.get(template) or template.partition(".")[2].partition("(")[0]
         places = "".join(f", {{{2 + index}}}" for index in range(len(operands)))
-        known = machine.known(list, "list_")
+        known = machine.values.known(list, "list_")
         machine.effects.add(f"{{1}}.{method}({{0}}{places})", self.owner, known, *operands)
 
     def iterator_text(self, recipe: Recipe, name: str) -> str:
@@ -203,9 +203,9 @@ _ITEM_METHODS = {"{}[{}] = {}": "__setitem__", "del {}[{}]": "__delitem__"}
 def _held_items(machine: Machine, real: Any, source: Source, kind: Any) -> list[Value]:
     """The items of a list or tuple from outside."""
     count = kind.__len__(real)
-    machine.add_guard(ByMethod(source, kind, "__len__"), Equals(count), "length")
+    machine.guards.add(ByMethod(source, kind, "__len__"), Equals(count), "length")
     return [
-        machine.wrap(
+        machine.values.wrap(
             kind.__getitem__(real, index),
             ByMethod(source, kind, "__getitem__", (index,)),
         )
@@ -504,7 +504,7 @@ def _setitem(self: Subclassed, machine: Machine, arguments: Arguments, keywords:
     _count(arguments, keywords, 2, "__setitem__")
     self.writable(machine, "__setitem__")
     self.contents(machine).set_item(machine, *arguments)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @_method("__delitem__")
@@ -512,7 +512,7 @@ def _delitem(self: Subclassed, machine: Machine, arguments: Arguments, keywords:
     _count(arguments, keywords, 1, "__delitem__")
     self.writable(machine, "__delitem__")
     self.contents(machine).delete_item(machine, *arguments)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @_method("__eq__")
@@ -528,9 +528,11 @@ def _ordered(self: Subclassed, machine: Machine, arguments: Arguments, keywords:
     if len(arguments) > 1:
         stop(ARGUMENTS, "OrderedDict.update")
     if not arguments and not keywords:
-        return machine.literal(None)
-    other = arguments[0] if arguments else machine.tuple([])
-    return machine.polyfill("fill_mapping", [self, other, machine.created_dict(keywords)])
+        return machine.values.literal(None)
+    other = arguments[0] if arguments else machine.values.tuple([])
+    return machine.values.polyfill(
+        "fill_mapping", [self, other, machine.values.created_dict(keywords)]
+    )
 
 
 @_method("__init__", dict)
@@ -565,7 +567,7 @@ def _list_init(
     items = arguments[0].unpack(machine) if arguments else []
     contents = self.contents(machine)
     contents.changed(machine)[:] = items
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 # ----------------------------------------------------------------------------------- instances
@@ -592,8 +594,8 @@ def _new(kind: type) -> None:
             stop(UNKNOWN_CALL, f"{kind.__name__}.__new__")
         if kind is tuple and keywords:
             stop(ARGUMENTS, "tuple.__new__")
-        if kind is tuple and len(arguments) == 2 and machine.runs_frames(arguments[1]):
-            return machine.polyfill("tuple_new", arguments)
+        if kind is tuple and len(arguments) == 2 and machine.values.runs_frames(arguments[1]):
+            return machine.values.polyfill("tuple_new", arguments)
         return new_instance(machine, cls, arguments[1:])
 
     calls(kind.__new__)(rule)
@@ -617,7 +619,7 @@ def instantiate(
     if isinstance(init, types.FunctionType):
         hook = cls.value_of(machine, "__init__", init)
         assert isinstance(hook, Function)
-        return machine.initialise(hook, made, arguments, keywords)
+        return machine.values.initialise(hook, made, arguments, keywords)
     if kind is tuple:
         return made if not keywords else stop(ARGUMENTS, cls.describe())
     if init is not find(kind, "__init__"):
@@ -625,8 +627,8 @@ def instantiate(
     if len(arguments) > 1:
         stop(ARGUMENTS, cls.describe())
     if kind is collections.OrderedDict and (arguments or keywords):
-        packed = [machine.tuple(arguments), machine.created_dict(keywords)]
-        return machine.polyfill("filled_mapping", [made, *packed])
+        packed = [machine.values.tuple(arguments), machine.values.created_dict(keywords)]
+        return machine.values.polyfill("filled_mapping", [made, *packed])
     made.builtin_method(machine, "__init__", arguments, keywords)
     return made
 
@@ -646,11 +648,11 @@ def _ordered_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
 
 @wraps_if(800, lambda value: container_kind(type(value)) is not None)
 def _wrap_instance(machine: Machine, value: Any, source: Source | None) -> Value:
-    cls = machine.known(type(value), class_name(type(value)))
+    cls = machine.values.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     kind = container_kind(type(value))
     assert kind is not None
     source = source or Known(value, type(value).__name__)
     if find(type(value), "__missing__") is not ABSENT:  # reading a key might run it
-        return machine.opaque(value, source)
-    return machine.remember(value, Subclassed(cls, kind, None, source, value))
+        return machine.values.opaque(value, source)
+    return machine.values.remember(value, Subclassed(cls, kind, None, source, value))

@@ -50,8 +50,8 @@ from windfall.ops.fake import constant_of, fake
 from windfall.ops.symbolic import as_torch, from_torch
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 def _power(machine: Machine, left: Size, right: Size) -> Size | None:
@@ -122,7 +122,7 @@ class Integer(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The value is needed: it does not vary, then."""
-        raise Specialise(_names(self.size), "a step of Python's own", machine.where())
+        raise Specialise(_names(self.size), "a step of Python's own", machine.frames.where())
 
     def guard_type(self, machine: Machine) -> None:
         """It is bound."""
@@ -140,7 +140,7 @@ class Integer(Value):
         if not reads_of(size) and hint_of(size) > 1:
             wide = frozenset(one.key for one in size.symbols if not known_at_least_two(one))
             if wide:
-                raise Narrow(wide, f"{size} as a size", machine.where())
+                raise Narrow(wide, f"{size} as a size", machine.frames.where())
         return machine.graph.size_node(size), as_torch(size)
 
     def operand(self, machine: Machine, beside: Tensor) -> Value:
@@ -187,7 +187,7 @@ class Integer(Value):
         if isinstance(result, Expression) and len(str(result)) > _LONGEST:
             # As of a number that a long loop works on: each step would double it.
             raise Specialise(
-                _names(result), "a number that goes through many steps", machine.where()
+                _names(result), "a number that goes through many steps", machine.frames.where()
             )
         return made(machine, result)
 
@@ -204,7 +204,7 @@ class Integer(Value):
         if operation == "+":
             return made(machine, self.bound(machine))
         if operation == "not":
-            return machine.literal(not self.truth(machine))
+            return machine.values.literal(not self.truth(machine))
         return made(machine, -1 - self.bound(machine))
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -227,8 +227,8 @@ class Integer(Value):
         if name in ("real", "numerator"):
             return self
         if not _has(int, name):
-            raise machine.no_attribute(self, name, f"'int' object has no attribute '{name}'")
-        return machine.method(self, name)
+            raise machine.values.no_attribute(self, name, f"'int' object has no attribute '{name}'")
+        return machine.values.method(self, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -292,23 +292,23 @@ class Question(Value):
         if operation == "not":
             one = self.relation
             return question(machine, OPPOSITE[one.operation], one.left, one.right)
-        return machine.literal(self.truth(machine)).unary(machine, operation)
+        return machine.values.literal(self.truth(machine)).unary(machine, operation)
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As of a bool."""
-        return machine.literal(self.truth(machine)).binary(machine, operation, other)
+        return machine.values.literal(self.truth(machine)).binary(machine, operation, other)
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As of a bool."""
-        return other.binary(machine, operation, machine.literal(self.truth(machine)))
+        return other.binary(machine, operation, machine.values.literal(self.truth(machine)))
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As of a bool."""
-        return machine.literal(self.truth(machine)).compare(machine, operation, other)
+        return machine.values.literal(self.truth(machine)).compare(machine, operation, other)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """As of a bool."""
-        return machine.literal(self.truth(machine)).get_attribute(machine, name)
+        return machine.values.literal(self.truth(machine)).get_attribute(machine, name)
 
     def rebuild(self, recipe: Recipe) -> str:
         """Compared again."""
@@ -329,7 +329,7 @@ def question(machine: Machine, operation: str, left: Size, right: Size) -> Value
     """A comparison: decided as in the call being compiled, unless it is about data."""
     if reads_of(left, right) and told(operation, left, right) is None:
         return Question(Relation(operation, left, right))
-    return machine.literal(decide(operation, left, right))
+    return machine.values.literal(decide(operation, left, right))
 
 
 def known_at_least_two(atom: Atom) -> bool:
@@ -346,7 +346,7 @@ def fold_compare(machine: Machine, operation: str, left: Value, right: Value) ->
 
 def made(machine: Machine, size: Size) -> Value:
     """The value of a size."""
-    return machine.literal(size) if isinstance(size, int) else Integer(size)
+    return machine.values.literal(size) if isinstance(size, int) else Integer(size)
 
 
 def _as_size(machine: Machine, value: Value) -> Size | None:
@@ -360,10 +360,10 @@ def _as_size(machine: Machine, value: Value) -> Size | None:
 
 def _quotient(machine: Machine, left: Size, right: Size) -> Value:
     if not decide("!=", right, 0):
-        raise machine.raised(ZeroDivisionError("division by zero"))
+        raise machine.values.raised(ZeroDivisionError("division by zero"))
     parts = [Float.of(machine, made(machine, one)) for one in (left, right)]
     return Float(
-        machine.torch_call("call_function", BINARY["/"], [one.held for one in parts], {}),
+        machine.values.torch_call("call_function", BINARY["/"], [one.held for one in parts], {}),
         _names(left) | _names(right),
         span=spans.combined("/", spans.of_size(left), spans.of_size(right)),
     )
@@ -372,8 +372,8 @@ def _quotient(machine: Machine, left: Size, right: Size) -> Value:
 def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
     if isinstance(value, Integer):
         value = _Amount(value.bound(machine))
-    keywords = {"dtype": machine.literal(kind)}
-    result = machine.torch_call("call_function", torch.scalar_tensor, [value], keywords)
+    keywords = {"dtype": machine.values.literal(kind)}
+    result = machine.values.torch_call("call_function", torch.scalar_tensor, [value], keywords)
     assert isinstance(result, Tensor)
     return result
 
@@ -408,7 +408,7 @@ class Float(Value):
         names = _names(value.size) if isinstance(value, Integer) else frozenset[str]()
         span = span_of(machine, value)
         if isinstance(value, Constant):
-            value = machine.literal(float(value.as_constant(machine)))
+            value = machine.values.literal(float(value.as_constant(machine)))
         return cls(_scalar_tensor(machine, value, torch.float64), names, span=span)
 
     def used(self, machine: Machine) -> Float:
@@ -430,7 +430,7 @@ class Float(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The value is needed: it does not vary, then."""
-        raise Specialise(self.names, "a step of Python's own", machine.where())
+        raise Specialise(self.names, "a step of Python's own", machine.frames.where())
 
     def operand(self, machine: Machine, beside: Tensor) -> Value:
         """The tensor, in a dtype in which it promotes as Python's floats do."""
@@ -442,7 +442,9 @@ class Float(Value):
             kind = other.dtype
         else:
             kind = torch.get_default_dtype()
-        return machine.torch_call("call_method", "to", [self.held, machine.literal(kind)], {})
+        return machine.values.torch_call(
+            "call_method", "to", [self.held, machine.values.literal(kind)], {}
+        )
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph, where Python cannot raise."""
@@ -460,13 +462,13 @@ class Float(Value):
         if not spans.cannot_raise(operation, *ordered):
             order = [other, self] if swapped else [self, other]
             return fold(machine, BINARY[operation], order, {})
-        before, idle = machine.graph.mark(), machine.idle
+        before, idle = machine.graph.mark(), machine.graph.idle
         mine, its = self.used(machine), Float.of(machine, other)
         pair = [its.held, mine.held] if swapped else [mine.held, its.held]
-        result = machine.torch_call("call_function", BINARY[operation], pair, {})
+        result = machine.values.torch_call("call_function", BINARY[operation], pair, {})
         # A loop that works on numbers only does nothing with tensors, though it grows the graph.
         machine.graph.scalars += machine.graph.mark() - before
-        machine.idle = idle
+        machine.graph.idle = idle
         return Float(result, mine.names | its.names, span=spans.combined(operation, *ordered))
 
     def unary(self, machine: Machine, operation: str) -> Value:
@@ -475,7 +477,7 @@ class Float(Value):
             return fold(machine, lambda value: value, [self], {})
         self.guard_type(machine)
         span = spans.combined("-", spans.of_number(0.0), self.span)
-        held = machine.torch_call("call_method", "neg", [self.held], {})
+        held = machine.values.torch_call("call_method", "neg", [self.held], {})
         return Float(held, self.names, span=span)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -488,10 +490,10 @@ class Float(Value):
             decided = self._decided(machine, operation, None) if other is self else None
         sizes = spans.compared(self.span, span_of(machine, other))
         if decided is None and sizes is not None:
-            return machine.literal(decide(operation, *sizes))
+            return machine.values.literal(decide(operation, *sizes))
         if decided is None:
             return fold_compare(machine, operation, self, other)
-        return machine.literal(decided)
+        return machine.values.literal(decided)
 
     def _decided(self, machine: Machine, operation: str, other: float | None) -> bool | None:
         if self.source is None or self.value is None:
@@ -512,8 +514,10 @@ class Float(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of floats."""
         if not _has(float, name):
-            raise machine.no_attribute(self, name, f"'float' object has no attribute '{name}'")
-        return machine.method(self, name)
+            raise machine.values.no_attribute(
+                self, name, f"'float' object has no attribute '{name}'"
+            )
+        return machine.values.method(self, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -556,16 +560,18 @@ def item(machine: Machine, tensor: Tensor) -> Value | None:
         return _integer_item(machine, tensor)
     if not known.dtype.is_floating_point:
         return None
-    name = machine.symbols.item(machine.where())
+    name = machine.symbols.item(machine.frames.where())
     if name is None:
         return None
-    held = machine.torch_call("call_method", "detach", [tensor], {})
+    held = machine.values.torch_call("call_method", "detach", [tensor], {})
     if known.dim():
-        held = machine.torch_call("call_method", "reshape", [held, machine.tuple([])], {})
+        held = machine.values.torch_call(
+            "call_method", "reshape", [held, machine.values.tuple([])], {}
+        )
     # A copy, because the tensor may be written before the value leaves the graph.
-    copied = {"copy": machine.literal(True)}
-    kind = machine.literal(torch.float64)
-    held = machine.torch_call("call_method", "to", [held, kind], copied)
+    copied = {"copy": machine.values.literal(True)}
+    kind = machine.values.literal(torch.float64)
+    held = machine.values.torch_call("call_method", "to", [held, kind], copied)
     return Float(held, frozenset((name,)))
 
 
@@ -576,7 +582,7 @@ def _integer_item(machine: Machine, tensor: Tensor) -> Value | None:
     """`tensor.item()` of an integer."""
     constant = constant_of(tensor.fake(machine))
     if constant is not None:
-        return machine.literal(constant.item())
+        return machine.values.literal(constant.item())
     reads = machine.graph.reads
     number, known = reads.item(tensor.fake(machine), tensor.node(machine))
     if number is None:
@@ -598,7 +604,7 @@ def items(machine: Machine, tensor: Tensor) -> Value | None:
         return None
     found = []
     for index in range(count):
-        part = tensor.get_item(machine, machine.literal(index))
+        part = tensor.get_item(machine, machine.values.literal(index))
         assert isinstance(part, Tensor)
         one = _integer_item(machine, part)
         if one is None:
@@ -668,7 +674,7 @@ def _both(machine: Machine, arguments: Arguments) -> Value | None:
     if None in parts:
         return None
     found = [operands(machine, sign, left, right) for sign in ("//", "%")]
-    return machine.tuple([one for one in found if one is not None])
+    return machine.values.tuple([one for one in found if one is not None])
 
 
 def operands(machine: Machine, operation: str, left: Value, right: Value) -> Value | None:
@@ -755,5 +761,5 @@ def prepared(
     if scale is not None and isinstance(factor, Integer | Float) and changed:
         del named[scale]
         scaled = factor.operand(machine, tensor)
-        changed[0] = machine.torch_call("call_method", "mul", [changed[0], scaled], {})
+        changed[0] = machine.values.torch_call("call_method", "mul", [changed[0], scaled], {})
     return [tensor, *changed], named
