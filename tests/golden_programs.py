@@ -29,7 +29,7 @@ from tests.golden import TESTS
 from windfall.events import Event, EventKind
 from windfall.ir.graph_text import print_graph
 from windfall.ir.loop import Loops, MemoryPlan, Schedule
-from windfall.ir.stages import Capture, Entry, Joint, Module, Segment, Split
+from windfall.ir.stages import Capture, Entry, Executable, Joint, Module, Segment, Split
 from windfall.ir.text import loops_text, schedule_text
 
 FOLDER = TESTS / "goldens" / "programs"
@@ -60,7 +60,7 @@ def load(name: str) -> GoldenProgram:
     path = FOLDER / f"{name}.txt"
     source = path.read_text(encoding="utf-8").partition(MARK)[0]
     module = types.ModuleType(f"golden_{name}")
-    module.__dict__.update(torch=torch, nn=nn, F=nn.functional)
+    module.__dict__.update(__file__=str(path), torch=torch, nn=nn, F=nn.functional)
     sys.modules[module.__name__] = module
     torch.manual_seed(0)
     exec(compile(source, str(path), "exec"), module.__dict__)
@@ -183,7 +183,7 @@ def _plan(plan: MemoryPlan) -> str:
 
 
 _INSTRUCTION = re.compile(r"^  (?:%\S+ = )?(\w+)", re.MULTILINE)
-_FUNCTION = re.compile(r"^define .*?@(\w+)\(.*?^}", re.MULTILINE | re.DOTALL)
+_FUNCTION = re.compile(r"^define [^\n]*?@([\w.]+)\(.*?^}", re.MULTILINE | re.DOTALL)
 
 
 def _module(module: Module) -> str:
@@ -209,5 +209,6 @@ TEXTS: dict[type, Callable[[Any], str]] = {
     Schedule: schedule_text,
     MemoryPlan: _plan,
     Module: _module,
+    Executable: str,
     Entry: _entry,
 }

@@ -142,7 +142,7 @@ def _declared_kind() -> None:
             if name != "days":
                 breaks.stop(reason, name)
             self.guard(machine, "days", LastsDays(self.real.days))
-            return machine.literal(self.real.days)
+            return machine.values.literal(self.real.days)
 
 
 @pytest.fixture
