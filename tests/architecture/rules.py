@@ -7,6 +7,7 @@ means that the rule holds. DESIGN.md and `docs/adr/` say why each stands.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -32,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ir",),
     ("ops",),
     ("frontend", "autograd", "codegen", "runtime", "cache"),
-    ("subgraphs",),
+    ("subgraphs", "reuse", "devices"),
     ("backends", "staging", "compiled"),
     ("on_demand",),
     ("link",),
@@ -200,6 +201,23 @@ def llvm_users(module: Module) -> list[str]:
         f"{module.name}:{seen.line}: {seen.path} (only windfall/jit.py knows llvmlite)"
         for seen in module.imports
         if _under(seen.path, "llvmlite")
+    ]
+
+
+# What only control flow has, in LLVM text: a phi, a jump.
+_BLOCKS = re.compile(r"(^|= )phi |\blabel %")
+
+
+def blocks_by_hand(module: Module) -> list[str]:
+    """Text of LLVM's control flow outside of the writer, which alone numbers blocks and phis."""
+    if place(module.name) == "llvm":
+        return []
+    return [
+        f"{module.name}:{node.lineno}: {node.value.strip()!r} (only windfall/llvm writes blocks)"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and _BLOCKS.search(node.value)
     ]
 
 
