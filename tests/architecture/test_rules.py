@@ -227,6 +227,19 @@ def test_a_long_file_without_a_reason_is_seen() -> None:
     assert rules.long_without_reason(scan("windfall.ir.x", "x = 1\n" * rules.LONG)) == []
 
 
+@pytest.mark.parametrize(
+    "text", ['f"phi {type} [{a}, %{b}]"', '"  %i = phi i64 [ 0, %entry ]"', 'f"br label %{head}"']
+)
+def test_blocks_that_are_written_by_hand_are_seen(text: str) -> None:
+    assert rules.blocks_by_hand(scan("windfall.runtime.machine.x", text))
+    assert rules.blocks_by_hand(scan("windfall.llvm.code", text)) == []
+
+
+def test_words_about_blocks_are_fine() -> None:
+    text = '"""No label, no phi."""\ncode.start("label")\nphi = 1'
+    assert rules.blocks_by_hand(scan("windfall.codegen.emit", text)) == []
+
+
 def test_a_missing_docstring_is_seen() -> None:
     assert rules.missing_docstring(scan("windfall.ir.x", "x = 1"))
     assert rules.missing_docstring(scan("windfall.ir.x", '"""Words."""')) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 from array import array
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from windfall.llvm import (
     TRUE,
     ZERO,
     Assembly,
+    Cases,
     Code,
     Fields,
     Struct,
@@ -154,12 +156,13 @@ def test_a_switch_answers_by_number_and_a_case_may_leave() -> None:
             code.ret(integer(77))
             return ZERO
 
-        cases = {1: lambda: integer(10), 2: leave, 9: lambda: code.binary("mul", what, what)}
+        square = functools.partial(code.binary, "mul", what, what)
+        cases: Cases = {(1,): lambda: integer(10), (2,): leave, (4, 9): square}
         found = code.switch(what, cases, lambda: integer(-5))
         code.ret(code.binary("add", found, 1))
 
     function = built(write, "i64")
-    expected = {1: 11, 2: 77, 9: 82}
+    expected = {1: 11, 2: 77, 4: 17, 9: 82}
     assert [function(one) for one in NUMBERS] == [expected.get(one, -4) for one in NUMBERS]
 
 

@@ -109,7 +109,7 @@ def delete_attr(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     frame.stack.pop().delete_attribute(machine, instruction.value)
 
 
-@opcode("KW_NAMES", until=(3, 13))
+@opcode("KW_NAMES", until=(3, 13), moves=True)
 def kw_names(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.kw_names = instruction.value
 
