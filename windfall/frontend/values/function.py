@@ -47,6 +47,7 @@ class Cell(Value):
     """A closure cell. `contents` None: empty, or not looked into yet."""
 
     __slots__ = ("contents", "loaded", "real")
+    made_of = types.CellType
 
     def __init__(
         self,
@@ -58,10 +59,6 @@ class Cell(Value):
         self.contents = contents
         self.real = real
         self.loaded = source is None
-
-    def python_type(self) -> type:
-        """A cell."""
-        return types.CellType
 
     def get(self, machine: Machine) -> Value | None:
         """What it holds; None: nothing."""
@@ -123,6 +120,7 @@ class Function(Value):
         "qualname",
         "real",
     )
+    made_of = types.FunctionType
 
     def __init__(
         self,
@@ -159,10 +157,6 @@ class Function(Value):
         made._keyword_defaults = keyword_defaults
         made._closure = closure
         return made
-
-    def python_type(self) -> type:
-        """A function."""
-        return types.FunctionType
 
     def describe(self) -> str:
         """Its name."""
@@ -469,15 +463,12 @@ class Method(Value):
     """A function bound to an object."""
 
     __slots__ = ("function", "owner")
+    made_of = types.MethodType
 
     def __init__(self, function: Value, owner: Value, source: Source | None = None) -> None:
         super().__init__(source)
         self.function = function
         self.owner = owner
-
-    def python_type(self) -> type:
-        """A method."""
-        return types.MethodType
 
     def describe(self) -> str:
         """As its function."""

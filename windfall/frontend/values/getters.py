@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, ByIdentity, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.function import Method
@@ -37,7 +37,7 @@ _NAMES: dict[Any, str] = {
 }
 
 
-class Getter(Value):
+class Getter(ByIdentity):
     """One of the three kinds, with what it was made of."""
 
     __slots__ = ("arguments", "keywords", "kind", "real")
@@ -60,14 +60,6 @@ class Getter(Value):
         """Its class."""
         made: type = self.kind
         return made
-
-    def key(self, machine: Machine) -> Any:
-        """By identity."""
-        return machine.guards.told_apart(self)
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """A getter is true."""
-        return True
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """Of one object."""

@@ -44,10 +44,6 @@ class SequenceValue(Value):
         self._items = items
         self.real = real
 
-    def python_type(self) -> type:
-        """The exact class."""
-        return self.made_of
-
     def describe(self) -> str:
         """Kind and source."""
         return f"{self.made_of.__name__} {self.source or ''}".strip()

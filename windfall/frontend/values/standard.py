@@ -214,15 +214,12 @@ class Repeat(Iterator):
     """`itertools.repeat`; `left` None: for ever."""
 
     __slots__ = ("item", "left")
+    made_of = itertools.repeat
 
     def __init__(self, item: Value, left: int | None) -> None:
         super().__init__()
         self.item = item
         self.left = left
-
-    def python_type(self) -> type:
-        """`itertools.repeat`."""
-        return itertools.repeat
 
     def advance(self, machine: Machine) -> Value | None:
         """The same item."""
@@ -259,15 +256,12 @@ class Count(Iterator):
     """`itertools.count`, of constants."""
 
     __slots__ = ("present", "step")
+    made_of = itertools.count
 
     def __init__(self, present: Value, step: Value) -> None:
         super().__init__()
         self.present = present
         self.step = step
-
-    def python_type(self) -> type:
-        """`itertools.count`."""
-        return itertools.count
 
     def advance(self, machine: Machine) -> Value | None:
         """The present number."""
