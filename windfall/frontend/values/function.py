@@ -348,12 +348,13 @@ class Function(Value):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Plain fields, then the function's dictionary."""
+        values = machine.values
         if name == "__dict__":
             return self.attributes(machine)
         if name in _FIELDS:
             if self.real is None or self.source is None:
                 return self._created_field(machine, name)
-            return machine.values.wrap(getattr(self.real, name), Attribute(self.source, name))
+            return values.wrap(getattr(self.real, name), Attribute(self.source, name))
         found = self.attributes(machine).lookup(machine, name)
         if found is not None:
             return found
@@ -361,10 +362,8 @@ class Function(Value):
         if raw is not ABSENT:
             if isinstance(raw, _DESCRIPTORS):
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-            return machine.values.class_attribute(self, types.FunctionType, name)
-        raise machine.values.no_attribute(
-            self, name, f"'function' object has no attribute '{name}'"
-        )
+            return values.class_attribute(self, types.FunctionType, name)
+        raise values.no_attribute(self, name, f"'function' object has no attribute '{name}'")
 
     def _created_field(self, machine: Machine, name: str) -> Value:
         """A field of a function that the program defines."""

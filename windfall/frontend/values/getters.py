@@ -63,17 +63,16 @@ class Getter(ByIdentity):
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """Of one object."""
+        values = machine.values
         if keywords or len(arguments) != 1:
             stop(ARGUMENTS, self.kind.__name__)
         if not isinstance(self.source, Known):
             self.guard(machine, "identity", IdentityIs(self.real))
         if self.kind is not operator.methodcaller:
-            return machine.values.polyfill(
-                _NAMES[self.kind], [arguments[0], machine.values.tuple(self.arguments)]
-            )
+            return values.polyfill(_NAMES[self.kind], [arguments[0], values.tuple(self.arguments)])
         name, *rest = self.arguments
-        packed = [machine.values.tuple(rest), machine.values.created_dict(self.keywords)]
-        return machine.values.polyfill("method_caller", [arguments[0], name, *packed])
+        packed = [values.tuple(rest), values.created_dict(self.keywords)]
+        return values.polyfill("method_caller", [arguments[0], name, *packed])
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made anew."""

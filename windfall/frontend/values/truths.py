@@ -58,16 +58,15 @@ class Truth(Varying):
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`&` and its like of two truths; else as an integer."""
+        values = machine.values
         connective = _CONNECTIVES.get(operation)
         if connective is not None and other.python_type() is bool:
             if not isinstance(other, Truth):
-                known = machine.values.literal(bool(other.as_constant(machine)))
-                held = machine.values.torch_call(
-                    "call_function", torch.scalar_tensor, [known], _BOOL
-                )
+                known = values.literal(bool(other.as_constant(machine)))
+                held = values.torch_call("call_function", torch.scalar_tensor, [known], _BOOL)
                 other = Truth(held, frozenset())
             pair = [self.held, other.held]
-            held = machine.values.torch_call("call_function", connective, pair, {})
+            held = values.torch_call("call_function", connective, pair, {})
             return Truth(held, self.names | other.names)
         if isinstance(other, Tensor):
             return None
