@@ -76,10 +76,6 @@ class Set(Value):
         self.changed = False
         self.watchers = Watchers()
 
-    def python_type(self) -> type:
-        """`set` or `frozenset`."""
-        return self.made_of
-
     def load(self, machine: Machine) -> Any:
         """The items, relied upon."""
         if self.mirror is None:
