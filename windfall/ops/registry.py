@@ -124,7 +124,9 @@ def lookup(target: Any) -> Op:
 
 
 def _is_foreign(target: Any) -> bool:
-    """Whether a target is an op of somebody else's. Which of ATen's refuse data is declared."""
+    """Whether a target is an op of somebody else's (or that, called on copies of what it writes).
+    Which of ATen's refuse data is declared."""
+    target = getattr(target, "func", target)
     return torch_abi.is_overload(target) and target.namespace != "aten"
 
 
