@@ -5,10 +5,11 @@ Enters: a name and a text. Leaves: nothing, or an `AssertionError` with a unifie
 diff of the commit, for it is then the reviewer who compares. Invariant: only parts that depend on
 the machine, Python's version or the run are smoothed over, never a part that the program decided.
 
-    def test_graph(golden):
-        golden("gelu_graph", print_graph(graph))
+    def test_table(golden):
+        golden("iterables", table(rows))
 
-Text that depends on the processor (LLVM with its vector width) is not for goldens.
+What stages print of small programs is in files of its own kind: `golden_programs.py`. Text that
+depends on the processor (LLVM with its vector width) is not for goldens.
 """
 
 from __future__ import annotations
@@ -48,11 +49,16 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 # Goldens are written on this version. On another one the same instruction stands elsewhere.
 _WRITTEN_ON = (3, 11)
 _POSITION = re.compile(r"(?<=_resume_at_)\d+")
+_OF_INSTRUCTIONS = re.compile(
+    r"^== (?:capture|rewrite|enter|recompile) of .*?(?=^== |\Z)", re.MULTILINE | re.DOTALL
+)
 
 
-def _placed(text: str) -> str:
+def _placed(text: str, version: tuple[int, ...] = sys.version_info[:2]) -> str:
     """`text` as far as it is the same on every version of Python."""
-    return text if sys.version_info[:2] == _WRITTEN_ON else _POSITION.sub("N", text)
+    if version == _WRITTEN_ON:
+        return text
+    return _OF_INSTRUCTIONS.sub("", _POSITION.sub("N", text))
 
 
 def normalised(text: str) -> str:

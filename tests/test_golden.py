@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.golden import TESTS, Golden, golden_for, normalised
+from tests.golden import TESTS, Golden, _placed, golden_for, normalised
 
 
 def test_equal_text_passes_and_other_text_shows_a_diff(tmp_path: Path) -> None:
@@ -57,6 +57,12 @@ def test_machine_and_run_are_smoothed_over() -> None:
 )
 def test_what_the_program_decided_stays(text: str) -> None:
     assert normalised(text) == text + "\n"
+
+
+def test_what_depends_on_the_version_is_left_out_on_others() -> None:
+    text = "== capture of f\nguards\n\n== plan of f_resume_at_7\n0 bytes\n== enter of f\nnative\n"
+    assert _placed(text, (3, 11)) == text
+    assert _placed(text, (3, 12)) == "== plan of f_resume_at_N\n0 bytes\n"
 
 
 def test_the_switch_reaches_the_fixture(pytester: pytest.Pytester) -> None:

@@ -1,32 +1,37 @@
-"""What each stage prints of the walking skeleton's functions, read and approved by people."""
+"""What each stage says of the golden programs, read and approved by people; and eager agrees."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
 import pytest
+import torch
 
 import windfall
-from tests.test_acceptance import CASES, tensors
+from tests.golden import Golden
+from tests.golden_programs import FOLDER, MARK, compiled, load, names, run, stages_text
 from windfall import jit
-from windfall.ir.graph_text import print_graph
+from windfall.events import STAGES, EventKind
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", names())
 @pytest.mark.usefixtures("capsys")
-def test_stages(name: str, golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "vector_bits", lambda: 256)  # kernels print the same everywhere
-    function, shapes, extra = CASES[name]
-    told = windfall.explain(function, strict=True)(*tensors(*shapes), *extra)
-    parts = []
-    for number, capture in enumerate(told.captures):
-        parts += [f"== segment {number}: {capture.name}", print_graph(capture.graph), "-- guards"]
-        parts += [str(guard) for guard in capture.guards]
-        if capture.stopped is not None:
-            parts += ["-- stopped", f"W{capture.stopped.number:04d} {capture.stopped.detail}"]
-    for event in told.events:
-        if event.kind == "rewrite":
-            parts += [f"== source of {event.subject}", event.record.source]
-    for note in told.kernels():
-        parts += [f"== {note.name} ({note.kind})", note.text]
-    golden(name, "\n".join(parts))
+    plain = load(name)
+    expected = run(plain, plain.module.program)
+    program = load(name)
+    made = compiled(program)
+    torch.testing.assert_close(run(program, made), expected, equal_nan=True)
+    text = stages_text(windfall.explanation(made).events)
+    Golden(FOLDER, golden.bless)(name, program.source + MARK + text)
+
+
+def test_every_stage_is_told_of() -> None:
+    told = set()
+    for name in names():
+        text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+        told.update(re.findall(r"^== (\w+) of ", text.partition(MARK)[2], re.MULTILINE))
+    silent = {EventKind.DIVIDE, EventKind.BUILD, EventKind.BIND, EventKind.BACKEND}
+    assert told >= set(STAGES) - silent - {EventKind.SUBGRAPHS}
+    assert len(names()) >= 40

@@ -1,9 +1,10 @@
 """Who makes a captured graph something to call.
 
-Enters: a `Capture` and example inputs. Leaves: an `Executable`. Three kinds: ours (native code),
-`eager` (op by op), a callable of the user. What our own needs of the compiler it asks of `Stages`,
-so that no backend knows the pipeline. Invariant: an
-executable answers what the captured graph answers, or raises `GraphFailed` and nothing is seen.
+Enters: a `Capture` and example inputs. Leaves: an `Executable`. Four kinds: ours (native code),
+`eager` (op by op), a callable of the user, a device other than the CPU. What ours and devices need
+of the compiler they ask of `Stages`, so that no backend knows the pipeline. Invariant: an
+executable, linked, answers what the captured graph answers, or raises `GraphFailed` and nothing is
+seen.
 
 A new backend is a class with `compile`, and a row of `BACKENDS` or an entry point of a package
 (`plugins.py`).
@@ -11,7 +12,7 @@ A new backend is a class with `compile`, and a row of `BACKENDS` or an entry poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,31 +20,29 @@ import torch
 import torch.fx
 
 from windfall import plugins, subgraphs, torch_abi
+from windfall.devices import DEVICES
 from windfall.errors import BackendError, Specialise, Unsupported, UserError
-from windfall.events import Eager, EventKind
-from windfall.ir.again import drawing_nothing, failing_unseen
+from windfall.events import Eager, EventKind, EventType
+from windfall.ir.again import DrawsNothing, FailsUnseen, RestoresModes
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import graph_key
-from windfall.ir.guard import Holds
+from windfall.ir.guard import Holds, TensorIs
 from windfall.ir.relation import Relation
-from windfall.ir.stages import Capture, Program
+from windfall.ir.role import Role, RoleKind, Roles, numbered
+from windfall.ir.source import DictOf, Item, Source
+from windfall.ir.stages import (
+    Capture,
+    Convention,
+    Executable,
+    ForeignProgram,
+    GraphProgram,
+    PartitionedProgram,
+)
 from windfall.ir.symint import Expression
 from windfall.options import Options
-from windfall.variants import Variants
+from windfall.reuse import Graphs
 
-GraphCallable = Callable[..., tuple[Any, ...]]
 Types = Sequence[TensorType | Expression]
-
-
-@dataclass(frozen=True, slots=True)
-class Executable:
-    """A captured graph that can be called; `program` where it is nothing but native code, so that
-    the entry may contain it."""
-
-    call: GraphCallable
-    program: Program | None = None
-    relations: tuple[Relation, ...] = ()  # what it assumes of sizes
-    writes: bool = False  # whether it writes its inputs
 
 
 class Stages(Protocol):
@@ -54,27 +53,30 @@ class Stages(Protocol):
         """The user's."""
 
     @property
-    def graphs(self) -> Variants[Hashable, tuple[Executable, torch.fx.Graph]]:
-        """What was compiled before, by the keys of graphs; with the graph, since a key has
-        addresses of its constants."""
+    def graphs(self) -> Graphs:
+        """What was compiled before."""
 
     def compile_graph(
-        self, graph: torch.fx.Graph, inputs: Types, name: str, given: Sequence[Relation] = ()
+        self,
+        graph: torch.fx.Graph,
+        inputs: Types,
+        name: str,
+        given: Sequence[Relation] = (),
+        roles: Sequence[Role] = (),
+        device: str = "",
     ) -> Executable:
-        """A graph without reads as native code."""
-
-    def compile_subgraphs(self, captured: Capture, given: Sequence[Relation]) -> Executable:
-        """A graph that reads data on its way."""
+        """A graph without reads as native code, or as graphs for a device; `roles` are those of its
+        inputs, if known."""
 
     def stage(
-        self, kind: EventKind, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
+        self, kind: EventType, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
     ) -> Any:
         """Run, time and note a stage."""
 
     def count_eager(self, name: str, what: Eager, reason: str) -> None:
         """Note that something runs eagerly."""
 
-    def note(self, kind: EventKind, name: str) -> None:
+    def note(self, kind: EventType, name: str, **facts: Any) -> None:
         """Note that something happened."""
 
 
@@ -103,23 +105,50 @@ class NativeBackend:
             stages.count_eager(captured.name, Eager.GRAPH, str(reason))
             return EagerBackend().compile(captured, examples, stages)
 
+    def device_of(self, found: Set[str]) -> str:
+        """The type of device that compiles a graph of inputs on these; "": the CPU."""
+        if found <= {"cpu"}:
+            return ""
+        if len(found) == 1 and found <= DEVICES.keys():
+            return next(iter(found))
+        raise Unsupported(0, f"no backend for tensors of {', '.join(sorted(found))} in one graph")
+
     def _native(self, captured: Capture, stages: Stages) -> Executable:
         types = [one.type for one in captured.inputs]
+        device = self.device_of({one.device.type for one in types if isinstance(one, TensorType)})
         given = [one.check.relation for one in captured.guards if isinstance(one.check, Holds)]
         if subgraphs.reads_data(captured.graph):
-            return stages.compile_subgraphs(captured, given)
+            if device:
+                raise Unsupported(0, f"a graph that reads data of a {device} tensor on its way")
+            program = PartitionedProgram(captured.graph, tuple(given))
+            return _op_by_op(captured, program, DrawsNothing(), FailsUnseen(written(captured)))
+        roles = input_roles(captured)
         # What another call was compiled for may differ in guards only.
         varies = any(isinstance(one, Expression) for one in types)
         graph = None if varies else graph_key(captured.graph)
         key = graph and (graph, torch_abi.ambient())
-        known = stages.graphs.get(key) if key is not None else None
+        known = stages.graphs.find(key, roles) if key is not None else None
         if known is not None:
             stages.note(EventKind.REUSE, captured.name)
-            return known[0]
-        made = stages.compile_graph(captured.graph, types, captured.name, given)
+            return known
+        made = stages.compile_graph(captured.graph, types, captured.name, given, roles, device)
         if key is not None:
-            stages.graphs.add(key, (made, captured.graph))
+            stages.graphs.add(key, made, captured.graph)
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBackend(NativeBackend):
+    """One device, for graphs without tensors of others: autograd and writes are brought about
+    around it. Ours chooses it by the tensors, once it was added."""
+
+    type: str
+
+    def device_of(self, found: Set[str]) -> str:
+        """This one."""
+        if found <= {self.type}:
+            return self.type
+        raise Unsupported(0, f"tensors of {', '.join(sorted(found))} in a graph for {self.type}")
 
 
 class EagerBackend:
@@ -129,10 +158,10 @@ class EagerBackend:
         self, captured: Capture, examples: Sequence[torch.Tensor], stages: Stages
     ) -> Executable:
         """Torch's own functions, one after the other."""
-        call: GraphCallable = graph_module(captured.graph).forward
+        around: list[Convention] = [DrawsNothing(), FailsUnseen(written(captured))]
         if any(torch_abi.is_mode_switch(node.target) for node in captured.graph.nodes):
-            call = _restoring_modes(call)
-        return Executable(drawing_nothing(failing_unseen(call, written(captured))))
+            around.append(RestoresModes())
+        return _op_by_op(captured, GraphProgram(captured.graph), *around)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,26 +190,56 @@ class UserBackend:
                 f"the backend {name} answered {compiled!r}; it must return a callable that takes "
                 "the graph's inputs and returns a tuple of its outputs"
             )
-        return Executable(lambda *inputs: tuple(compiled(*inputs)))
+        return _op_by_op(captured, ForeignProgram(compiled))
 
 
-def written(captured: Capture) -> list[int]:
+def written(captured: Capture) -> tuple[int, ...]:
     """Which inputs a graph writes, where it runs op by op."""
-    return [index for index, one in enumerate(captured.inputs) if one.written]
+    return tuple(index for index, one in enumerate(captured.inputs) if one.written)
 
 
-def _restoring_modes(forward: GraphCallable) -> GraphCallable:
-    """A graph that switches modes switches them back only if it comes to its end."""
+def _op_by_op(
+    captured: Capture,
+    program: GraphProgram | PartitionedProgram | ForeignProgram,
+    *around: Convention,
+) -> Executable:
+    """The executable of a program that answers the captured graph's own results."""
+    (output,) = (node for node in captured.graph.nodes if node.op == "output")
+    results: Any = output.args[0]
+    roles = Roles(input_roles(captured), numbered(RoleKind.RESULT, len(results)))
+    return Executable(captured.name, program, roles, around)
 
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        before = torch_abi.modes()
-        try:
-            return forward(*inputs)
-        except BaseException:
-            torch_abi.set_modes(before)
-            raise
 
-    return call
+def input_roles(captured: Capture) -> tuple[Role, ...]:
+    """What each input of a captured graph is: where it is read tells, and what is guarded."""
+    parameters = {
+        one.source
+        for one in captured.guards
+        if isinstance(one.check, TensorIs) and issubclass(one.check.exact_class, torch.nn.Parameter)
+    }
+    sizes = sum(isinstance(one.type, Expression) for one in captured.inputs)
+    return (
+        *numbered(RoleKind.SIZE, sizes),
+        *(
+            Role(
+                RoleKind.PARAMETER if one.source in parameters else _kind(one.source),
+                number,
+                one.written,
+            )
+            for number, one in enumerate(captured.inputs[sizes:])
+        ),
+    )
+
+
+_OWNERS = {"_parameters": RoleKind.PARAMETER, "_buffers": RoleKind.BUFFER}
+
+
+def _kind(source: Source) -> RoleKind:
+    """By the dictionary of a module that a value is read from."""
+    held = source.of if isinstance(source, Item) else None
+    if isinstance(held, Item) and isinstance(held.of, DictOf):
+        return _OWNERS.get(held.key, RoleKind.INPUT)
+    return RoleKind.INPUT
 
 
 def graph_module(graph: torch.fx.Graph) -> torch.fx.GraphModule:
@@ -198,6 +257,8 @@ def resolve_backend(backend: str | Callable[..., Any]) -> Backend:
     found = BACKENDS.get(backend)
     if found is not None:
         return found
+    if backend in DEVICES:
+        return DeviceBackend(backend)
     offered = plugins.load(backend)
     if offered is not None:
         return UserBackend(offered)
@@ -208,5 +269,5 @@ def resolve_backend(backend: str | Callable[..., Any]) -> Backend:
 
 
 def backend_names() -> list[str]:
-    """The names that `backend=` accepts: our own and those of other packages."""
-    return sorted({*BACKENDS, *plugins.offered()})
+    """The names that `backend=` accepts: our own, devices' and those of other packages."""
+    return sorted({*BACKENDS, *DEVICES, *plugins.offered()})

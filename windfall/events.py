@@ -1,9 +1,10 @@
 """What each stage did: the one source of explain, logs, report and timeline.
 
 Enters: an `Event` for each stage run, graph, break, fall-back. Leaves: an ordered log that belongs
-to one compiled object. Kinds of events, the stages among them and the names of `WINDFALL_LOGS` are
-declared here, once. Invariant: an event holds printable facts and records, never user tensors;
-recording never raises into the program; what a stage made is kept only where it was asked for.
+to one compiled object. A kind of event is declared once, here or outside, with the names of
+`WINDFALL_LOGS` that show it. Invariant: an event holds printable facts and records, never user
+tensors; recording never raises into the program; what a stage made is kept only where it was asked
+for.
 """
 
 from __future__ import annotations
@@ -28,47 +29,69 @@ def _itself(record: Any) -> Any:
     return record
 
 
-class EventKind(enum.StrEnum):
-    """What can happen. `is_stage`: it is timed, and has a record; `summary` is what stays of the
-    record where nobody asked for it whole."""
+class EventType(str):
+    """What can happen, by its name. `is_stage`: it is timed, and has a record; `summary` is what
+    stays of the record where nobody asked for it whole; `logs` are names of WINDFALL_LOGS that
+    show it. Making one declares it, from wherever it is made."""
+
+    __slots__ = ("is_stage", "summary")
 
     is_stage: bool
     summary: Callable[[Any], Any]
 
     def __new__(
-        cls, name: str, is_stage: bool = False, summary: Callable[[Any], Any] = _nothing
-    ) -> EventKind:
+        cls,
+        name: str,
+        is_stage: bool = False,
+        summary: Callable[[Any], Any] = _nothing,
+        logs: tuple[str, ...] = (),
+    ) -> EventType:
         made = str.__new__(cls, name)
-        made._value_ = name
         made.is_stage = is_stage
         made.summary = summary
+        taken = [log for log in logs if log in LOGS]
+        if taken or name in TYPES:
+            raise ValueError(f"declared twice: {[name, *taken]}")
+        TYPES[name] = made
+        LOGS.update(dict.fromkeys(logs, made))
         return made
 
-    # The stages, in their order.
-    CAPTURE = "capture", True, _itself  # which the entry has too
-    REWRITE = "rewrite", True, _itself  # likewise
-    DIFFERENTIATE = "differentiate", True
-    SPLIT = "split", True
-    ARRANGE = "arrange", True
-    DIVIDE = "divide", True
-    LOWER = "lower", True
-    SCHEDULE = "schedule", True
-    PLAN = "plan", True
-    EMIT = "emit", True
-    BUILD = "build", True, attrgetter("kernels")  # without the machine code
-    BIND = "bind", True
-    ENTER = "enter", True, attrgetter("native")
-    BACKEND = "backend", True  # a backend of the user
-    SUBGRAPHS = "subgraphs", True  # a graph that reads data, partitioned
+
+TYPES: dict[str, EventType] = {}
+# The names of WINDFALL_LOGS, and whose texts they show (`timings`: how long every stage took).
+LOGS: dict[str, EventType | None] = {"timings": None}
+
+
+class EventKind:
+    """What windfall itself notes."""
+
+    # The stages, in their order. The entry has what the first two make too.
+    CAPTURE = EventType("capture", True, _itself, ("graph", "guards", "breaks"))
+    REWRITE = EventType("rewrite", True, _itself, ("source",))
+    DIFFERENTIATE = EventType("differentiate", True, logs=("joint",))
+    SPLIT = EventType("split", True, logs=("split",))
+    ARRANGE = EventType("arrange", True)
+    DIVIDE = EventType("divide", True)
+    LOWER = EventType("lower", True)
+    SCHEDULE = EventType("schedule", True, logs=("loops",))
+    PLAN = EventType("plan", True)
+    EMIT = EventType("emit", True, logs=("llvm",))
+    BUILD = EventType("build", True, attrgetter("kernels"), ("kernels",))  # without machine code
+    ASSEMBLE = EventType("assemble", True)
+    BIND = EventType("bind", True)
+    ENTER = EventType("enter", True, attrgetter("native"))
+    BACKEND = EventType("backend", True)  # a backend of the user
+    SUBGRAPHS = EventType("subgraphs", True)  # a graph that reads data, partitioned
     # What else is worth telling.
-    REUSE = "reuse"  # an equal graph was compiled before
-    FALLBACK = "fallback"  # something runs eagerly: `what` says what, `reason` why
-    RECOMPILE = "recompile"  # a call fitted no entry
-    SPECIALISE = "specialise"  # a size had to be fixed
-    EVICT = "evict"  # an entry went
+    REUSE = EventType("reuse")  # an equal graph was compiled before
+    # Something runs eagerly: `what` says what, `reason` why.
+    FALLBACK = EventType("fallback", logs=("fallbacks",))
+    RECOMPILE = EventType("recompile", logs=("recompiles",))  # a call fitted no entry
+    SPECIALISE = EventType("specialise")  # a size had to be fixed
+    EVICT = EventType("evict", logs=("evictions",))  # an entry went
 
 
-STAGES = tuple(kind for kind in EventKind if kind.is_stage)
+STAGES = tuple(kind for kind in TYPES.values() if kind.is_stage)
 
 
 class Eager(enum.StrEnum):
@@ -80,29 +103,11 @@ class Eager(enum.StrEnum):
     BACKWARD = "backward, by replay"
 
 
-# The names of WINDFALL_LOGS, and whose texts they show (`timings`: how long every stage took).
-LOGS: dict[str, EventKind | None] = {
-    "graph": EventKind.CAPTURE,
-    "guards": EventKind.CAPTURE,
-    "breaks": EventKind.CAPTURE,
-    "source": EventKind.REWRITE,
-    "joint": EventKind.DIFFERENTIATE,
-    "split": EventKind.SPLIT,
-    "loops": EventKind.SCHEDULE,
-    "kernels": EventKind.BUILD,
-    "llvm": EventKind.EMIT,
-    "timings": None,
-    "fallbacks": EventKind.FALLBACK,
-    "recompiles": EventKind.RECOMPILE,
-    "evictions": EventKind.EVICT,
-}
-
-
 @dataclass(slots=True)
 class Event:
     """One thing that happened; `record` is what the stage returned, printed only when asked for."""
 
-    kind: EventKind
+    kind: EventType
     subject: str
     started: float
     seconds: float = 0.0
@@ -127,14 +132,14 @@ class EventLog:
         self._lock = locks.lock()
         self._listeners = listeners
 
-    def add(self, kind: EventKind, subject: str, record: Any = None, **facts: Any) -> Event:
+    def add(self, kind: EventType, subject: str, record: Any = None, **facts: Any) -> Event:
         """Note something that took no time worth telling."""
         event = Event(kind, subject, time.perf_counter(), record=record, facts=facts)
         self._append(event)
         return event
 
     @contextmanager
-    def stage(self, kind: EventKind, subject: str) -> Iterator[Event]:
+    def stage(self, kind: EventType, subject: str) -> Iterator[Event]:
         """Time a stage; the caller sets `event.record`. A stage that raises is noted too."""
         event = Event(kind, subject, time.perf_counter())
         cpu = time.thread_time()
@@ -148,7 +153,7 @@ class EventLog:
             event.cpu_seconds = time.thread_time() - cpu
             self._append(event)
 
-    def count(self, kind: EventKind, subject: str, **facts: Any) -> None:
+    def count(self, kind: EventType, subject: str, **facts: Any) -> None:
         """Note something that may happen on every call: one event, whose `times` grows."""
         key = (kind, subject, *facts.items())
         with self._lock:
@@ -168,7 +173,7 @@ class EventLog:
         if not self._records and event.record is not None:
             event.record = event.kind.summary(event.record)
 
-    def snapshot(self, kind: EventKind | str | None = None) -> tuple[Event, ...]:
+    def snapshot(self, kind: EventType | str | None = None) -> tuple[Event, ...]:
         """The events so far, all or of one kind."""
         with self._lock:
             return tuple(event for event in self._events if kind in (None, event.kind))

@@ -130,9 +130,8 @@ def compile_object(
     """LLVM text to an object file; any number of threads at once.
 
     `optimise` 0 runs no pass; 1 to 3 run LLVM's pipeline without auto-vectorisation, which explicit
-    vectors do not need and which costs most of it. `quick` only inlines what is marked
-    `alwaysinline` and takes the fastest instruction selection: a fifth of the time, for code that
-    is not a kernel."""
+    vectors do not need and which costs most of it. `quick` runs none either and takes the fastest
+    instruction selection: a fifth of the time, for code that is not a kernel."""
     _prepare()
     with _parsed(text) as module:
         return _compiled(module, optimise, quick, want_assembly)
@@ -160,12 +159,7 @@ def _compiled(
     module: llvm.ModuleRef, optimise: int, quick: bool, want_assembly: bool
 ) -> CompiledObject:
     machine = _machine(0 if quick else min(optimise, 2) or 1)
-    if quick:
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_always_inliner_pass()
-        builder = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions())
-        _run(passes, module, builder)
-    elif optimise:
+    if optimise and not quick:
         tuning = llvm.create_pipeline_tuning_options(speed_level=optimise)
         tuning.loop_vectorization = False
         tuning.slp_vectorization = False

@@ -8,19 +8,26 @@ while this lasts, and as they were after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch.fx
 
 from windfall import subgraphs, torch_abi
-from windfall.backends import Executable, GraphCallable, Stages, Types, written
+from windfall.autograd import Variant
+from windfall.backends import Stages, Types
+from windfall.devices import DEVICES
 from windfall.directives import capturing
 from windfall.errors import InternalError, Unsupported
 from windfall.events import Eager, EventKind, EventLog
-from windfall.ir.again import drawing_nothing, failing_unseen
 from windfall.ir.relation import Assumptions, Relation
-from windfall.ir.stages import Capture
+from windfall.ir.stages import (
+    BackwardRegion,
+    Executable,
+    GraphCallable,
+    PartitionedProgram,
+    Program,
+)
 from windfall.ir.symint import Expression
 
 
@@ -31,10 +38,16 @@ class GraphCompiler(Stages, Protocol):
     def log(self) -> EventLog:
         """Where they are noted."""
 
-    def compile_backward(
-        self, variant: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]
-    ) -> GraphCallable:
-        """A backward graph as native code."""
+    def program(
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
+    ) -> Program:
+        """An ATen graph as native code; `refusing`: it is the first to look at the data."""
+
+    def bind(self, program: Program, name: str, keep: bool = False) -> GraphCallable:
+        """A program as a callable; `keep` as of `runtime.bind`."""
+
+    def link(self, executable: Executable) -> GraphCallable:
+        """An executable as a callable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +56,23 @@ class BackwardCompiler:
 
     compiler: GraphCompiler
     name: str
-    relations: tuple[Relation, ...]
-    symbols: tuple[Expression, ...]
+    region: BackwardRegion  # one of the graph's: what is asked of it is the same in all
+    device: str = ""
 
-    def compile(self, variant: torch.fx.Graph) -> GraphCallable:
-        """Native code; `Unsupported`, and counted, where eager's backward has to answer."""
+    def compile(self, variant: Variant) -> GraphCallable:
+        """Native code, or the device's; `Unsupported`, and counted, where eager's backward has to
+        answer."""
+        if self.device:
+            return DEVICES[self.device].compile(variant.graph, self.region.split.symbols)
         try:
             with (
                 torch_abi.fence(),
-                Assumptions(self.relations, closed=True),
+                Assumptions(self.region.relations, closed=True),
                 torch_abi.without_saved_tensor_hooks(),
             ):
-                return self.compiler.compile_backward(variant, self.name, self.symbols)
+                graph, name = variant.graph, f"{self.name} backward"
+                made = self.compiler.program(graph, name, self.region.split.symbols, False)
+                return self.compiler.bind(replace(made, roles=variant.roles), self.name, keep=True)
         except (Unsupported, InternalError) as reason:
             self._count(reason, str(reason))
             raise Unsupported(0, str(reason)) from reason
@@ -73,9 +91,7 @@ class BackwardCompiler:
         self.compiler.count_eager(f"{self.name} backward", Eager.BACKWARD, reason)
 
 
-def partitioned(
-    compiler: GraphCompiler, captured: Capture, given: Sequence[Relation]
-) -> Executable:
+def partitioned(compiler: GraphCompiler, program: PartitionedProgram, name: str) -> GraphCallable:
     """A graph that reads data on its way: its parts are compiled when they are reached."""
 
     def compiled(
@@ -83,14 +99,13 @@ def partitioned(
     ) -> subgraphs.Compiled:
         with torch_abi.fence(), capturing(), torch_abi.without_saved_tensor_hooks():
             made = compiler.compile_graph(graph, inputs, name, given)
-        return subgraphs.Compiled(made.call, made.relations, made.writes)
+            return subgraphs.Compiled(compiler.link(made), made.relations, made.writes)
 
     chosen = compiler.options
     shared = subgraphs.Shared(
-        compiled, given, compiler.log, chosen.recompile_limit, chosen.strict, chosen.native
+        compiled, program.given, compiler.log, chosen.recompile_limit, chosen.strict, chosen.native
     )
-    name, kind = captured.name, EventKind.SUBGRAPHS
     made: subgraphs.PartitionedGraph = compiler.stage(
-        kind, name, subgraphs.PartitionedGraph, captured.graph, name, shared
+        EventKind.SUBGRAPHS, name, subgraphs.PartitionedGraph, program.graph, name, shared
     )
-    return Executable(drawing_nothing(failing_unseen(made.call(), written(captured))))
+    return made.call()

@@ -36,7 +36,6 @@ TORCH_OPTIONS = frozenset(
      "max_autotune_pointwise", "shape_padding", "trace.enabled", "trace.graph_diagram",
      "triton.cudagraphs"}
 )  # fmt: skip
-LOG_NAMES = tuple(LOGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Options:
         if not isinstance(self.name, str | None):
             raise UserError(f"name={self.name!r} must be a str")
         for log in self.logs:
-            _accept("logs", log, LOG_NAMES)
+            _accept("logs", log, tuple(LOGS))
         if not (isinstance(self.backend, str) or callable(self.backend)):
             raise UserError(
                 f"backend={self.backend!r} is not usable; accepted: a name (see "
@@ -123,7 +122,7 @@ def _logs(value: Any) -> tuple[str, ...]:
         return _names(value)
     if isinstance(value, list | tuple | set | frozenset):
         return tuple(value)
-    raise UserError(f"logs={value!r} must be names of logs; accepted: {', '.join(LOG_NAMES)}")
+    raise UserError(f"logs={value!r} must be names of logs; accepted: {', '.join(LOGS)}")
 
 
 # Environment variable -> (option, how its text is read).

@@ -4,17 +4,17 @@ Enters: a `State` of the front end (a call, or the point behind a break). Leaves
 to be called. Each stage is timed and noted in the event log; no stage knows the next one.
 
     capture → rewrite → [backend: differentiate → split → arrange → lower → schedule → plan → emit
-    → build → bind] → enter
+    → build → assemble] → link → enter
 
 What is compiled while the program runs (the segment behind a break, a backward variant) is asked
-of `Compiler.compile_missing` and `BackwardCompiler`, which this file hands to the rooms. Who
+of `Compiler.compile_missing` and of `on_demand.py`, which this file hands to the rooms. Who
 makes a captured graph callable is chosen in `backends.py`; a graph that reads data on its way is
 partitioned first (`subgraphs`), and each part goes through the same stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,33 +22,36 @@ import torch
 import torch.fx
 
 from windfall import autograd, codegen, frontend, runtime
-from windfall.backends import Executable, GraphCallable, Types, resolve_backend
+from windfall.backends import Types, resolve_backend
 from windfall.compiled import compiled_object
 from windfall.errors import InternalError, Specialise, Unsupported, WindfallError
 from windfall.events import EventKind
-from windfall.ir.again import drawing_nothing
 from windfall.ir.guard import SYMBOLS, Guard, Holds
 from windfall.ir.loop import Schedule
 from windfall.ir.relation import Assumptions, Relation
-from windfall.ir.stages import Capture, Entry, Joint, Program, Split
+from windfall.ir.role import Role
+from windfall.ir.stages import (
+    Capture,
+    Entry,
+    Executable,
+    GraphCallable,
+    GraphProgram,
+    Joint,
+    Program,
+    Split,
+)
 from windfall.ir.symint import Expression
-from windfall.on_demand import BackwardCompiler, partitioned
+from windfall.link import link
 from windfall.options import Options
+from windfall.reuse import Graphs
 from windfall.staging import Staging
-from windfall.variants import Variants
-
-# How many compiled graphs one compiled object keeps, in case another entry has the same one.
-KEPT_GRAPHS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler(Staging):
     """What the compilations of one compiled object share."""
 
-    # The latest graphs by their keys; with the graph, since a key has addresses of its constants.
-    graphs: Variants[Hashable, tuple[Executable, torch.fx.Graph]] = field(
-        default_factory=lambda: Variants(KEPT_GRAPHS)
-    )
+    graphs: Graphs = field(default_factory=Graphs)
 
     def compiled(
         self, target: Callable[..., Any], remake: Callable[[Any, Options], Any] | None = None
@@ -75,17 +78,16 @@ class Compiler(Staging):
 
     def _entry(self, state: frontend.State, facts: frontend.Facts) -> Entry:
         captured = self._captured(state, facts)
-        bound = self._bind(captured, state)
-        if bound is not None and bound.relations:
-            captured = replace(captured, guards=(*captured.guards, *_guards(bound.relations)))
+        made = self._executable(captured, state)
+        call = self.link(made) if made else None
+        if made is not None and made.relations:
+            why = "an operation's decision about sizes"
+            decided = (Guard(SYMBOLS, Holds(one), why) for one in made.relations)
+            captured = replace(captured, guards=(*captured.guards, *decided))
         segment = self.stage(EventKind.REWRITE, captured.name, frontend.rewrite, captured)
         entry: Entry = self.stage(
             EventKind.ENTER,
-            captured.name,
-            runtime.enter,
-            segment,
-            bound.program if bound else None,
-            bound.call if bound else None,
+            *(captured.name, runtime.enter, segment, made.bare if made else None, call),
             native=self.options.native,
         )
         return entry
@@ -104,7 +106,7 @@ class Compiler(Staging):
             frontend.refuse_break(captured.name, stopped, self.options.fullgraph)
         return captured
 
-    def _bind(self, captured: Capture, state: frontend.State) -> Executable | None:
+    def _executable(self, captured: Capture, state: frontend.State) -> Executable | None:
         if not any(node.op.startswith("call") for node in captured.graph.nodes):
             return None
         backend = resolve_backend(self.options.backend)
@@ -124,65 +126,56 @@ class Compiler(Staging):
         inputs: Types,
         name: str,
         given: Sequence[Relation] = (),
+        roles: Sequence[Role] = (),
+        device: str = "",
     ) -> Executable:
-        """A graph of torch functions as native code, with gradients where they are needed. `given`
-        is known of sizes that vary."""
+        """A graph of torch functions as native code (or as graphs for a device), with gradients
+        where they are needed. `given` is known of sizes that vary; `roles` are those of the inputs,
+        if known."""
         with Assumptions(given, closed=True):
             joint: Joint = self.stage(
-                EventKind.DIFFERENTIATE, name, autograd.differentiate, graph, tuple(inputs)
+                EventKind.DIFFERENTIATE,
+                *(name, autograd.differentiate, graph, tuple(inputs)),
+                verify=self.options.verify,
             )
         known = joint.relations  # what is given among them
         new = tuple(one for one in known if one not in given)
         with Assumptions(known, closed=True):
             halves: Split = self.stage(EventKind.SPLIT, name, autograd.split, joint)
-            program = self._program(halves.forward, f"{name} forward", halves.symbols)
-        program = replace(program, again=True)
-        forward = self.stage(
-            EventKind.BIND, name, runtime.bind, program, native=self.options.native
-        )
-        writes = bool(joint.signature.writes)
+            program = (
+                GraphProgram(halves.forward, device, halves.symbols)
+                if device
+                else self.program(halves.forward, f"{name} forward", halves.symbols, refusing=True)
+            )
         # Eager is to draw the same numbers again, should data be refused.
         random = autograd.draws(halves.forward) and codegen.may_fail(halves.forward)
-        if halves.backward is None and autograd.is_plain(halves.signature):
-            if random:
-                return Executable(drawing_nothing(forward), None, new, writes)
-            return Executable(forward, program, new, writes)
+        parts = (name, joint, halves, program, roles, new, random)
+        made: Executable = self.stage(EventKind.ASSEMBLE, name, autograd.assemble, *parts)
+        return made
 
-        backward = BackwardCompiler(self, name, known, halves.symbols)
-        call = autograd.bridge(
-            joint, halves, forward, backward.compile, backward.failed, backward.replayed
-        )
-        call = drawing_nothing(call) if random else call
-        return Executable(call, relations=new, writes=writes)
+    def link(self, executable: Executable) -> GraphCallable:
+        """An executable as something to call; the same one for the same executable."""
+        return self.graphs.call(executable, lambda: link(executable, self))
 
-    def compile_subgraphs(self, captured: Capture, given: Sequence[Relation]) -> Executable:
-        """A graph that reads data on its way: its parts are compiled when they are reached."""
-        return partitioned(self, captured, given)
-
-    def compile_backward(
-        self, variant: torch.fx.Graph, name: str, symbols: tuple[Expression, ...]
-    ) -> GraphCallable:
-        """A backward graph as native code."""
-        program = self._program(variant, f"{name} backward", symbols, refusing=False)
+    def bind(self, program: Program, name: str, keep: bool = False) -> GraphCallable:
+        """A program as something to call."""
         call: GraphCallable = self.stage(
-            EventKind.BIND, name, runtime.bind, program, native=self.options.native, keep=True
+            EventKind.BIND, name, runtime.bind, program, native=self.options.native, keep=keep
         )
         return call
 
-    def _program(
-        self,
-        graph: torch.fx.Graph,
-        name: str,
-        symbols: tuple[Expression, ...] = (),
-        refusing: bool = True,
+    def program(
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
     ) -> Program:
-        """ATen graph → machine code. `refusing` False: another graph has looked at the data."""
-        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph)
+        """ATen graph → machine code, which may refuse data, and eager begins again; `refusing`
+        False: another graph has looked at the data."""
+        verify = self.options.verify
+        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph, verify=verify)
         schedule = self._scheduled(graph, name, symbols, refusing)
         memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)
         module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
         program: Program = self.stage(EventKind.BUILD, name, codegen.build, module)
-        return program
+        return replace(program, again=refusing)
 
     def _scheduled(
         self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
@@ -193,7 +186,9 @@ class Compiler(Staging):
             loops = self.stage(
                 EventKind.LOWER, name, codegen.lower, one, symbols, refusing=refusing
             )
-            done: Schedule = self.stage(EventKind.SCHEDULE, name, codegen.schedule, loops)
+            done: Schedule = self.stage(
+                EventKind.SCHEDULE, name, codegen.schedule, loops, verify=self.options.verify
+            )
             return done
 
         division = self.stage(EventKind.DIVIDE, name, codegen.divide, graph)
@@ -202,7 +197,3 @@ class Compiler(Staging):
             if joined is not None:
                 return joined
         return part(graph)
-
-
-def _guards(relations: Sequence[Relation]) -> list[Guard]:
-    return [Guard(SYMBOLS, Holds(one), "an operation's decision about sizes") for one in relations]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windfall.errors import InternalError, WindfallError
-from windfall.events import Eager, EventKind, EventLog
+from windfall.events import Eager, EventKind, EventLog, EventType
 from windfall.ir.spec import verify
 from windfall.options import Options
 
@@ -26,7 +26,7 @@ class Staging:
     log: EventLog
 
     def stage(
-        self, kind: EventKind, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
+        self, kind: EventType, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
     ) -> Any:
         """What the stage makes."""
         with self.log.stage(kind, subject) as event:
@@ -47,6 +47,6 @@ class Staging:
         """Note that something runs eagerly."""
         self.log.count(EventKind.FALLBACK, name, reason=reason, what=what)
 
-    def note(self, kind: EventKind, name: str) -> None:
+    def note(self, kind: EventType, name: str, **facts: Any) -> None:
         """Note that something happened."""
-        self.log.add(kind, name)
+        self.log.add(kind, name, **facts)

@@ -10,15 +10,15 @@ import torch
 import windfall
 from windfall import pipeline
 from windfall.errors import Unsupported
-from windfall.events import LOGS, STAGES, Eager, EventKind, EventLog
-from windfall.options import LOG_NAMES
+from windfall.events import LOGS, STAGES, TYPES, Eager, EventKind, EventLog, EventType
 from windfall.report.explain import BEHIND_BREAKS, TEXTS
 
 
 def test_names_of_logs_and_stages_are_declared_once() -> None:
     assert TEXTS.keys() == LOGS.keys()
-    assert tuple(LOGS) == LOG_NAMES
-    assert {kind for kind in LOGS.values() if kind is not None} <= set(EventKind)
+    assert {kind for kind in LOGS.values() if kind is not None} <= set(TYPES.values())
+    with pytest.raises(ValueError, match="declared twice"):
+        EventType("another", logs=("graph",))
     assert STAGES[0] is EventKind.CAPTURE and EventKind.FALLBACK not in STAGES
 
 

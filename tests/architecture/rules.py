@@ -7,6 +7,7 @@ means that the rule holds. DESIGN.md and `docs/adr/` say why each stands.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "events",
         "torch_abi",
         "jit",
+        "llvm",
         "stance",
         "directives",
         "plugins",
@@ -31,9 +33,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ir",),
     ("ops",),
     ("frontend", "autograd", "codegen", "runtime", "cache"),
-    ("subgraphs",),
+    ("subgraphs", "reuse", "devices"),
     ("backends", "staging", "compiled"),
     ("on_demand",),
+    ("link",),
     ("pipeline",),
     ("report", "twin"),
     ("api",),
@@ -124,6 +127,30 @@ def import_cycles(modules: Mapping[str, Module]) -> list[str]:
     return sorted(cycles.values())
 
 
+def import_knots(modules: Mapping[str, Module]) -> list[list[str]]:
+    """Modules that all lead to each other, the largest group first; here imports that only name
+    types count too: whoever reads one of the group has to know all of it."""
+    edges = {
+        name: {path for path, _ in _internal_imports(module, modules)}
+        for name, module in modules.items()
+    }
+    reached = {name: _reachable(edges, name) for name in edges}
+    knots = {
+        frozenset(other for other in reached[name] if name in reached[other]) for name in edges
+    }
+    return sorted((sorted(one) for one in knots if len(one) > 1), key=len, reverse=True)
+
+
+def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        more = edges[waiting.pop()] - found
+        found |= more
+        waiting.extend(more)
+    return found
+
+
 def replaced_systems(module: Module) -> list[str]:
     return [
         f"{module.name}:{seen.line}: refers to {seen.path}"
@@ -177,10 +204,27 @@ def llvm_users(module: Module) -> list[str]:
     ]
 
 
+# What only control flow has, in LLVM text: a phi, a jump.
+_BLOCKS = re.compile(r"(^|= )phi |\blabel %")
+
+
+def blocks_by_hand(module: Module) -> list[str]:
+    """Text of LLVM's control flow outside of the writer, which alone numbers blocks and phis."""
+    if place(module.name) == "llvm":
+        return []
+    return [
+        f"{module.name}:{node.lineno}: {node.value.strip()!r} (only windfall/llvm writes blocks)"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and _BLOCKS.search(node.value)
+    ]
+
+
 def around_the_look(modules: Mapping[str, Module]) -> list[str]:
     """Ways past `unseen.look` in the front end: `type(value)` compared with a kind of value is not
     told what an unseen one stands for; the real object, the making of kinds (`wrap.wrap`) and `see`
-    are for the door and the machine alone."""
+    are for the door (`values/outside.py`) alone."""
     kinds = _kinds_of_value(modules)
     broken = []
     for module in modules.values():
@@ -197,7 +241,7 @@ def around_the_look(modules: Mapping[str, Module]) -> list[str]:
             for seen in module.imports
             if seen.path in _DOOR_ALONE and module.name not in _DOOR_ALONE[seen.path]
         ]
-        if not module.name.endswith("frontend.machine"):
+        if not module.name.endswith("values.outside"):
             broken += [
                 f"{module.name}:{seen.line}: .see(...) is for the door alone"
                 for seen in module.attributes
@@ -209,8 +253,8 @@ def around_the_look(modules: Mapping[str, Module]) -> list[str]:
 _VALUES = "windfall.frontend.values"
 _DOOR_ALONE = {
     f"{_VALUES}.unseen.Unseen": frozenset[str](),
-    f"{_VALUES}.unseen.unseen": frozenset({"windfall.frontend.machine"}),
-    f"{_VALUES}.wrap.wrap": frozenset({"windfall.frontend.machine"}),
+    f"{_VALUES}.unseen.unseen": frozenset({f"{_VALUES}.outside"}),
+    f"{_VALUES}.wrap.wrap": frozenset({f"{_VALUES}.outside"}),
 }
 
 

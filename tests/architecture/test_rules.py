@@ -98,6 +98,20 @@ def test_no_cycle_without_one() -> None:
     assert rules.import_cycles(modules) == []
 
 
+def test_a_knot_is_what_leads_to_each_other_types_counted() -> None:
+    modules = house(
+        ir__a="if TYPE_CHECKING:\n    from windfall.ir import b",
+        ir__b="def f():\n    import windfall.ir.c",
+        ir__c="from windfall.ir.a import x",
+        ir__d="from windfall.ir import a",
+        ir__e="import windfall.ir.f",
+        ir__f="import windfall.ir.e",
+    )
+    three, two = rules.import_knots(modules)
+    assert three == ["windfall.ir.a", "windfall.ir.b", "windfall.ir.c"]
+    assert two == ["windfall.ir.e", "windfall.ir.f"]
+
+
 REPLACED = {
     "import": "import torch._dynamo",
     "below": "from torch._inductor.utils import x",
@@ -204,6 +218,19 @@ def test_users_of_llvmlite_are_seen() -> None:
     text = "def f():\n    import llvmlite.binding as llvm"
     assert rules.llvm_users(scan("windfall.codegen.build", text))
     assert rules.llvm_users(scan("windfall.jit", text)) == []
+
+
+@pytest.mark.parametrize(
+    "text", ['f"phi {type} [{a}, %{b}]"', '"  %i = phi i64 [ 0, %entry ]"', 'f"br label %{head}"']
+)
+def test_blocks_that_are_written_by_hand_are_seen(text: str) -> None:
+    assert rules.blocks_by_hand(scan("windfall.runtime.machine.x", text))
+    assert rules.blocks_by_hand(scan("windfall.llvm.code", text)) == []
+
+
+def test_words_about_blocks_are_fine() -> None:
+    text = '"""No label, no phi."""\ncode.start("label")\nphi = 1'
+    assert rules.blocks_by_hand(scan("windfall.codegen.emit", text)) == []
 
 
 def test_a_missing_docstring_is_seen() -> None:

@@ -29,6 +29,15 @@ def test_rule_over_all_modules(rule) -> None:
     assert not broken, shown(broken)
 
 
+KNOT = 18  # modules; `pytest -s` shows the largest
+
+
+def test_no_large_knot_of_modules() -> None:
+    largest, *_ = rules.import_knots(MODULES)
+    print(len(largest), *largest, sep="\n  ")
+    assert len(largest) <= KNOT, shown(largest)
+
+
 @pytest.mark.parametrize(
     "rule",
     [
@@ -37,6 +46,7 @@ def test_rule_over_all_modules(rule) -> None:
         rules.private_torch,
         rules.behind_the_door,
         rules.llvm_users,
+        rules.blocks_by_hand,
         rules.kept_exceptions,
         rules.missing_docstring,
     ],

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from windfall.autograd import bridge, differentiate, interpreter, split
+from windfall.autograd import Variant, differentiable, differentiate, interpreter, split
+from windfall.autograd.assemble import regions
+from windfall.autograd.conventions import conventions
 from windfall.autograd.handlers import Functionalized
 from windfall.ir.dtype import TensorType
 from windfall.ir.spec import verify_graph
@@ -23,6 +25,38 @@ def capture(function: Callable[..., Any], count: int) -> torch.fx.Graph:
     return graph
 
 
+class OpByOp:
+    """Compiles backward graphs: eager runs them. `graphs` are those that were asked for."""
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.Graph] = []
+        self.symbols: tuple[Any, ...] = ()
+
+    def compile(self, variant: Variant) -> Any:
+        verify(variant.graph)
+        inputs = [node for node in variant.graph.nodes if node.op == "placeholder"]
+        assert len(variant.roles.inputs) == len(self.symbols) + len(inputs)
+        self.graphs.append(variant.graph)
+        return interpreter(variant.graph, self.symbols)
+
+    def failed(self, error: Exception) -> None:
+        raise AssertionError("eager has raised") from error
+
+    def replayed(self, reason: str) -> None:
+        """Eager may."""
+
+
+def linked(joint: Joint, halves: Split, backward: OpByOp) -> Callable[..., tuple[Any, ...]]:
+    """What `link.py` makes of this room's records, with eager in place of native code."""
+    backward.symbols = halves.symbols
+    call = interpreter(halves.forward, halves.symbols)
+    nodes = regions(joint, halves)
+    call = differentiable(nodes, call, backward) if nodes else call
+    for convention in reversed(conventions(joint, halves)):
+        call = convention.around(call)
+    return call
+
+
 class Compiled:
     """A function after this room, run op by op."""
 
@@ -30,15 +64,11 @@ class Compiled:
         self.graph = capture(function, len(inputs))
         self.joint: Joint = differentiate(self.graph, [TensorType.of(one) for one in inputs])
         self.split: Split = split(self.joint)
-        _verify(self.joint.graph)
-        _verify(self.split.forward)
-        self.backwards: list[Any] = []
-        self.call = bridge(self.joint, self.split, interpreter(self.split.forward), self._backward)
-
-    def _backward(self, graph: torch.fx.Graph) -> Any:
-        _verify(graph)
-        self.backwards.append(graph)
-        return interpreter(graph)
+        verify(self.joint.graph)
+        verify(self.split.forward)
+        backward = OpByOp()
+        self.backwards = backward.graphs
+        self.call = linked(self.joint, self.split, backward)
 
     def __call__(self, *args: torch.Tensor) -> Any:
         return self.call(*args)
@@ -49,7 +79,7 @@ class Compiled:
         return [str(node.target) for node in nodes if node.op == "call_function"]
 
 
-def _verify(graph: torch.fx.Graph) -> None:
+def verify(graph: torch.fx.Graph) -> None:
     graph.lint()
     if not any(isinstance(node.target, Functionalized) for node in graph.nodes):
         verify_graph(graph)

@@ -1,4 +1,4 @@
-"""Pairs of enter and leave, and inputs that share memory."""
+"""What stands around a pure graph: inputs that share memory, records of conventions."""
 
 from __future__ import annotations
 
@@ -6,36 +6,9 @@ import pytest
 import torch
 
 from tests.autograd.harness import Compiled, flat
-from windfall.autograd.conventions import Duplicates, compose
 from windfall.autograd.overlap import overlap_check
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import InputFact, Signature
-
-
-def test_conventions_are_put_one_round_the_other():
-    seen = []
-
-    class Noted:
-        def __init__(self, name):
-            self.name = name
-
-        def enter(self, args):
-            seen.append(f"enter {self.name}")
-            return (*args, self.name)
-
-        def leave(self, args, results):
-            seen.append(f"leave {self.name}")
-            return (*results, self.name)
-
-    callee = compose(lambda *args: args, [Noted("outer"), Noted("inner")])
-    assert callee(0) == (0, "outer", "inner", "inner", "outer")
-    assert seen == ["enter outer", "enter inner", "leave inner", "leave outer"]
-
-
-def test_duplicates_are_given_once():
-    pair = Duplicates((0, 1, 0))
-    assert pair.enter(("a", "b", "a")) == ("a", "b")
-    assert pair.leave(("a", "b", "a"), (1,)) == (1,)
 
 
 def written(*flags: bool) -> Signature:

@@ -10,10 +10,10 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from tests.autograd.harness import check_gradients, same_tensor
+from tests.autograd.harness import OpByOp, check_gradients, linked, same_tensor
 from tests.autograd.varying import Varying, check_varying, made, size_symbol, tensor
 from tests.test_independence import run_in_a_bare_process
-from windfall.autograd import bridge, differentiate, interpreter, split
+from windfall.autograd import differentiate, interpreter, split
 from windfall.errors import Specialise
 
 S = size_symbol("s0", 8)
@@ -389,12 +389,7 @@ def test_resampling(arguments: Any, rank: int) -> None:
     x = tensor(S, 3, T, *[8] * (rank - 1), grad=True)
     joint = differentiate(graph, [S, T, x])
     halves = split(joint)
-    call = bridge(
-        joint,
-        halves,
-        interpreter(halves.forward, [S, T]),
-        lambda backward: interpreter(backward, [S, T]),
-    )
+    call = linked(joint, halves, OpByOp())
     for b, h in ((8, 6), (2, 4), (3, 9)):
         ours, eagers = (made(x, {"s0": b, "s1": h}) for _ in range(2))
         with torch.no_grad():

@@ -9,19 +9,20 @@ import torch
 import torch.fx
 
 from tests.autograd.harness import (
-    Functionalized,
+    OpByOp,
     check_gradients,
     copies,
     flat,
     leaves,
+    linked,
     same_object,
     same_tensor,
     sharing,
+    verify,
 )
-from windfall.autograd import bridge, differentiate, interpreter, split
+from windfall.autograd import differentiate, split
 from windfall.ir.dtype import TensorType
 from windfall.ir.relation import Assumptions
-from windfall.ir.spec import verify_graph
 from windfall.ir.symint import Expression, Size, evaluate, size_symbol
 
 Sizes = tuple[Size, ...]
@@ -76,26 +77,15 @@ class Varying:
         self.joint = differentiate(graph, [*symbols, *types])
         self.split = split(self.joint)
         assert self.joint.symbols == self.split.symbols == self.symbols
-        self.backwards: list[torch.fx.Graph] = []
-        _verify(self.joint.graph)
-        _verify(self.split.forward)
-        forward = interpreter(self.split.forward, symbols)
-        self.call = bridge(self.joint, self.split, forward, self._backward)
-
-    def _backward(self, graph: torch.fx.Graph) -> Any:
-        _verify(graph)
-        self.backwards.append(graph)
-        return interpreter(graph, self.symbols)
+        verify(self.joint.graph)
+        verify(self.split.forward)
+        backward = OpByOp()
+        self.backwards = backward.graphs
+        self.call = linked(self.joint, self.split, backward)
 
     @property
     def relations(self) -> list[str]:
         return [str(one) for one in self.joint.relations]
-
-
-def _verify(graph: torch.fx.Graph) -> None:
-    graph.lint()
-    if not any(isinstance(node.target, Functionalized) for node in graph.nodes):
-        verify_graph(graph)
 
 
 def check_varying(

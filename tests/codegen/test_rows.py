@@ -46,7 +46,7 @@ def test_as_eager(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
-        compiled: Any = windfall.compile(loss)
+        compiled: Any = windfall.compile(loss, options={"strict": True})
         (actual,) = torch.autograd.grad(compiled(indices, weights), [embedding.weight])
     finally:
         torch.set_num_threads(before)

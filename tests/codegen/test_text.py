@@ -1,4 +1,4 @@
-"""The loop IR as text: approved goldens, and text that is read again."""
+"""The loop IR as text: text that is read again prints the same and runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import torch
 import torch.fx
 
 from tests.codegen.harness import Trace, aten, run, stages
-from tests.golden import Golden
-from windfall import jit
-from windfall.codegen import build, emit, lower, plan, schedule
+from windfall.codegen import build, emit, plan
 from windfall.ir.parse import parse_schedule
 from windfall.ir.spec import verify_schedule
-from windfall.ir.text import loops_text, schedule_text
+from windfall.ir.text import schedule_text
 
 R = torch.randn
 
@@ -54,21 +52,6 @@ GRAPHS: dict[str, Callable[[Trace], list[torch.fx.Node]]] = {
     each.__name__: each
     for each in (softmax, column_sums, embedding, joined, product, total, called)
 }
-
-
-@pytest.fixture
-def _eight_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "vector_bits", lambda: 256)
-
-
-@pytest.mark.parametrize("name", ["softmax", "column_sums", "embedding", "product"])
-@pytest.mark.usefixtures("_eight_lanes")
-def test_goldens(name: str, golden: Golden) -> None:
-    t = Trace()
-    t.returns(*GRAPHS[name](t))
-    loops = lower(t.graph)
-    golden(f"{name}_loops", loops_text(loops))
-    golden(f"{name}_schedule", schedule_text(schedule(loops)))
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -10,8 +10,6 @@ import torch
 
 from tests.codegen.harness import run
 from tests.codegen.varying import SIZES, Varying, agree
-from tests.golden import Golden
-from windfall import jit
 from windfall.codegen import build, emit, lower, plan, schedule
 from windfall.errors import InternalError, Specialise
 from windfall.ir.parse import parse_schedule
@@ -547,16 +545,6 @@ def test_varying(name: str) -> None:
 
 
 # ----------------------------------------------------------------------------------------- text
-
-
-@pytest.mark.parametrize("name", ["softmax", "transposed_operand", "split_dims"])
-def test_goldens(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "vector_bits", lambda: 256)
-    made, _ = CASES[name]
-    trace, results = made()
-    trace.returns(*results)
-    kernels = schedule(lower(trace.graph, tuple(trace.symbols.values())))
-    golden(f"varying_{name}_schedule", schedule_text(kernels))
 
 
 @pytest.mark.parametrize("name", ["softmax", "attention", "long_reduction", "slices", "gathered"])

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 
 import windfall
-from windfall.frontend import machine  # noqa: F401  (fills the tables)
+from windfall.frontend import interpreter  # noqa: F401  (fills the tables)
 from windfall.frontend.values.calls import CALLS
 
 # ------------------------------------------------------------------------------- the arguments

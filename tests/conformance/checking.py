@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.conformance.sweep import DIFFERENT, REFUSED, Line
 from tests.programs.observe import Comparison
 from tests.programs.subjects import Windfall
-from windfall.frontend.machine import Machine
+from windfall.frontend.interpreter import Interpreter
 from windfall.ops.fake import is_fake
 
 Made = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -67,13 +67,13 @@ def data_of(made: Made) -> list[torch.Tensor]:
 def probed_captures(tensors: Iterable[torch.Tensor]) -> Iterator[Probe]:
     """Every capture meanwhile runs under one probe: tracing must not touch the data of the user.
     (The probe is set up inside: calls under a dispatch mode of the user's run eagerly.)"""
-    probe, plain = Probe(tensors), Machine.run
+    probe, plain = Probe(tensors), Interpreter.run
 
-    def run(machine: Machine) -> None:
+    def run(machine: Interpreter) -> None:
         with probe:
             plain(machine)
 
-    with unittest.mock.patch.object(Machine, "run", run):
+    with unittest.mock.patch.object(Interpreter, "run", run):
         yield probe
 
 

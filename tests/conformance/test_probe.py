@@ -10,7 +10,7 @@ import torch
 
 from tests.conformance.checking import probed_captures
 from tests.programs.subjects import Windfall
-from windfall.frontend.machine import Machine
+from windfall.frontend.interpreter import Interpreter
 
 
 def branches(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -54,13 +54,13 @@ def test_tracing_leaves_data_alone(program: Callable[..., Any], backend: str) ->
 
 def test_the_probe_sees_an_op_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture that looks at data is noticed: else the tests above would say nothing."""
-    x, plain = torch.randn(4), Machine.run
+    x, plain = torch.randn(4), Interpreter.run
 
-    def run(machine: Machine) -> None:
+    def run(machine: Interpreter) -> None:
         x.sum()
         plain(machine)
 
-    monkeypatch.setattr(Machine, "run", run)
+    monkeypatch.setattr(Interpreter, "run", run)
     with probed_captures([x]) as probe:
         Windfall("eager").compile(torch.sin)(x)
     assert probe.ran == ["aten.sum.default"]

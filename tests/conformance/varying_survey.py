@@ -16,6 +16,7 @@ import contextlib
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,8 +79,13 @@ def run(row: Row, training: bool, sizes: tuple[int, ...] | None = None) -> Outco
     torch.manual_seed(0)
     target = row.make()
     compiled = Compiler(Options.checked(strict=True), log).compiled(target)
+    fallen: Counter[str] = Counter()
     try:
-        _compare(row, plain, target, compiled, training, sizes or row.sizes)
+        for refused in _compare(row, plain, target, compiled, training, sizes or row.sizes):
+            now = _fallbacks(log)
+            if not refused:  # where eager raises, eager's run is what says so
+                outcome.fallbacks += now - fallen
+            fallen = now
     except (AssertionError, WindfallError) as error:
         outcome.wrong = " ".join(str(error).split())
     except Exception as error:
@@ -88,8 +94,7 @@ def run(row: Row, training: bool, sizes: tuple[int, ...] | None = None) -> Outco
     outcome.compiled = len(log.snapshot("enter"))
     captures = [event.record for event in log.snapshot("capture") if event.record is not None]
     outcome.breaks = max(_per_call(captures), 0)
-    outcome.fallbacks = _facts(log, "fallback")
-    outcome.fixed = _facts(log, "specialise")
+    outcome.fixed = [f"specialise: {one.facts.get('reason')}" for one in log.snapshot("specialise")]
     return outcome
 
 
@@ -98,8 +103,12 @@ def _per_call(captures: list[Any]) -> int:
     return len({str(one.stopped.where) for one in captures if one.stopped is not None})
 
 
-def _facts(log: EventLog, kind: str) -> list[str]:
-    return [f"{kind}: {event.facts.get('reason')}" for event in log.snapshot(kind)]
+def _fallbacks(log: EventLog) -> Counter[str]:
+    """How often eager ran something, by the reason."""
+    found: Counter[str] = Counter()
+    for event in log.snapshot("fallback"):
+        found[f"fallback: {event.facts.get('reason')}"] += event.facts.get("times", 1)
+    return found
 
 
 def _compare(
@@ -109,7 +118,8 @@ def _compare(
     compiled: Callable[..., Any],
     training: bool,
     sizes: tuple[int, ...],
-) -> None:
+) -> Iterator[bool]:
+    """Call by call; yields whether eager refused the size."""
     for module in (plain, target):
         if isinstance(module, torch.nn.Module):
             module.train(training)
@@ -121,6 +131,7 @@ def _compare(
                 wanted = _answer(plain, plain, given, training)
             except Exception as error:  # this size does not fit: told as eager tells it
                 _expect(compiled, target, given, training, error)
+                yield True
                 continue
             found = _answer(compiled, target, given, training)
         for part, strict in ((0, True), (1, False)):  # strides of results, not of gradients
@@ -133,6 +144,7 @@ def _compare(
                 check_stride=strict,
                 msg=lambda text, n=size: f"{n}: {text}",
             )
+        yield False
 
 
 def _expect(
@@ -209,7 +221,7 @@ def torch_count(row: Row, training: bool) -> int:
     target = row.make()
     with contextlib.suppress(Exception):  # only the count is asked for
         compiled = torch.compile(target, backend=counting)
-        _compare(row, plain, target, compiled, training, row.sizes)
+        list(_compare(row, plain, target, compiled, training, row.sizes))
     return graphs
 
 

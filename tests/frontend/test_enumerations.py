@@ -243,6 +243,7 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "slice": lambda C: [1, 2, 3][C.A :],
     "range": lambda C: range(C.A),
     "key": lambda C: {C.A: 1, C.B: 2}[C.A],
+    "key of a table": lambda C: (C.table.get(C.A), C.B in C.table, list(C.table)),
     "in a set": lambda C: C.A in {C.A, 7},
     "in a tuple": lambda C: C.A in (C.B, C.A),
     "absolute": lambda C: abs(C.A),
@@ -257,6 +258,13 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "a value that no member has": _outside,
     "missing": lambda C: getattr(C.A, "missing", 3),
 }
+
+
+def made(sort: Callable[[World], Any], world: World) -> Any:
+    """Such a class, with a dict by members that the program finds."""
+    cls = sort(world)
+    cls.table = {cls.A: "a", cls.B: "b"}
+    return cls
 
 
 def outcome(function: Callable[[Any], Any], cls: Any, world: World) -> Any:
@@ -274,7 +282,7 @@ def follows_changes(name: str, sort: Callable[[World], Any], changes: Iterable[s
     operation = OPERATIONS[name]
     for change in changes:
         worlds = World(), World()
-        classes = [sort(world) for world in worlds]
+        classes = [made(sort, world) for world in worlds]
         functions = operation, windfall.compile(operation, backend="eager")
         for step in (lambda cls, world: None, CHANGES[change]):
             answers = []
@@ -312,7 +320,7 @@ def test_how_they_ran(golden: Golden) -> None:
         for name, operation in OPERATIONS.items():
             world = World()
             compiled = windfall.compile(operation, backend="eager", options={"strict": True})
-            outcome(compiled, sort(world), world)
+            outcome(compiled, made(sort, world), world)
             ran[f"{sort.__name__}, {name}"] = compiled
     golden("enumerations_ways", table(ran.items()))
 
@@ -332,3 +340,24 @@ def test_a_member_that_comes_from_outside() -> None:
         assert torch.equal(compiled(x, asked), chosen(x, asked))
     assert not windfall.explanation(compiled).breaks
     assert len(windfall.cache_entries(compiled)) == 2
+
+
+def test_tables_of_members() -> None:
+    """Members as keys of dicts from outside break nothing, and each is looked up by itself."""
+    mode = plain(World())
+
+    def chosen(x: torch.Tensor, table: Any, asked: Any) -> Any:
+        table[mode.B] = table.get(asked, 5)
+        return x * table[mode.B], asked in table, [one is asked for one in table]
+
+    compiled = windfall.compile(chosen, backend="eager", options={"strict": True})
+    x = torch.ones(())
+    tables: list[dict[Any, int]] = [{}, {mode.A: 2}, {mode.A: 3, "a": 4}, {mode.B: 2, mode.A: 7}]
+    for items in tables:
+        for asked in (mode.A, mode.B):
+            mine, others = dict(items), dict(items)
+            assert compiled(x, mine, asked) == chosen(x, others, asked)
+            assert list(mine.items()) == list(others.items())
+    mode.B._name_ = "A"
+    assert compiled(x, {mode.A: 2}, mode.B) == chosen(x, {mode.A: 2}, mode.B)
+    assert not windfall.explanation(compiled).breaks

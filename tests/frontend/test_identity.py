@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import enum
 import warnings
@@ -125,3 +126,33 @@ def test_an_argument_that_is_a_class_of_the_program() -> None:
     compiled = _compiled(program)
     for one in (int, str, bool, int):
         assert compiled(one, 5) == program(one, 5)
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict])
+def test_tuples_that_are_keys(kind: Any) -> None:
+    def seen(table: Any, given: Any) -> Any:
+        return list(table), [one is other for one, other in zip(table, given, strict=False)]
+
+    def taken(table: Any, given: Any) -> Any:
+        del table[1, 2]
+        table[given[0]] = 4
+        return [table.popitem()[0], table.popitem()[0], *table], dict(table.items())
+
+    def made(table: Any, given: Any) -> Any:
+        inside = kind()
+        for one in given:
+            inside[one] = inside[tuple(list(one))] = 1
+        return list(inside), inside.copy(), [one is given[0] for one in inside]
+
+    for program in (seen, taken, made):
+        compiled = _compiled(program)
+        for _ in range(2):
+            given = [tuple([1, 2]), tuple([3, tuple([4])]), torch.Size([5])]
+            answers = []
+            for function in (program, compiled):
+                table = kind()
+                table.update((one, number) for number, one in enumerate(given))
+                answers.append((*function(table, given), table))
+            for one, other in zip(*answers, strict=True):
+                assert one == other and list(map(id, one)) == list(map(id, other))
+        assert not windfall.explanation(compiled).breaks

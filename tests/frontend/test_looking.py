@@ -228,9 +228,9 @@ def test_a_class_is_not_known_by_its_name() -> None:
 
 
 def test_verify_finds_what_is_not_covered(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.values.outside import Outside
 
-    monkeypatch.setattr(Machine, "_cover", lambda *arguments: None)
+    monkeypatch.setattr(Outside, "_cover", lambda *arguments: None)
     compiled = windfall.compile(lambda a: 1 if a else 2, backend="eager", options={"verify": True})
     assert compiled(Plain) == 1
     (event,) = compiled.log.snapshot("fallback")

@@ -164,6 +164,14 @@ def test_what_can_no_longer_be_read_is_described() -> None:
     assert describe(view) != describe(memoryview(b"ab"))
 
 
+@pytest.mark.parametrize("between", [False, True])
+def test_an_address_in_an_answer_is_the_operands(between: bool) -> None:
+    """Else two runs of eager agree by chance, where memory is used again."""
+    sweep = Sweep(OPERATIONS["hashed"], Result(), between=between)
+    found = sweep.eager((KINDS["plain_object"],))
+    assert found is not None and found[0][0] == "hash of the operand"
+
+
 class Stale:
     """Stands for a compiled function without guards: it answers what the first call answered."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import torch
 
 import windfall
 from windfall.ir.dtype import TensorType
+from windfall.ops.fake import infer
 from windfall.ops.refused_dtypes import refuse
+from windfall.ops.registry import Op, all_ops
 
 OPS: dict[str, Callable[[torch.Tensor], Any]] = {
     "and": lambda x: x & 1,
@@ -85,3 +88,29 @@ def test_large_operands_are_asked_about_by_one_element() -> None:
     with pytest.raises(NotImplementedError, match="not implemented for 'Float'"):
         refuse(torch.ops.aten.bitwise_and.Scalar, [large, 1], {})
     refuse(torch.ops.aten.add.Tensor, [large, 1], {})
+
+
+ALL_DTYPES = [*DTYPES, torch.float64, torch.bfloat16, torch.int8, torch.int32, torch.complex128]
+
+
+def _calls(op: Op, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]:
+    """Samples of an op, with tensors of the dtype."""
+    assert op.samples is not None
+    for arguments, _ in op.samples():
+        first, *others = arguments
+        targets = ALL_DTYPES if op.name == "aten.view.dtype" else [None]
+        for target in targets:
+            rest = others if target is None else [target]
+            yield torch.ones(first.shape).to(dtype), *rest
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op", [one for one in all_ops() if one.view], ids=lambda op: op.name)
+def test_views_are_not_asked_about_since_our_rules_refuse_what_eager_refuses(op: Op) -> None:
+    overload = operator.attrgetter(op.name)(torch.ops)
+    for dtype in ALL_DTYPES:
+        for arguments in _calls(op, dtype):
+            first, *rest = arguments
+            eager = _outcome(lambda x: overload(x, *rest), first)  # noqa: B023
+            ours = _outcome(lambda x: infer(overload, [TensorType.of(x), *rest]), first)  # noqa: B023
+            assert eager == ours, (dtype, rest)

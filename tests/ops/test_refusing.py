@@ -7,7 +7,7 @@ checks, if they have any, must not be stricter than eager.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -203,6 +203,15 @@ READERS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "nobody": lambda y, x: x + 1,
     "a part": lambda y, x: y.reshape(-1)[:1] + 1,
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Of two threads that find a fault each, eager names the fault of whichever is first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def outcome(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 import windfall
 from windfall import runtime
 from windfall.errors import GraphFailed, InternalError
-from windfall.ir.again import KEPT_BYTES, drawing_nothing, failing_unseen
+from windfall.ir.again import KEPT_BYTES, DrawsNothing, FailsUnseen
 from windfall.ir.stages import MISS, Entry
-from windfall.variants import Variants
 
 BOTH = pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
 FAR = torch.tensor([0, 9])
@@ -138,9 +137,7 @@ def test_a_backward_that_fails_is_eagers() -> None:
 
 def _break_backward(loss: torch.Tensor) -> None:
     """Let every compiled backward of a loss fail from now on."""
-    function = type(loss.grad_fn)._forward_cls  # type: ignore[attr-defined]
-    cells = [one.cell_contents for one in function.backward.__closure__]
-    (built,) = (one for one in cells if isinstance(one, Variants))
+    built = loss.grad_fn.kept[0]._of_strides  # type: ignore[union-attr]
     for strides, one in list(built.items()):
         built.add(strides, type(one)(failing, one.slots, one.computes))
 
@@ -160,7 +157,7 @@ def test_what_was_written_and_drawn_is_put_back() -> None:
     x.add_(0)
     state = torch.get_rng_state()
     with pytest.raises(GraphFailed, match="ValueError: no"):
-        drawing_nothing(failing_unseen(writing, [0, 1]))(x, y)
+        DrawsNothing().around(FailsUnseen((0, 1)).around(writing))(x, y)
     assert torch.equal(x, torch.zeros(3)) and torch.equal(y, torch.ones(3))
     assert (x._version, y._version) == (1, 0)
     assert torch.equal(torch.get_rng_state(), state)
@@ -168,12 +165,12 @@ def test_what_was_written_and_drawn_is_put_back() -> None:
 
 def test_what_cannot_be_put_back_is_the_programs_exception() -> None:
     with pytest.raises(ValueError, match="no"):  # nobody knew that y is written
-        failing_unseen(writing, [0])(torch.zeros(3), torch.ones(3))
+        FailsUnseen((0,)).around(writing)(torch.zeros(3), torch.ones(3))
     large = torch.zeros(KEPT_BYTES // 4 + 1)
     with pytest.raises(ValueError, match="no"):
-        failing_unseen(writing, [0, 1])(large, torch.ones(3))
+        FailsUnseen((0, 1)).around(writing)(large, torch.ones(3))
     with torch.inference_mode(), pytest.raises(ValueError, match="no"):
-        failing_unseen(writing, [0, 1])(torch.zeros(3), torch.ones(3))
+        FailsUnseen((0, 1)).around(writing)(torch.zeros(3), torch.ones(3))
     x = torch.zeros(3)
     with pytest.raises(ValueError, match="no"):
 
@@ -181,7 +178,7 @@ def test_what_cannot_be_put_back_is_the_programs_exception() -> None:
             x.add_(w)
             raise ValueError("no")
 
-        failing_unseen(grows, [0])(x, torch.ones(3, requires_grad=True))
+        FailsUnseen((0,)).around(grows)(x, torch.ones(3, requires_grad=True))
     assert x.requires_grad
 
 

@@ -31,20 +31,6 @@ def test_every_level_runs(options: dict[str, Any]) -> None:
     assert call(code, "add", 37) == 42
 
 
-def test_quick_code_inlines_what_it_must() -> None:
-    text = """
-define internal i32 @twice(i32 %x) alwaysinline {
-  %y = add i32 %x, %x
-  ret i32 %y
-}
-define i32 @f(i32 %x) {
-  %y = call i32 @twice(i32 %x)
-  ret i32 %y
-}
-"""
-    assert call(jit.load(text, quick=True), "f", 21) == 42
-
-
 def test_wrong_text_is_our_error() -> None:
     with pytest.raises(InternalError, match="wrong"):
         jit.load("define i32 @f( {")

@@ -11,25 +11,14 @@ never meet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
-from windfall.ir.stages import Split
+from windfall.ir.stages import Component, Split
 
 Node = torch.fx.Node
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """Positions among the tangents, among what is saved, and among the graph's inputs, of those
-    that belong together."""
-
-    tangents: tuple[int, ...]
-    saved: tuple[int, ...]
-    inputs: tuple[int, ...]
 
 
 def components(split: Split) -> tuple[Component, ...]:

@@ -1,8 +1,8 @@
-"""What stands between the user's tensors and a pure graph: pairs of `enter` and `leave`.
+"""What stands between the user's tensors and a pure graph.
 
-Enters: a `Signature`, and a callable that takes the graph's inputs and answers its writes and fresh
-results. Leaves: a callable that takes what the captured graph took and answers what it answered.
-Each convention is one object; `compose` puts them around a callable, outermost first.
+Enters: a `Joint` and its `Split`. Leaves: `conventions`, outermost first: records, each of which
+puts its one difference around a callable. The innermost is given the graph's inputs and answers its
+writes and fresh results; the outermost takes and answers what the captured graph did.
 
 Invariant: seen from outside, eager ran: the same objects come back, views look at the same memory,
 inputs hold what was written and their versions say how often.
@@ -12,50 +12,39 @@ Where sizes vary, arguments begin with the values of the symbols (`names`), on b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
+import torch.fx
 
 from windfall import torch_abi
-from windfall.ir.stages import OutputFact, Signature
-from windfall.ir.symint import Expression
+from windfall.autograd.overlap import EagerIfOverlapping
+from windfall.ir.again import DrawsNothing
+from windfall.ir.codec import record
+from windfall.ir.stages import Convention, GraphCallable, Joint, OutputFact, Signature, Split
 from windfall.ops.symbolic import at
 
 Values = tuple[Any, ...]
-Callee = Callable[..., tuple[Any, ...]]
 
 
-class Convention(Protocol):
-    """One difference between the two sides of a call."""
-
-    def enter(self, args: Values) -> Values:
-        """Arguments of the inner side, from those of the outer one."""
-
-    def leave(self, args: Values, results: Values) -> Values:
-        """Results of the outer side, from its arguments and the results of the inner one."""
-
-
+@record
 @dataclass(frozen=True, slots=True)
-class Duplicates:
-    """The same tensor is given more than once: the graph takes it once. `firsts[i]` is the
-    position in the graph's inputs of outer argument `i`."""
+class EnablesGrad:
+    """A graph that is entered without grad mode and switches it on inside."""
 
-    firsts: tuple[int, ...]
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """`call`, in grad mode."""
 
-    def enter(self, args: Values) -> Values:
-        """Each tensor once."""
-        taken: dict[int, Any] = {}
-        for position, value in zip(self.firsts, args, strict=True):
-            taken.setdefault(position, value)
-        return tuple(taken[position] for position in range(len(taken)))
+        def enabled(*args: Any) -> Values:
+            with torch.enable_grad():
+                return call(*args)
 
-    def leave(self, args: Values, results: Values) -> Values:
-        """Nothing to undo."""
-        return results
+        return enabled
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class WriteBack:
     """Inputs get the contents that the graph answered for them, its first results."""
@@ -63,11 +52,11 @@ class WriteBack:
     signature: Signature
     names: tuple[str, ...] = ()
 
-    def enter(self, args: Values) -> Values:
-        """Nothing to do: the graph reads inputs as they are."""
-        return args
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """`call`, and then the writes."""
+        return lambda *args: self._leave(args, call(*args))
 
-    def leave(self, args: Values, results: Values) -> Values:
+    def _leave(self, args: Values, results: Values) -> Values:
         """Write, where autograd may see it if it saw it in eager."""
         args = args[len(self.names) :]
         writes = self.signature.writes
@@ -87,6 +76,7 @@ def _write(target: torch.Tensor, value: torch.Tensor, versions: int, visible: bo
         torch_abi.raise_version(target, versions - 1)  # the copy was one
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """The captured graph's outputs, from the fresh results and the inputs."""
@@ -94,11 +84,11 @@ class Outputs:
     signature: Signature
     names: tuple[str, ...] = ()
 
-    def enter(self, args: Values) -> Values:
-        """Nothing to do."""
-        return args
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """`call`, whose results become outputs."""
+        return lambda *args: self._leave(args, call(*args))
 
-    def leave(self, args: Values, results: Values) -> Values:
+    def _leave(self, args: Values, results: Values) -> Values:
         """Each output as its fact says."""
         facts = self.signature.outputs
         if self.names:
@@ -141,31 +131,26 @@ _MAKERS: dict[str, Callable[[OutputFact, Values, Values], Any]] = {
 }
 
 
-def conventions(signature: Signature, symbols: Sequence[Expression] = ()) -> tuple[Convention, ...]:
-    """What a graph of this signature needs, outermost first; none if it returns its results."""
+def conventions(joint: Joint, split: Split, retried: bool = False) -> tuple[Convention, ...]:
+    """What a split graph needs, outermost first; nothing if it returns its results. `retried`: it
+    draws random numbers and may refuse data, and eager is then to draw the same numbers again."""
+    signature, symbols = split.signature, split.symbols
     names = tuple(str(one) for one in symbols)
     needed: list[Convention] = []
+    if retried:
+        needed.append(DrawsNothing())
+    if signature.writes:
+        needed.append(EagerIfOverlapping(signature, symbols, captured(joint)))
     if signature.hidden or any(one.kind != "fresh" for one in signature.outputs):
         needed.append(Outputs(signature, names))
     if any(one.mutated or one.versions for one in signature.inputs):
         needed.append(WriteBack(signature, names))
+    if split.backward is not None and not joint.grad_enabled:
+        needed.append(EnablesGrad())
     return tuple(needed)
 
 
-def is_plain(signature: Signature) -> bool:
-    """Whether the graph's results are the captured graph's outputs as they stand."""
-    return not conventions(signature)
-
-
-def compose(callee: Callee, pairs: Sequence[Convention]) -> Callee:
-    """`callee` behind these conventions, the first one outermost."""
-    for pair in reversed(pairs):
-        callee = _behind(pair, callee)
-    return callee
-
-
-def _behind(pair: Convention, callee: Callee) -> Callee:
-    def call(*args: Any) -> Values:
-        return pair.leave(args, callee(*pair.enter(args)))
-
-    return call
+def captured(joint: Joint) -> torch.fx.Graph:
+    """What eager runs, where it must."""
+    assert joint.captured is not None, "this joint graph does not know what it was made from"
+    return joint.captured

@@ -1,8 +1,8 @@
 """The bridge to autograd: `loss.backward()` finds a compiled graph's gradients.
 
-Enters: a `Joint` and its `Split`, the forward graph as a callable, and a function that compiles a
-backward graph. Leaves: a callable in place of the captured graph, whose results carry one autograd
-node for each component of the graph (`components.py`).
+Enters: the `BackwardRegion`s of an executable, the forward program as a callable, and whoever
+compiles a backward graph. Leaves: a callable whose results carry one autograd node for each region.
+All nodes are of one class, `CompiledGraph`, and each leads to its region (`region_of`).
 
 Backward is compiled when it is first asked for, once for each way of asking (`variant.py`). What a
 compiled backward cannot do is done by eager, on a replay of the forward pass (`replay.py`): double
@@ -14,134 +14,64 @@ memory is freed as in eager; gradients that eager leaves None are None.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-import torch.fx
 
 from windfall import torch_abi
-from windfall.autograd.components import Component, components
-from windfall.autograd.conventions import compose, conventions
-from windfall.autograd.interpret import replayer
-from windfall.autograd.overlap import overlap_check
-from windfall.autograd.record import autocast
 from windfall.autograd.replay import Replay
-from windfall.autograd.variant import Strides, expressed, tangent_types, variant
+from windfall.autograd.variant import Strides, Variant, expressed, tangent_types, variant
 from windfall.errors import Unsupported
-from windfall.ir.again import failing_unseen
-from windfall.ir.relation import Assumptions, Relation
-from windfall.ir.stages import Joint, Split
+from windfall.ir.relation import Assumptions
+from windfall.ir.stages import BackwardRegion, GraphCallable
 from windfall.variants import Variants
 
 _CALLS = 1024  # sizes of calls that are remembered
 _STRIDES = 64  # layouts of tangents that one backward is compiled for, and kept
-_FREED = (None, None, None, ())  # what `Replay` keeps once it is forgotten
-Callee = Callable[..., tuple[Any, ...]]
-CompileBackward = Callable[[torch.fx.Graph], Callee]
-Failed = Callable[[Exception], None]
 
 
-def _unnoticed(error: Exception) -> None:
-    """Nobody counts."""
+class VariantCompiler(Protocol):
+    """Who is asked for a backward, and told what became of it."""
 
+    def compile(self, variant: Variant) -> GraphCallable:
+        """The graph of a variant as a callable; `Unsupported`: eager has to answer."""
 
-Replayed = Callable[[str], None]
+    def failed(self, error: Exception) -> None:
+        """What such a callable raised; eager goes on."""
 
-
-def _uncounted(reason: str) -> None:
-    """For whoever does not count."""
-
-
-def bridge(
-    joint: Joint,
-    split: Split,
-    forward: Callee,
-    compile_backward: CompileBackward,
-    failed: Failed = _unnoticed,
-    replayed: Replayed = _uncounted,
-) -> Callee:
-    """A callable that takes what the captured graph took and answers what it answered. Where sizes
-    vary, it and both others are given the values of `split.symbols` before all tensors.
-
-    `forward(*primals)` answers all results of `split.forward`; `compile_backward(graph)` answers
-    a callable for the graph of a backward variant (`Variant.graph`); `failed` is told what such a
-    one raised, where eager goes on; `replayed`, why eager did a backward of its own."""
-    again = replayer(joint.captured)
-
-    def replay(*primals: Any) -> tuple[Any, ...]:
-        with autocast(joint.autocast):
-            return again(*primals)
-
-    callee = differentiable(
-        split, forward, compile_backward, replay, joint.relations, failed, replayed
-    )
-    if split.backward is not None and not joint.grad_enabled:
-        callee = _with_grad(callee)
-    callee = compose(callee, conventions(split.signature, split.symbols))
-    return _unless_overlapping(callee, again, split)
-
-
-def _unless_overlapping(callee: Callee, eager: Callee, split: Split) -> Callee:
-    if not split.signature.writes:
-        return callee
-    overlaps = overlap_check(split.signature, split.symbols)
-    written = [len(split.symbols) + index for index in split.signature.writes]
-    eager = failing_unseen(eager, written)
-
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        return eager(*inputs) if overlaps(inputs) else callee(*inputs)
-
-    return call
-
-
-def _with_grad(callee: Callee) -> Callee:
-    """A graph that is entered without grad mode and switches it on inside."""
-
-    def call(*primals: Any) -> tuple[Any, ...]:
-        with torch.enable_grad():
-            return callee(*primals)
-
-    return call
+    def replayed(self, reason: str) -> None:
+        """Why eager did a backward of its own."""
 
 
 def differentiable(
-    split: Split,
-    forward: Callee,
-    compile_backward: CompileBackward,
-    replay: Callee,
-    relations: Sequence[Relation] = (),
-    failed: Failed = _unnoticed,
-    replayed: Replayed = _uncounted,
-) -> Callee:
-    """A differentiable callable on the primals that answers writes and fresh results;
-    `replay(*primals)` runs the captured graph by eager."""
-    if split.backward is None:
-        return forward
-    replaying = Replay(split, replay)
-    functions = [
-        _Function(split, one, replaying, compile_backward, relations, failed, replayed)
-        for one in components(split)
-    ]
-    if len(functions) == 1:
-        return functions[0].around(forward)
-    return _several(functions, split, forward)
+    regions: Sequence[BackwardRegion], forward: GraphCallable, compiler: VariantCompiler
+) -> GraphCallable:
+    """A differentiable callable on the primals that answers writes and fresh results.
+    `forward(*primals)` answers all results of the forward graph. Where sizes vary, it, this one and
+    all of `compiler` are given the values of the symbols before all tensors."""
+    replay = Replay(regions[0])
+    if len(regions) == 1:
+        return LinkedRegion(regions[0], replay, compiler).around(forward)
+    return _several([LinkedRegion(one, replay, compiler) for one in regions], forward)
 
 
-def _several(functions: Sequence[_Function], split: Split, forward: Callee) -> Callee:
+def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCallable:
     """One forward pass whose results belong to different autograd nodes."""
-    attached = [(one.attach(), one.inputs, one.results) for one in functions]
-    visible = len(split.signature.writes) + split.signature.fresh
-    symbols = len(split.symbols)
+    split = nodes[0].region.split
+    visible, symbols = split.visible, len(split.symbols)
+    attached = [(one, one.inputs, one.results) for one in nodes]
 
     def call(*args: Any) -> tuple[Any, ...]:
         with torch.no_grad():
             results = forward(*args)
         shown = list(results[:visible])
         sizes, primals = args[:symbols], args[symbols:]
-        for apply, inputs, positions in attached:
-            found = apply(sizes, primals, results, *[primals[index] for index in inputs])
+        for node, inputs, positions in attached:
+            given = (sizes, primals, results)
+            found = _attach(node, given, *[primals[index] for index in inputs])
             for position, result in zip(positions, found, strict=True):
                 shown[position] = result
         return tuple(shown)
@@ -149,83 +79,102 @@ def _several(functions: Sequence[_Function], split: Split, forward: Callee) -> C
     return call
 
 
-class _Function:
-    """The autograd node of one component: what it saves, and its variants of backward."""
+class CompiledGraph(torch.autograd.Function):
+    """The autograd node of every compiled graph: what it does is its region's to say."""
 
-    def __init__(
-        self,
-        split: Split,
-        component: Component,
-        replay: Replay,
-        compile_backward: CompileBackward,
-        relations: Sequence[Relation],
-        failed: Failed,
-        replayed: Replayed,
-    ) -> None:
-        self._split = split
-        self._failed = failed
-        self._replayed = replayed
-        self._relations = relations
-        self._component = component
+    @staticmethod
+    def forward(context: Any, node: LinkedRegion, *args: Any) -> Any:
+        """Results that belong to the node."""
+        return node.forward(context, args)
+
+    @staticmethod
+    def backward(context: Any, *tangents: Any) -> Any:
+        """A gradient for each argument of `forward`."""
+        return context.kept[0].backward(context, tangents)
+
+
+# `CompiledGraph.apply` without its look for functorch and `setup_context`: the guards of an entry
+# see to the first, and we have none of the second.
+_attach: GraphCallable = super(torch.autograd.Function, CompiledGraph).apply
+
+
+def region_of(node: Any) -> BackwardRegion | None:
+    """The region that an autograd node (a tensor's `grad_fn`) stands for; None: it is not ours.
+    What was saved for it are the node's `saved_tensors`."""
+    kept = getattr(node, "kept", None)
+    ours = isinstance(kept, tuple) and kept and isinstance(kept[0], LinkedRegion)
+    return kept[0].region if ours else None  # type: ignore[index]
+
+
+class LinkedRegion:
+    """A region at work: what is saved, and the variants of its backward."""
+
+    def __init__(self, region: BackwardRegion, replay: Replay, compiler: VariantCompiler) -> None:
+        self.region = region
+        self.inputs = region.component.inputs
+        self.results = region.results
         self._replay = replay
-        self._compile = compile_backward
+        self._compiler = compiler
         self._variants = Variants[tuple[Strides, ...], _Built | None](_STRIDES)
         # Where sizes vary: the variants by sizes and strides of a call, which they are found by.
         self._calls = Variants[Any, _Built | None](_CALLS)
         # Of a graph with one result: the variants by the strides of its tangent.
         self._of_strides = Variants[Strides, _Built](_STRIDES)
-        writes = len(split.signature.writes)
-        positions = (*split.write_tangents_for, *(writes + one for one in split.tangents_for))
-        self._visible = writes + split.signature.fresh
-        self.inputs = component.inputs
-        # The component's results, as positions among writes and fresh results.
-        self.results = tuple(positions[index] for index in component.tangents)
-        self._tangents = len(positions)
-        self._saves = _Saves.of(split, component)
-        self._complex = any(
-            one.type is not None and one.type.dtype.is_complex for one in split.signature.outputs
+        outputs = region.split.signature.outputs
+        self._complex = any(one.type is not None and one.type.dtype.is_complex for one in outputs)
+        inputs, results = region.saves.inputs, region.saves.results
+        self._saved: Callable[[Any, Any], list[Any]] = lambda primals, found: (
+            [primals[index] for index in inputs] + [found[index] for index in results]
         )
+        # What a node does, for `CompiledGraph`: of results made elsewhere, unless it is `around`.
+        self.forward: Callable[[Any, Any], Any] = self._take
+        self.backward: Callable[[Any, Any], Any] = self._of_taken
 
-    def around(self, forward: Callee) -> Callee:
-        """The function that runs `forward` itself: the only component."""
-        visible, saves, remember = self._visible, self._saves, self._replay.remember
-        backward, results = self._backward, self.results
+    def around(self, forward: GraphCallable) -> GraphCallable:
+        """Let the node run `forward` itself: it is the only one."""
+        split, saved, remember = self.region.split, self._saved, self._replay.remember
+        visible, results, backward = split.visible, self.results, self._backward
         constant = tuple(one for one in range(visible) if one not in results)
-        symbols = len(self._split.symbols)
-        nothing = (None,) * symbols
+        symbols = len(split.symbols)
+        nothing = (None,) * (1 + symbols)
+        saves_none = not self.region.component.saved
+        # What `remember` would keep, without asking it: what a tiny function can afford.
+        simple, versions_of = not symbols and self._replay.is_simple, torch_abi.versions_of
 
-        saves_none = not saves.inputs and not saves.results
+        def run(context: Any, args: Any) -> Any:
+            primals = args
+            if simple:
+                context.kept = (self, args, versions_of(args), None, ())
+            else:
+                primals = args[symbols:]
+                remember(context, self, primals, args[:symbols])
+            found = forward(*args)
+            shown = found if len(found) == visible else tuple(found[:visible])
+            if not saves_none:
+                context.save_for_backward(*saved(primals, found))
+            context.set_materialize_grads(False)
+            if constant:
+                context.mark_non_differentiable(*[shown[index] for index in constant])
+            return shown
 
-        class Compiled(torch.autograd.Function):
-            @staticmethod
-            def forward(context: Any, *args: Any) -> Any:
-                primals = args[symbols:] if symbols else args
-                remember(context, primals, args[:symbols])
-                found = forward(*args)
-                shown = found if len(found) == visible else tuple(found[:visible])
-                if not saves_none:
-                    context.save_for_backward(*saves.pick(primals, found))
-                context.set_materialize_grads(False)
-                if constant:
-                    context.mark_non_differentiable(*[shown[index] for index in constant])
-                return shown
+        def of_results(context: Any, given: Any) -> Any:
+            own = [given[index] for index in results] if constant else given
+            return nothing + backward(context, own)
 
-            @staticmethod
-            def backward(context: Any, *given: Any) -> Any:
-                own = [given[index] for index in results] if constant else given
-                return nothing + backward(context, own) if nothing else backward(context, own)
-
+        self.forward, self.backward = run, of_results
         if visible == 1 and not symbols and not constant and not self._complex:
-            Compiled.backward = staticmethod(self._of_one(saves_none))  # type: ignore[method-assign]
-        return _apply(Compiled)
+            self.backward = self._of_one(saves_none)
+        return functools.partial(_attach, self)
 
-    def _of_one(self, saves_none: bool) -> Callee:
+    def _of_one(self, saves_none: bool) -> Callable[[Any, Any], Any]:
         """Backward of a graph with one result and fixed sizes: what a tiny function can afford."""
         built, backward, by_eager = self._of_strides, self._backward, self._by_eager
-        plain, keeps, failed = torch.Tensor, torch_abi.backward_keeps_graph, self._failed
+        plain, keeps = torch.Tensor, torch_abi.backward_keeps_graph
         grad_enabled, autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
+        failed, freed = self._compiler.failed, (self, None, None, None, ())
 
-        def backward_of_one(context: Any, tangent: Any) -> Any:
+        def backward_of_one(context: Any, tangents: Any) -> Any:
+            (tangent,) = tangents
             if tangent.__class__ is plain and not (grad_enabled() or autocast_enabled("cpu")):
                 found = built.get(tangent.stride())
                 if found is not None:
@@ -236,40 +185,32 @@ class _Function:
                         failed(error)
                         values = None
                     if values is None:
-                        return by_eager(context, (tangent,))
+                        return (None, *by_eager(context, tangents))
                     if not keeps():
-                        context.kept = _FREED
+                        context.kept = freed
                     slots = found.slots
                     if len(slots) == 1 and slots[0] is not None:
-                        return tangent if slots[0] < 0 else values[slots[0]]
-                    return found.gradients(values, (tangent,))
-            return backward(context, (tangent,))
+                        return None, tangent if slots[0] < 0 else values[slots[0]]
+                    return (None, *found.gradients(values, tangents))
+            return (None, *backward(context, tangents))
 
         return backward_of_one
 
-    def attach(self) -> Callee:
-        """The function that takes results made elsewhere and answers its own of them."""
-        saves, remember = self._saves, self._replay.remember
-        backward, results = self._backward, self.results
+    def _take(self, context: Any, args: Any) -> Any:
+        """Results made elsewhere: the node's own of them."""
+        sizes, primals, found = args[0]
+        self._replay.remember(context, self, primals, sizes)
+        context.save_for_backward(*self._saved(primals, found))
+        context.set_materialize_grads(False)
+        return tuple([found[index] for index in self.results])
 
-        class Attached(torch.autograd.Function):
-            @staticmethod
-            def forward(context: Any, sizes: Any, primals: Any, found: Any, *own: Any) -> Any:
-                remember(context, primals, sizes)
-                context.save_for_backward(*saves.pick(primals, found))
-                context.set_materialize_grads(False)
-                return tuple([found[index] for index in results])
-
-            @staticmethod
-            def backward(context: Any, *given: Any) -> Any:
-                return (None, None, None, *backward(context, given))
-
-        return _apply(Attached)
+    def _of_taken(self, context: Any, given: Any) -> Any:
+        return (None, None, *self._backward(context, given))
 
     def _backward(self, context: Any, tangents: Sequence[Any]) -> Any:
         """Gradients for the component's inputs."""
         strides = tuple([None if one is None else one.stride() for one in tangents])
-        sizes = context.kept[3]
+        sizes = context.kept[4]
         found = self._calls.get((sizes, strides)) if sizes else self._variants.get(strides)
         if (
             found is None
@@ -281,7 +222,7 @@ class _Function:
             found = None if obstacle else self._built(strides, sizes)
             if found is None:
                 if obstacle is not None:  # else it was counted when it could not be compiled
-                    self._replayed(obstacle)
+                    self._compiler.replayed(obstacle)
                 return self._by_eager(context, tangents)
         present = [one for one in tangents if one is not None]
         if self._complex:
@@ -290,7 +231,7 @@ class _Function:
         try:
             values = found.call(*sizes, *saved, *present)
         except Exception as error:
-            self._failed(error)
+            self._compiler.failed(error)
             values = None
         if values is None:  # eager says what it finds in the data
             return self._by_eager(context, tangents)
@@ -315,34 +256,34 @@ class _Function:
     ) -> tuple[Strides, ...]:
         """Strides of tangents as expressions, where they are what was expected: then one variant
         serves all sizes."""
-        symbols = (str(one) for one in self._split.symbols)
+        symbols = (str(one) for one in self.region.split.symbols)
         values = dict(zip(symbols, sizes, strict=True))
-        expected = tangent_types(self._split)
+        expected = tangent_types(self.region.split)
         return tuple(
             None if one is None else expressed(one, expected[index], values)
-            for index, one in zip(self._component.tangents, strides, strict=True)
+            for index, one in zip(self.region.component.tangents, strides, strict=True)
         )
 
     def _build(self, strides: tuple[Strides, ...]) -> _Built | None:
-        everywhere: list[Strides] = [None] * self._tangents
-        for index, one in zip(self._component.tangents, strides, strict=True):
+        everywhere: list[Strides] = [None] * len(self.region.split.tangent_results)
+        for index, one in zip(self.region.component.tangents, strides, strict=True):
             everywhere[index] = one
-        places = {index: place for place, index in enumerate(self._component.tangents)}
+        places = {index: place for place, index in enumerate(self.region.component.tangents)}
         try:
-            with Assumptions(self._relations, closed=True):
-                made = variant(self._split, everywhere, self._component.saved)
+            with Assumptions(self.region.relations, closed=True):
+                made = variant(self.region.split, everywhere, self.region.component.saved)
                 slots = tuple(made.gradients[index] for index in self.inputs)
                 slots = tuple(
                     ~places[~one] if one is not None and one < 0 else one for one in slots
                 )
                 computes = any(one is not None and one >= 0 for one in slots)
-                return _Built(self._compile(made.graph), slots, computes)
+                return _Built(self._compiler.compile(made), slots, computes)
         except Unsupported:
             return None  # counted by whoever compiles; eager answers
 
     def _by_eager(self, context: Any, tangents: Sequence[Any]) -> Any:
-        everywhere: list[Any] = [None] * self._tangents
-        for index, one in zip(self._component.tangents, tangents, strict=True):
+        everywhere: list[Any] = [None] * len(self.region.split.tangent_results)
+        for index, one in zip(self.region.component.tangents, tangents, strict=True):
             everywhere[index] = one
         found = self._replay.gradients(context, everywhere)
         return tuple(found[index] for index in self.inputs)
@@ -363,7 +304,7 @@ def _obstacle(tangents: Sequence[Any]) -> str | None:
 class _Built:
     """A compiled variant. A slot is None, a result, or `~k`: the tangent `k` itself."""
 
-    call: Callee
+    call: GraphCallable
     slots: tuple[int | None, ...]
     computes: bool  # whether any gradient is more than a tangent
 
@@ -375,33 +316,3 @@ class _Built:
                 for slot in self.slots
             ]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Saves:
-    """What a component saves: primals, then results, then what forward returns for it alone."""
-
-    inputs: tuple[int, ...]
-    results: tuple[int, ...]  # positions among all that forward returns
-
-    @classmethod
-    def of(cls, split: Split, component: Component) -> _Saves:
-        """Taken from the split's list of what backward takes."""
-        visible = len(split.signature.writes) + split.signature.fresh
-        inputs = len(split.saved_inputs)
-        behind = (*split.saved_results, *range(visible, visible + len(split.saved)))
-        return cls(
-            tuple(split.saved_inputs[index] for index in component.saved if index < inputs),
-            tuple(behind[index - inputs] for index in component.saved if index >= inputs),
-        )
-
-    def pick(self, primals: Sequence[Any], found: Sequence[Any]) -> list[Any]:
-        """The tensors to save."""
-        return [primals[index] for index in self.inputs] + [found[index] for index in self.results]
-
-
-def _apply(function: type[torch.autograd.Function]) -> Callee:
-    """`function.apply` without its look for functorch and `setup_context`: the guards of an entry
-    see to the first, and we have none of the second."""
-    apply: Callee = super(torch.autograd.Function, function).apply  # type: ignore[misc]
-    return apply

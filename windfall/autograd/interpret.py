@@ -61,9 +61,8 @@ def at_sizes(graph: torch.fx.Graph, values: Mapping[str, int]) -> torch.fx.Graph
     return result
 
 
-def replayer(graph: torch.fx.Graph | None) -> Callee:
+def replayer(graph: torch.fx.Graph) -> Callee:
     """A callable that runs a graph as it stands, in the thread's present modes."""
-    assert graph is not None, "this joint graph does not know what it was made from"
     nodes = list(graph.nodes)
     last_uses = _last_uses(nodes)
 

@@ -20,14 +20,15 @@ from typing import Any
 import torch
 import torch.fx
 
-from windfall.autograd import passes
 from windfall.autograd.functional import Functional
 from windfall.autograd.handlers import add_steps
 from windfall.autograd.memory import Memory, Place
+from windfall.autograd.passes import PASSES
 from windfall.autograd.record import Recorder, Recording, ambient_autocast
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, set_info
+from windfall.ir.passes import run_passes
 from windfall.ir.relation import Assumptions, assumptions
 from windfall.ir.stages import InputFact, Joint, OutputFact, Signature
 from windfall.ir.symint import Expression
@@ -41,6 +42,7 @@ def differentiate(
     *,
     grad_enabled: bool | None = None,
     shared: Sequence[Sequence[int]] = (),
+    verify: bool = False,
 ) -> Joint:
     """The joint graph of a captured one. Of its inputs, symbols (sizes that vary, integers) come
     before tensors; they are no inputs of the joint graph, in which expressions stand directly. What
@@ -48,14 +50,14 @@ def differentiate(
 
     `grad_enabled` None: as the thread is now. `get_attr` nodes name parts of the graph's owning
     module. `shared` lists groups of tensor inputs whose memory overlaps: none of those may be
-    written."""
+    written. `verify`: the graph is looked over after each pass."""
     symbols = tuple(one for one in inputs if isinstance(one, Expression))
     tensors = [one for one in inputs if isinstance(one, TensorType)]
     assert tuple(inputs[: len(symbols)]) == symbols, "symbols come before tensors"
     outer = assumptions()
     with Assumptions(outer.relations if outer is not None else ()) as assumed:
         joint = _differentiate(graph, symbols, tensors, grad_enabled, shared)
-        joint = passes.run(joint)
+        joint = run_passes(PASSES, joint, verify=verify)
     return replace(joint, symbols=symbols, relations=tuple(assumed.relations)) if symbols else joint
 
 

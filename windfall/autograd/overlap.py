@@ -1,8 +1,8 @@
 """Inputs that share memory with one that the graph writes: seen at the call, left to eager.
 
-Enters: the types of a graph's inputs and which of them it writes. Leaves: a check of the real
-tensors, by address. Invariant: never wrongly denied; ranges that interleave without meeting
-(columns of one matrix) count as overlapping.
+Enters: the types of a graph's inputs and which of them it writes. Leaves: a convention that checks
+the real tensors, by address. Invariant: never wrongly denied; ranges that interleave without
+meeting (columns of one matrix) count as overlapping.
 
 A pure graph reads all inputs before it writes any; where one lies upon another, eager's order of
 reads and writes matters, and eager is asked.
@@ -11,13 +11,36 @@ reads and writes matters, and eager is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch.fx
+
+from windfall.autograd.interpret import replayer
+from windfall.ir.again import FailsUnseen
+from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType
-from windfall.ir.stages import Signature
+from windfall.ir.stages import GraphCallable, Signature
 from windfall.ir.symint import Expression, Size, evaluate
 
 Overlap = Callable[[Sequence[Any]], bool]
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class EagerIfOverlapping:
+    """A graph that writes inputs: where one lies upon another, eager runs what was captured."""
+
+    signature: Signature
+    symbols: tuple[Expression, ...]
+    captured: torch.fx.Graph
+
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """`call`, or eager."""
+        overlaps = overlap_check(self.signature, self.symbols)
+        written = tuple(len(self.symbols) + index for index in self.signature.writes)
+        eager = FailsUnseen(written).around(replayer(self.captured))
+        return lambda *inputs: eager(*inputs) if overlaps(inputs) else call(*inputs)
 
 
 def overlap_check(signature: Signature, symbols: Sequence[Expression] = ()) -> Overlap:

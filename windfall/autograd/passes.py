@@ -1,4 +1,4 @@
-"""Clean-up of a joint graph: one function a pass, one row a pass, order checked at import.
+"""Clean-up of a joint graph: one function a pass, one row of `PASSES` a pass.
 
 Enters and leaves: a `Joint`. Invariant: each pass keeps the graph SSA, its results and their types;
 random ops keep their number and order (the generator's stream is visible); two results never share
@@ -8,32 +8,21 @@ memory, nor does a result share memory with an input, unless the signature says 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, info, set_info
+from windfall.ir.passes import Row, Table
 from windfall.ir.stages import Joint
 from windfall.ops import fake as fakes
 from windfall.ops import registry
 from windfall.ops.schema import argument
 
 aten = torch.ops.aten
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """A step of the clean-up; `after` names passes that must have run, for `reason`."""
-
-    name: str
-    run: Callable[[torch.fx.Graph, Joint], None]
-    after: tuple[str, ...] = ()
-    reason: str = ""
 
 
 # ------------------------------------------------------------------------------- facts of nodes
@@ -253,41 +242,46 @@ def copied(graph: torch.fx.Graph, before: torch.fx.Node, node: torch.fx.Node) ->
     return set_info(copy, NodeInfo(type, known.origin, known.region))
 
 
-PASSES = (
-    Pass("remove_no_ops", remove_no_ops),
-    Pass("merge_views", merge_views, ("remove_no_ops",), "no-ops stand between views"),
-    Pass("remove_ones", remove_ones, ("remove_no_ops",), "casts hide uniform tensors"),
-    Pass(
-        "share_equal",
-        share_equal,
-        ("remove_no_ops", "merge_views"),
-        "equal through different no-ops and views",
+def _on_graph(change: Callable[[torch.fx.Graph, Joint], None]) -> Callable[[Joint], Joint]:
+    """A pass that changes the joint's graph in place."""
+
+    def run(joint: Joint) -> Joint:
+        change(joint.graph, joint)
+        return joint
+
+    return run
+
+
+PASSES: Table[Callable[[Joint], Joint]] = Table(
+    Row("remove_no_ops", _on_graph(remove_no_ops)),
+    Row(
+        "merge_views",
+        _on_graph(merge_views),
+        after=("remove_no_ops",),
+        reason="no-ops stand between views",
     ),
-    Pass("remove_dead", remove_dead, ("share_equal",), "sharing leaves duplicates unread"),
-    Pass(
+    Row(
+        "remove_ones",
+        _on_graph(remove_ones),
+        after=("remove_no_ops",),
+        reason="casts hide uniform tensors",
+    ),
+    Row(
+        "share_equal",
+        _on_graph(share_equal),
+        after=("remove_no_ops", "merge_views"),
+        reason="equal through different no-ops and views",
+    ),
+    Row(
+        "remove_dead",
+        _on_graph(remove_dead),
+        after=("share_equal",),
+        reason="sharing leaves duplicates unread",
+    ),
+    Row(
         "keep_results_distinct",
-        keep_results_distinct,
-        ("share_equal", "remove_no_ops"),
-        "both take away copies that can be seen",
+        _on_graph(keep_results_distinct),
+        after=("share_equal", "remove_no_ops"),
+        reason="both take away copies that can be seen",
     ),
 )
-
-
-def check_order(table: tuple[Pass, ...]) -> None:
-    """Every pass stands after those it names."""
-    seen: set[str] = set()
-    for row in table:
-        missing = [name for name in row.after if name not in seen]
-        if missing:
-            raise InternalError(f"pass {row.name} must run after {missing}: {row.reason}")
-        seen.add(row.name)
-
-
-check_order(PASSES)
-
-
-def run(joint: Joint) -> Joint:
-    """All passes, in order, on the joint's graph (which is changed in place)."""
-    for row in PASSES:
-        row.run(joint.graph, joint)
-    return joint

@@ -9,7 +9,7 @@ it was; it writes no input of the user's; an input that was written since raises
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -17,12 +17,12 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
+from windfall.autograd.interpret import replayer
 from windfall.autograd.passes import is_random
-from windfall.ir.stages import Signature, Split
+from windfall.autograd.record import autocast
+from windfall.ir.stages import BackwardRegion, Signature, Split
 from windfall.ops.registry import lookup
 from windfall.ops.schema import argument
-
-Callee = Callable[..., tuple[Any, ...]]
 
 _TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -35,25 +35,30 @@ _TWICE = (
 class Replay:
     """Gradients by eager, from the inputs of the forward pass."""
 
-    def __init__(self, split: Split, run: Callee) -> None:
-        self._split = split
-        self._run = run
+    def __init__(self, region: BackwardRegion) -> None:
+        self._split = split = region.split
+        self._replayed = replayer(region.captured)
+        self._autocast = region.autocast
         signature = split.signature
         self._random = any(is_random(node) for node in split.forward.nodes)
         self._outputs = _fresh_outputs(signature)
         # Inputs that the graph writes are kept as they were, if that matters to the results, and
         # never as the object: its history will lead here, and nothing would ever be freed.
         self._copied = {index: _matters(split, index) for index in signature.writes}
+        self.is_simple = not self._copied and not self._random  # inputs as they are will do
 
-    def remember(self, context: Any, primals: tuple[Any, ...], sizes: tuple[int, ...] = ()) -> None:
-        """Keep what a replay would need: as one attribute, for each costs a tiny function dear."""
+    def remember(
+        self, context: Any, node: Any, primals: tuple[Any, ...], sizes: tuple[int, ...] = ()
+    ) -> None:
+        """Keep what a replay would need, behind the node that it is for: as one attribute, for each
+        costs a tiny function dear."""
         if self._copied:
             primals = tuple(
                 self._old(index, one) if index in self._copied else one
                 for index, one in enumerate(primals)
             )
         state = torch.get_rng_state() if self._random else None
-        context.kept = (primals, torch_abi.versions_of(primals), state, sizes)
+        context.kept = (node, primals, torch_abi.versions_of(primals), state, sizes)
 
     def _old(self, index: int, primal: torch.Tensor) -> torch.Tensor:
         return primal.detach().clone() if self._copied[index] else primal.detach()
@@ -61,11 +66,12 @@ class Replay:
     def forget(self, context: Any) -> None:
         """Free it, unless the graph is retained."""
         if not torch_abi.backward_keeps_graph():
-            context.kept = (None, None, None, context.kept[3])
+            node, *_, sizes = context.kept
+            context.kept = (node, None, None, None, sizes)
 
     def gradients(self, context: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
         """Gradients for all primals, differentiable again if grad mode is on."""
-        primals, versions, state, sizes = context.kept
+        _, primals, versions, state, sizes = context.kept
         if primals is None:
             raise RuntimeError(_TWICE)
         self._check(primals, versions)
@@ -75,8 +81,8 @@ class Replay:
             inputs = [
                 one.clone() if index in self._copied else one for index, one in enumerate(handles)
             ]
-            with _generator_state(state):
-                outputs = self._run(*sizes, *inputs)
+            with _generator_state(state), autocast(self._autocast):
+                outputs = self._replayed(*sizes, *inputs)
         results = self._results(inputs, outputs)
         wanted = self._split.gradients_for
         pairs = [

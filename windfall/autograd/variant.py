@@ -26,6 +26,7 @@ from windfall.autograd.passes import distinct, is_effect, memory_root
 from windfall.autograd.restride import restride, same_layout
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, info, set_info, tensor_type
+from windfall.ir.role import Role, RoleKind, Roles, numbered
 from windfall.ir.stages import Split
 from windfall.ir.symint import Expression, Size, evaluate
 from windfall.ops import fake as fakes
@@ -46,6 +47,7 @@ class Variant:
     strides: tuple[Strides, ...]
     graph: torch.fx.Graph = field(compare=False)
     gradients: tuple[int | None, ...] = field(compare=False)
+    roles: Roles = field(compare=False, default_factory=Roles)
 
 
 def variant(
@@ -55,7 +57,29 @@ def variant(
     `saved`, where that is known to be enough."""
     assert split.backward is not None
     whole = _as_recorded(split, split.backward, tuple(strides), saved)
-    return whole if whole is not None else _Maker(split, tuple(strides)).make(saved)
+    made = whole if whole is not None else _Maker(split, tuple(strides)).make(saved)
+    return replace(made, roles=_roles(split, made, saved))
+
+
+def _roles(split: Split, made: Variant, saved: Sequence[int] | None) -> Roles:
+    everything = (
+        *(Role(RoleKind.SAVED_INPUT, index) for index in split.saved_inputs),
+        *(Role(RoleKind.SAVED_RESULT, index) for index in split.saved_results),
+        *numbered(RoleKind.SAVED, len(split.saved)),
+    )
+    tangents = zip(split.tangent_results, made.strides, strict=True)
+    gradients: dict[int, Role] = {}  # of several inputs that have the same one, the first
+    for index, slot in enumerate(made.gradients):
+        if slot is not None and slot >= 0:
+            gradients.setdefault(slot, Role(RoleKind.GRADIENT, index))
+    return Roles(
+        (
+            *numbered(RoleKind.SIZE, len(split.symbols)),
+            *(everything if saved is None else (everything[index] for index in saved)),
+            *(Role(RoleKind.TANGENT, index) for index, one in tangents if one is not None),
+        ),
+        tuple(gradients[slot] for slot in sorted(gradients)),
+    )
 
 
 def _as_recorded(

@@ -1,10 +1,10 @@
 """Graph → native code. See README.md of this room."""
 
-from windfall.codegen.arrange import arrange
 from windfall.codegen.build import build
 from windfall.codegen.demand import may_fail
 from windfall.codegen.emit import emit
 from windfall.codegen.lower import lower
+from windfall.codegen.passes import arrange
 from windfall.codegen.plan import plan
 from windfall.codegen.regions import divide, join
 from windfall.codegen.schedule import schedule

@@ -54,7 +54,7 @@ COPIED = 0.4  # lost for each element that is copied from row-major to channels-
 RESTORED = 1.0  # lost for each element that is copied back
 
 
-def arrange(graph: torch.fx.Graph) -> torch.fx.Graph:
+def assign_layouts(graph: torch.fx.Graph) -> torch.fx.Graph:
     """The graph with convolutions in the layouts in which they are fastest; itself if they are."""
     overload = torch_abi.described_convolution()
     if overload is None:

@@ -19,15 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall import torch_abi
-from windfall.codegen.assembler import Value
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Call, Lazy, View
 from windfall.ir.symint import Expression
+from windfall.llvm import FALSE, TRUE, ZERO, Value, integer
 
 if TYPE_CHECKING:
     from windfall.codegen.emit import Driver
-
-ZERO = Value("0", "i64")
 
 
 # ----------------------------------------------------------------------------- what it can carry
@@ -122,32 +120,30 @@ def write(driver: Driver, call: Call) -> None:
         for parameter, value in given
     ]
     stack = driver.reserve(f"[{max(len(words), len(returned))} x i64]", 8)
-    for place, word in enumerate(words):
-        driver.code.line(f"store {word}, ptr {_at(driver, stack, place).text}, align 8")
+    driver.store(stack, words)
     driver.checked(
         "torch_call_dispatcher",
         [
-            driver.string(name),
-            driver.string(overload),
+            driver.code.assembly.string(name),
+            driver.code.assembly.string(overload),
             stack,
-            Value(str(torch_abi.dispatcher_version()), "i64"),
+            integer(_known(torch_abi.dispatcher_version())),
         ],
         str(invocation.target),
     )
     names = iter(call.results)
     shared = torch_abi.aliased_results(invocation.target)
     for place in range(len(returned)):
-        handle = driver.code.write(
-            f"load ptr, ptr {_at(driver, stack, place).text}, align 8", "ptr"
-        )
+        handle = driver.code.load("ptr", driver.code.element(stack, place, "i64"))
         if invocation.results[place]:
             _settle(driver, handle, next(names), shared[place])
         else:
             delete(driver, handle)
 
 
-def _at(driver: Driver, base: Value, place: int) -> Value:
-    return driver.code.write(f"getelementptr i64, ptr {base.text}, i64 {place}", "ptr")
+def _known(number: int | None) -> int:
+    assert number is not None, "asked before by `supports`"
+    return number
 
 
 def delete(driver: Driver, handle: Value) -> None:
@@ -159,7 +155,7 @@ def _made(driver: Driver, symbol: str, arguments: Sequence[Value]) -> Value:
     """A function that answers through its last argument, a pointer: what it answered."""
     slot = driver.slot()
     driver.call(symbol, [*arguments, slot])
-    return driver.code.write(f"load ptr, ptr {slot.text}, align 8", "ptr")
+    return driver.code.load("ptr", slot)
 
 
 def _word(driver: Driver, pointer: Value) -> Value:
@@ -174,12 +170,12 @@ def _encode(driver: Driver, kind: str, value: Any) -> Value:
             return ZERO
         word = _encode(driver, inner, value)
         box = _made(driver, "torch_new_stable_ivalue", [])
-        driver.code.line(f"store {word}, ptr {box.text}, align 8")
+        driver.code.store(word, box)
         return _word(driver, box)
     inner = _part(kind, "List")
     if inner is not None:
         words = [_encode(driver, inner, each) for each in value]
-        made = _made(driver, "torch_new_list_reserve_size", [Value(str(len(words)), "i64")])
+        made = _made(driver, "torch_new_list_reserve_size", [integer(len(words))])
         for word in words:
             driver.call("torch_list_push_back", [made, word])
         return _word(driver, made)
@@ -192,19 +188,19 @@ def _tensor(driver: Driver, value: View) -> Value:
 
 def tensor_handle(driver: Driver, pointer: Value, type: TensorType) -> Value:
     """A tensor over memory that it does not own."""
-    code = torch_abi.dtype_code(type.dtype)
+    code = _known(torch_abi.dtype_code(type.dtype))
     return _made(
         driver,
         "aoti_torch_create_tensor_from_blob",
         [
             pointer,
-            Value(str(type.rank), "i64"),
+            integer(type.rank),
             driver.numbers(type.sizes),
             driver.numbers(type.strides),
             ZERO,
-            Value(str(code), "i32"),
-            Value("0", "i32"),
-            Value("0", "i32"),
+            integer(code, "i32"),
+            integer(0, "i32"),
+            integer(0, "i32"),
         ],
     )
 
@@ -225,25 +221,28 @@ def _described(driver: Driver, value: View) -> Value:
         "aoti_torch_create_tensor_from_blob_v2",
         [
             driver.pointer(value),
-            Value(str(type.rank), "i64"),
+            integer(type.rank),
             driver.numbers(type.sizes),
             driver.numbers(type.strides),
             ZERO,
-            Value(str(torch_abi.dtype_code(type.dtype)), "i32"),
-            Value("0", "i32"),
-            Value("0", "i32"),
+            integer(_known(torch_abi.dtype_code(type.dtype)), "i32"),
+            integer(0, "i32"),
+            integer(0, "i32"),
             slot,
-            Value(str(layout), "i32"),
-            driver.octets(description),
-            Value(str(len(description)), "i64"),
+            integer(layout, "i32"),
+            driver.code.assembly.octets(description),
+            integer(len(description)),
         ],
     )
-    return _word(driver, driver.code.write(f"load ptr, ptr {slot.text}, align 8", "ptr"))
+    return _word(driver, driver.code.load("ptr", slot))
 
 
 def _string(driver: Driver, value: str) -> Value:
     length = Value(str(len(value.encode())), "i64")
-    return _word(driver, _made(driver, "torch_new_string_handle", [driver.string(value), length]))
+    return _word(
+        driver,
+        _made(driver, "torch_new_string_handle", [driver.code.assembly.string(value), length]),
+    )
 
 
 def _bits(value: float) -> int:
@@ -254,13 +253,13 @@ def _bits(value: float) -> int:
 ENCODERS: dict[str, Callable[[Driver, Any], Value]] = {
     "Tensor": _tensor,
     "int": lambda driver, value: (
-        driver.size(value) if isinstance(value, Expression) else Value(str(int(value)), "i64")
+        driver.size(value) if isinstance(value, Expression) else integer(int(value))
     ),
     "float": lambda driver, value: Value(str(_bits(float(value))), "i64"),
-    "bool": lambda driver, value: Value(str(int(value)), "i64"),
+    "bool": lambda driver, value: integer(int(value)),
     "str": _string,
-    "ScalarType": lambda driver, value: Value(str(torch_abi.dtype_code(value)), "i64"),
-    "Device": lambda driver, value: Value(str(0xFFFFFFFF), "i64"),  # kind 0, index -1
+    "ScalarType": lambda driver, value: integer(_known(torch_abi.dtype_code(value))),
+    "Device": lambda driver, value: integer(0xFFFFFFFF),  # kind 0, index -1
     "Layout": lambda driver, value: ZERO,
 }
 
@@ -277,27 +276,25 @@ def _settle(driver: Driver, handle: Value, name: str, shared: bool) -> None:
     if type.elements == 0:
         delete(driver, handle)
         return
-    same = Value("false", "i1") if shared else _laid_out(driver, handle, type)
-    here, copy, done = code.label("here"), code.label("copy"), code.label("settled")
-    copied = code.label("copied")
+    same = FALSE if shared else _laid_out(driver, handle, type)
     data = _made(driver, "aoti_torch_get_data_ptr", [handle])
     planned = driver.buffer(name)
     local = driver.is_local(name)
-    code.line(f"br {same}, label %{here}, label %{copy}")
-    code.start(here)
-    if not local:
-        driver.copy_bytes(planned, data, type)
-    code.line(f"br label %{done}")
-    code.start(copy)
-    target = tensor_handle(driver, planned, type)
-    driver.checked("aoti_torch_copy_", [target, handle, Value("0", "i32")], f"copying of {name}")
-    code.line(f"br label %{copied}")
-    code.start(copied)
-    delete(driver, target)
-    code.line(f"br label %{done}")
-    code.start(done)
+
+    def stay() -> Value:
+        if not local:
+            driver.copy_bytes(planned, data, type)
+        return data
+
+    def copy() -> Value:
+        target = tensor_handle(driver, planned, type)
+        given = [target, handle, integer(0, "i32")]
+        driver.checked("aoti_torch_copy_", given, f"copying of {name}")
+        delete(driver, target)
+        return planned
+
+    used = code.either(same, stay, copy, ("here", "copy", "settled"))
     if local:
-        used = code.write(f"phi ptr [{data.text}, %{here}], [{planned.text}, %{copied}]", "ptr")
         driver.adopt(name, used, handle)
     else:
         delete(driver, handle)
@@ -309,12 +306,10 @@ def _laid_out(driver: Driver, handle: Value, type: TensorType) -> Value:
     code = driver.code
     lengths = _made(driver, "aoti_torch_get_sizes", [handle])
     strides = _made(driver, "aoti_torch_get_strides", [handle])
-    same = Value("true", "i1")
+    same = TRUE
     for place, (size, wanted) in enumerate(zip(type.sizes, type.strides, strict=True)):
         asked = [(lengths, size)] if size == 1 else [(lengths, size), (strides, wanted)]
         for numbers, planned in asked:
-            slot = code.write(f"getelementptr i64, ptr {numbers.text}, i64 {place}", "ptr")
-            found = code.write(f"load i64, ptr {slot.text}, align 8", "i64")
-            equal = code.compare("icmp eq", found, driver.size(planned))
-            same = code.binary("and", same, equal)
+            found = code.load("i64", code.element(numbers, place, "i64"))
+            same = code.both(same, code.equal(found, driver.size(planned)))
     return same

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from windfall.codegen import extern
-from windfall.codegen.assembler import Code, Declarations, Value, literal
+from windfall.codegen import extern, threads
 from windfall.codegen.emit_loops import KernelText
 from windfall.codegen.emit_values import size_operation, size_text
 from windfall.codegen.plan import Life, bytes_of, lifetimes
@@ -54,7 +53,9 @@ from windfall.ir.symint import (
     symbol_atom,
 )
 from windfall.ir.text import kernel_text, mentioned
+from windfall.llvm import NULL, ZERO, Assembly, Code, Value, integer, literal
 
+ERROR, BUFFERS, SIZES = Value("%error", "ptr"), Value("%buffers", "ptr"), Value("%sizes", "ptr")
 PARALLEL_FROM = 1 << 19  # work below which one thread is faster
 WORK_PER_THREAD = 1 << 18
 
@@ -68,11 +69,8 @@ class _Emission:
     def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
         self.schedule = schedule
         self.plan = plan
-        self.declarations = Declarations()
-        self.functions: list[str] = []
+        self.assembly = Assembly()
         self.known: dict[str, str] = {}  # text of a kernel's loops -> its function
-        self.constants: dict[str, str] = {}  # text of a constant -> its name
-        self.shared: dict[str, str] = {}  # functions that drivers call, beside kernels
         self.errors: dict[tuple[object, ...], int] = {}
         self.sized: set[str] = set()  # functions that take the table of sizes
         self.notes: list[KernelNote] = []
@@ -103,19 +101,9 @@ class _Emission:
         results = tuple(self._result(view) for view in self.schedule.results)
         inputs = tuple(self.schedule.buffers[name].type for name in self.schedule.inputs)
         self.note_sizes((inputs, buffers, results, self.plan.arena_bytes))
-        constants = [f"{name} = internal constant {text}" for text, name in self.constants.items()]
-        text = "\n".join(
-            [
-                *constants,
-                *self.shared.values(),
-                *self.functions,
-                *self.declarations.lines.values(),
-                ATTRIBUTES,
-            ]
-        )
         return Module(
-            text=text,
-            externals=tuple(self._externals()),
+            text=f"{self.assembly.text()}\n{ATTRIBUTES}",
+            externals=tuple(self.assembly.externals),
             kernels=tuple(self.notes),
             steps=tuple(steps),
             buffers=buffers,
@@ -126,9 +114,6 @@ class _Emission:
             symbols=self.schedule.symbols,
             sizes=tuple(self.sizes),
         )
-
-    def _externals(self) -> Iterator[str]:
-        return (name for name in self.declarations.lines if not name.startswith("llvm."))
 
     # ----------------------------------------------------------------------------------- sizes
 
@@ -219,7 +204,7 @@ class _Emission:
         if not batch:
             return
         name = f"run{len(steps)}" if steps else "run"
-        self.functions.append(Driver(self, name, batch, end - len(batch)).text())
+        Driver(self, name, batch, end - len(batch)).write()
         steps.append(NativeStep(name))
         batch.clear()
 
@@ -238,7 +223,7 @@ class _Emission:
                 if buffer.place in ("input", "result")
             ]
             found.places = {name: place + 1 for place, name in enumerate(found.names)}
-            self.functions.append(Driver(found, part.name, part.schedule.items, 0).text())
+            Driver(found, part.name, part.schedule.items, 0).write()
             self.parts[id(part)] = found
         self.notes.extend(found.notes)
         return found
@@ -259,9 +244,9 @@ class _Emission:
             note = kernel_text(kernel, self.schedule.buffers)
             function = self.known[text] = f"kernel{next(self.numbers)}"
             writer = KernelText(
-                function, self.schedule.buffers, order, self.declarations, self.errors, self.symbols
+                function, self.schedule.buffers, order, self.assembly, self.errors, self.symbols
             )
-            self.functions.append(writer.text(kernel.body))
+            self.assembly.functions[function] = writer.text(kernel.body)
             if writer.uses_sizes:
                 self.sized.add(function)
         self.notes.append(KernelNote(function, "generated", note, kernel.origins))
@@ -290,7 +275,7 @@ class Driver:
     ) -> None:
         self.emission = emission
         self.name = name
-        self.code = Code(emission.declarations)
+        self.code = Code(emission.assembly)
         self._items = list(items)
         self._start = start
         self._owned: dict[str, Value] = {}  # buffers that stand where a tensor has them
@@ -301,7 +286,7 @@ class Driver:
         self._handles: list[Value] = []  # where handles that own buffers are kept; null: none is
         self._ending: dict[int, list[Value]] = {}  # those that are deleted after an item
 
-    def text(self) -> str:
+    def write(self) -> None:
         """The whole function."""
         for place, item in enumerate(self._items, self._start):
             if isinstance(item, Kernel):
@@ -312,15 +297,15 @@ class Driver:
                 self.external(item)
             self._release(place)
         code = self.code
-        code.line("br label %leave")
+        code.jump("leave")
         code.start("leave")
         for slot in self._handles:
             self._delete_if_any(slot)
-        flag = code.write("load i32, ptr %error, align 4", "i32")
-        code.line(f"ret {flag}")
-        head = f"define i32 @{self.name}(ptr %buffers, ptr %sizes) #1 {{\nentry:\n"
+        code.ret(code.load("i32", ERROR))
         slots = ["  %error = alloca i32, align 4", "  store i32 0, ptr %error, align 4"]
-        return head + "\n".join([*slots, *self._slots, *code.blocks[0].lines]) + "\n}\n"
+        code.blocks[0].lines[:0] = [*slots, *self._slots]
+        head = f"i32 @{self.name}(ptr %buffers, ptr %sizes) #1"
+        self.emission.assembly.functions[self.name] = code.text(head)
 
     # ----------------------------------------------------------------------- what is owned here
 
@@ -335,7 +320,7 @@ class Driver:
         """A local buffer stands where a tensor has it; the tensor is deleted after its last use."""
         slot = self.reserve("ptr", 8)
         self._slots.append(f"  store ptr null, ptr {slot.text}, align 8")
-        self.code.line(f"store {handle}, ptr {slot.text}, align 8")
+        self.code.store(handle, slot)
         self._owned[name] = pointer
         self._handles.append(slot)
         _, last = self.emission.life[name]
@@ -344,18 +329,13 @@ class Driver:
     def _release(self, place: int) -> None:
         for slot in self._ending.pop(place, ()):
             self._delete_if_any(slot)
-            self.code.line(f"store ptr null, ptr {slot.text}, align 8")
+            self.code.store(NULL, slot)
 
     def _delete_if_any(self, slot: Value) -> None:
         code = self.code
-        handle = code.write(f"load ptr, ptr {slot.text}, align 8", "ptr")
-        some = code.write(f"icmp ne ptr {handle.text}, null", "i1")
-        free, after = code.label("free"), code.label("after")
-        code.line(f"br {some}, label %{free}, label %{after}")
-        code.start(free)
-        self.call("aoti_torch_delete_tensor_object", [handle])
-        code.line(f"br label %{after}")
-        code.start(after)
+        handle = code.load("ptr", slot)
+        with code.when(code.different(handle, NULL), "free"):
+            self.call("aoti_torch_delete_tensor_object", [handle])
 
     # --------------------------------------------------------------------------------- operands
 
@@ -366,8 +346,7 @@ class Driver:
             # Read again at each use: hundreds of addresses kept in registers would be spilled.
             offset = self.emission.inner.get(name)
             place = self.emission.places[name] if offset is None else 0
-            slot = self.code.write(f"getelementptr ptr, ptr %buffers, i64 {place}", "ptr")
-            found = self.code.write(f"load ptr, ptr {slot.text}, align 8", "ptr")
+            found = self.code.load("ptr", self.code.element(BUFFERS, place, "ptr"))
             if offset is not None:
                 found = self._at(found, offset)
         return found
@@ -376,7 +355,7 @@ class Driver:
         """An address so many bytes further on."""
         if count == 0:
             return base
-        return self.code.write(f"getelementptr i8, ptr {base.text}, {self.size(count)}", "ptr")
+        return self.code.element(base, self.size(count))
 
     def pointer(self, view: View) -> Value:
         """The address of a view's first element."""
@@ -393,8 +372,7 @@ class Driver:
         if atom.operation:
             return size_operation(self.code, atom, *map(self.size, atom.arguments))
         place = self.emission.size_place(expression_of(atom))
-        slot = self.code.write(f"getelementptr i64, ptr %sizes, i64 {place}", "ptr")
-        return self.code.write(f"load i64, ptr {slot.text}, align 8", "i64")
+        return self.code.load("i64", self.code.element(SIZES, place, "i64"))
 
     def result(self, call: Call, place: int) -> View:
         """A result of a call as a view of its buffer."""
@@ -418,7 +396,7 @@ class Driver:
             return self._slot("i32", str(number))
         value = self.code.convert("trunc", self.size(number), "i32")
         slot = self.reserve("i32", 4)
-        self.code.line(f"store {value}, ptr {slot.text}, align 4")
+        self.code.store(value, slot)
         return slot
 
     def number(self, number: float, type: str) -> Value:
@@ -443,60 +421,39 @@ class Driver:
             self._spare = self.reserve("ptr", 8)
         return self._spare
 
-    def string(self, text: str) -> Value:
-        """The address of a text that ends with a zero."""
-        return self.octets(text.encode() + b"\0")
-
-    def octets(self, data: bytes) -> Value:
-        """The address of some bytes."""
-        quoted = "".join(f"\\{byte:02X}" for byte in data)
-        return self._global(f'[{len(data)} x i8] c"{quoted}"')
-
     def numbers(self, numbers: Sequence[Size]) -> Value:
         """The address of 64-bit integers."""
         if not all(isinstance(number, int) for number in numbers):
             row = self.reserve(f"[{len(numbers)} x i64]", 8)
-            for place, number in enumerate(numbers):
-                value = self.size(number)
-                slot = self.code.write(f"getelementptr i64, ptr {row.text}, i64 {place}", "ptr")
-                self.code.line(f"store {value}, ptr {slot.text}, align 8")
+            self.store(row, map(self.size, numbers))
             return row
         rows = ", ".join(f"i64 {number}" for number in numbers) or "i64 0"
-        return self._global(f"[{max(len(numbers), 1)} x i64] [{rows}]")
+        return self.emission.assembly.constant(f"[{max(len(numbers), 1)} x i64] [{rows}]")
 
-    def _global(self, text: str) -> Value:
-        names = self.emission.constants
-        name = names.setdefault(text, f"@constant{len(names)}")
-        return Value(name, "ptr")
+    def store(self, row: Value, words: Iterable[Value]) -> None:
+        """Write words one after the other."""
+        for place, word in enumerate(words):
+            self.code.store(word, self.code.element(row, place, word.type))
 
     def call(self, symbol: str, arguments: Sequence[Value]) -> Value:
         """Call a C function that answers 0 if all is well."""
-        self.code.declarations.intrinsic(symbol, "i32", [value.full for value in arguments])
-        return self.code.write(f"call i32 @{symbol}({', '.join(map(str, arguments))})", "i32")
+        return self.code.call(symbol, "i32", *arguments)
 
     def checked(self, symbol: str, arguments: Sequence[Value], what: str) -> None:
         """Call a C function; if it fails, the step ends with an error."""
-        code = self.code
         number = self.emission.errors.setdefault(("call", what), len(self.emission.errors) + 2)
-        answer = self.call(symbol, arguments)
-        bad = code.compare("icmp ne", answer, Value("0", "i32"))
-        failed, fine = code.label("failed"), code.label("fine")
-        code.line(f"br {bad}, label %{failed}, label %{fine}")
-        code.start(failed)
-        code.line(f"store i32 {number}, ptr %error, align 4")
-        code.line("br label %leave")
-        code.start(fine)
+        self._fail_with(self.call(symbol, arguments), integer(number, "i32"))
+
+    def _fail_with(self, answer: Value, error: Value) -> None:
+        """End the step with an error if a function did not answer 0."""
+        code = self.code
+        with code.when(code.different(answer, 0), "failed", "fine"):
+            code.store(error, ERROR)
+            code.jump("leave")
 
     def copy_bytes(self, target: Value, source: Value, type: TensorType) -> None:
         """Copy the memory that a dense tensor covers."""
-        self.code.declarations.intrinsic("memcpy", "ptr", ["ptr", "ptr", "i64"])
-        count = self.size(bytes_of(type))
-        self.code.line(f"call ptr @memcpy({target}, {source}, {count})")
-
-    def call_void(self, symbol: str, arguments: Sequence[Value]) -> None:
-        """Call a C function that answers nothing."""
-        self.code.declarations.intrinsic(symbol, "void", [value.full for value in arguments])
-        self.code.line(f"call void @{symbol}({', '.join(map(str, arguments))})")
+        self.code.call("memcpy", "ptr", target, source, self.size(bytes_of(type)))
 
     def batches(
         self,
@@ -511,25 +468,9 @@ class Driver:
         bases = [self.pointer(view) for view, _ in operands]
         steps = [self.size(stride * view.type.dtype.itemsize) for view, stride in operands]
         end = self.size(count)
-        before = code.blocks[0].label
-        head, leave = code.label("batch"), code.label("done")
-        index, following = code.fresh(), code.fresh()
-        if isinstance(count, int):
-            code.line(f"br label %{head}")
-        else:
-            some = code.compare("icmp ne", end, Value("0", "i64"))
-            code.line(f"br {some}, label %{head}, label %{leave}")
-        code.start(head)
-        code.line(f"{index} = phi i64 [0, %{before}], [{following}, %{head}]")
-        pointers = []
-        for base, step in zip(bases, steps, strict=True):
-            place = code.write(f"mul i64 {index}, {step.text}", "i64")
-            pointers.append(code.write(f"getelementptr i8, ptr {base.text}, {place}", "ptr"))
-        write(*pointers)
-        code.line(f"{following} = add i64 {index}, 1")
-        again = code.write(f"icmp ult i64 {following}, {end.text}", "i1")
-        code.line(f"br {again}, label %{head}, label %{leave}")
-        code.start(leave)
+        with code.repeat(ZERO, end, certain=isinstance(count, int)) as loop:
+            places = [code.binary("mul", loop.index, step) for step in steps]
+            write(*map(code.element, bases, places))
 
     def external(self, call: Call) -> None:
         """A row of the table of native entries."""
@@ -550,14 +491,8 @@ class Driver:
             self._row = self.reserve(f"[{most} x ptr]", 8)
         self._fill(self._row, item.block, [given[name] for name in emission.names])
         name = item.part.name
-        answer = code.write(f"call i32 @{name}(ptr {self._row.text}, ptr %sizes)", "i32")
-        bad = code.compare("icmp ne", answer, Value("0", "i32"))
-        failed, fine = code.label("failed"), code.label("fine")
-        code.line(f"br {bad}, label %{failed}, label %{fine}")
-        code.start(failed)
-        code.line(f"store {answer}, ptr %error, align 4")
-        code.line("br label %leave")
-        code.start(fine)
+        answer = code.call(name, "i32", self._row, SIZES)
+        self._fail_with(answer, answer)
 
     def _fill(self, row: Value, block: str | None, views: Sequence[View]) -> None:
         """Put the addresses of a block and of views into a table. Those that stand in the table of
@@ -568,17 +503,11 @@ class Driver:
         fixed += [self._fixed(one.buffer, one.offset * one.type.dtype.itemsize) for one in views]
         words = [word for each in fixed if each is not None for word in each]
         if len(words) == 2 * len(fixed):
-            table = self._global(
-                f"[{len(words)} x i64] [{', '.join(f'i64 {word}' for word in words)}]"
-            )
-            self.emission.shared["gather"] = GATHER
-            given = f"ptr {row.text}, ptr %buffers, ptr {table.text}, i64 {len(fixed)}"
-            code.line(f"call void @gather({given})")
+            if "gather" not in self.emission.assembly.functions:
+                _write_gather(self.emission.assembly)
+            code.call("gather", "void", row, BUFFERS, self.numbers(words), len(fixed))
             return
-        first = Value("null", "ptr") if block is None else self.buffer(block)
-        for place, value in enumerate([first, *map(self.pointer, views)]):
-            slot = code.write(f"getelementptr ptr, ptr {row.text}, i64 {place}", "ptr")
-            code.line(f"store {value}, ptr {slot.text}, align 8")
+        self.store(row, [NULL if block is None else self.buffer(block), *map(self.pointer, views)])
 
     def _fixed(self, name: str, offset: Size) -> tuple[int, int] | None:
         """Where a buffer stands in the table of buffers, and a number of bytes; None: elsewhere, or
@@ -591,23 +520,22 @@ class Driver:
 
     def kernel(self, kernel: Kernel, function: str, order: list[str]) -> None:
         """Call a kernel, on several threads where its work is worth them."""
-        pointers = [*(self.buffer(name) for name in order), Value("%error", "ptr")]
+        pointers = [*(self.buffer(name) for name in order), ERROR]
         if function in self.emission.sized:
-            pointers.append(Value("%sizes", "ptr"))
+            pointers.append(SIZES)
         first = kernel.body[0]
         loop = first if isinstance(first, Loop) and first.parallel else None
         extent: Size = loop.axis.extent if loop is not None else 0
-        given = ", ".join(str(value) for value in pointers)
         if (
             loop is None
             or not self._is_much(kernel.work)
             or (isinstance(extent, int) and extent < 2)
         ):
-            self.code.line(f"call void @{function}({given}, i64 0, {self.size(extent)})")
+            self.code.call(function, "void", *pointers, ZERO, self.size(extent))
             return
-        body = self._thread_body(function, len(pointers), loop)
+        self._thread_body(function, len(pointers), loop)
         most = self._most_threads(kernel.work)
-        self._start_threads(function, body, pointers, given, self.size(extent), most)
+        self._start_threads(function, pointers, self.size(extent), most)
 
     def _is_much(self, work: Size) -> bool:
         """Whether several threads may be worth starting."""
@@ -616,142 +544,75 @@ class Driver:
     def _most_threads(self, work: Size) -> Value:
         """How many threads so much work is worth; for work that varies, 1 where it is little."""
         if isinstance(work, int):
-            return Value(str(min(max(work // WORK_PER_THREAD, 2), 1 << 20)), "i32")
+            return integer(min(max(work // WORK_PER_THREAD, 2), 1 << 20), "i32")
         count = minimum(maximum(work // WORK_PER_THREAD, 1), 1 << 20)
         return self.code.convert("trunc", self.size(count), "i32")
 
-    def _thread_body(self, function: str, count: int, loop: Loop) -> str:
+    def _thread_body(self, function: str, count: int, loop: Loop) -> None:
         """What each thread runs: its part of the iterations, in whole vectors."""
         name = f"{function}.thread"
-        if name in self.emission.known:
-            return name
-        self.emission.known[name] = name
-        declarations = self.code.declarations
-        for symbol in ("omp_get_thread_num", "omp_get_num_threads"):
-            declarations.intrinsic(symbol, "i32", [])
+        if name in self.emission.assembly.functions:
+            return
         extent, unit = loop.axis.extent, loop.lanes
-        lines = [f"define internal void @{name}(ptr %given) #1 {{", "entry:"]
-        values = []
-        for place in range(count):
-            lines.append(f"  %s{place} = getelementptr ptr, ptr %given, i64 {place}")
-            lines.append(f"  %p{place} = load ptr, ptr %s{place}, align 8")
-            values.append(f"ptr %p{place}")
-        if isinstance(extent, int):
-            end, units = str(extent), str(-(-extent // unit))
-        else:
-            end, units = "%extent", "%units"
-            lines += [
-                f"  %last = getelementptr i64, ptr %given, i64 {count}",
-                "  %extent = load i64, ptr %last, align 8",
-                f"  %more = add i64 %extent, {unit - 1}",
-                f"  %units = udiv i64 %more, {unit}",
-            ]
-        lines += [
-            "  %thread = call i32 @omp_get_thread_num()",
-            "  %threads = call i32 @omp_get_num_threads()",
-            "  %me = zext i32 %thread to i64",
-            "  %all = zext i32 %threads to i64",
-            "  %next = add i64 %me, 1",
-            f"  %a0 = mul i64 %me, {units}",
-            f"  %a1 = mul i64 %next, {units}",
-            "  %u0 = udiv i64 %a0, %all",
-            "  %u1 = udiv i64 %a1, %all",
-            f"  %begin = mul i64 %u0, {unit}",
-            f"  %stop = mul i64 %u1, {unit}",
-            f"  %over = icmp ugt i64 %stop, {end}",
-            f"  %end = select i1 %over, i64 {end}, i64 %stop",
-            f"  call void @{function}({', '.join(values)}, i64 %begin, i64 %end)",
-            "  ret void",
-            "}\n",
-        ]
-        self.emission.functions.append("\n".join(lines))
-        return name
+        with self.emission.assembly.function(name, "void", "ptr", attributes=" #1") as code:
+            (given,) = code.parameters
+            values = [code.word(given, place, "ptr") for place in range(count)]
+            if isinstance(extent, int):
+                end, units = integer(extent), integer(-(-extent // unit))
+            else:
+                end = code.word(given, count)
+                units = code.binary("udiv", code.binary("add", end, unit - 1), unit)
+            begin, stop = (code.binary("mul", one, unit) for one in threads.share(code, units))
+            over = code.compare("icmp ugt", stop, end)
+            code.call(function, "void", *values, begin, code.select(over, end, stop))
+            code.ret()
 
     def in_threads(self, function: str, known: Sequence[Value], work: Size) -> None:
         """Call `void function(ptr)` with a block of what it must know: on as many threads as the
         work is worth, or, outside of any team, as the only thread."""
         code = self.code
-        for symbol in ("omp_get_max_threads", "omp_in_parallel"):
-            code.declarations.intrinsic(symbol, "i32", [])
-        code.declarations.intrinsic("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
         block = self.reserve(f"[{len(known)} x i64]", 8)
-        for place, value in enumerate(known):
-            slot = code.write(f"getelementptr i64, ptr {block.text}, i64 {place}", "ptr")
-            code.line(f"store {value}, ptr {slot.text}, align 8")
-        allowed = code.write("call i32 @omp_get_max_threads()", "i32")
-        inside = code.write("call i32 @omp_in_parallel()", "i32")
-        most = self._most_threads(work) if self._is_much(work) else Value("1", "i32")
-        less = code.compare("icmp slt", allowed, most)
-        few = code.select(less, allowed, most)
-        nested = code.compare("icmp ne", inside, Value("0", "i32"))
-        count = code.select(nested, Value("1", "i32"), few)
-        code.line(f"call void @GOMP_parallel(ptr @{function}, {block}, {count}, i32 0)")
+        self.store(block, known)
+        most = self._most_threads(work) if self._is_much(work) else integer(1, "i32")
+        threads.start(code, function, block, threads.count(code, most))
 
     def _start_threads(
-        self,
-        function: str,
-        body: str,
-        pointers: list[Value],
-        given: str,
-        extent: Value,
-        most: Value,
+        self, function: str, pointers: list[Value], extent: Value, most: Value
     ) -> None:
+        """Call a kernel on several threads, where there are several and none of them runs this."""
         code = self.code
-        code.declarations.intrinsic("omp_get_max_threads", "i32", [])
-        code.declarations.intrinsic("omp_in_parallel", "i32", [])
-        code.declarations.intrinsic("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
-        varies = extent.text.startswith("%")
-        row = [*pointers, *([extent] if varies else [])]
-        block = code.fresh()
-        self._slots.append(f"  {block} = alloca [{len(row)} x ptr], align 8")
-        split, alone, leave = code.label("split"), code.label("alone"), code.label("joined")
+        row = [*pointers, *([extent] if extent.text.startswith("%") else [])]
+        block = self.reserve(f"[{len(row)} x ptr]", 8)
+
+        def ask() -> Value:
+            self.store(block, row)
+            return threads.count(code, most)
+
         if most.text.startswith("%"):
-            ask = code.label("ask")
-            many = code.compare("icmp sgt", most, Value("1", "i32"))
-            code.line(f"br {many}, label %{ask}, label %{alone}")
-            code.start(ask)
-        for place, value in enumerate(row):
-            slot = code.write(f"getelementptr ptr, ptr {block}, i64 {place}", "ptr")
-            code.line(f"store {value}, ptr {slot.text}, align 8")
-        allowed = code.write("call i32 @omp_get_max_threads()", "i32")
-        inside = code.write("call i32 @omp_in_parallel()", "i32")
-        several = code.compare("icmp sgt", allowed, Value("1", "i32"))
-        outside = code.compare("icmp eq", inside, Value("0", "i32"))
-        both = code.binary("and", several, outside)
-        code.line(f"br {both}, label %{split}, label %{alone}")
-        code.start(split)
-        less = code.compare("icmp slt", allowed, most)
-        count = code.select(less, allowed, most)
-        code.line(f"call void @GOMP_parallel(ptr @{body}, ptr {block}, {count}, i32 0)")
-        code.line(f"br label %{leave}")
-        code.start(alone)
-        code.line(f"call void @{function}({given}, i64 0, {extent})")
-        code.line(f"br label %{leave}")
-        code.start(leave)
+            much = code.compare("icmp sgt", most, 1)
+            count = code.either(much, ask, integer(1, "i32"), ("ask", "", "asked"))
+        else:
+            count = ask()
+        code.one_of(
+            code.compare("icmp sgt", count, 1),
+            lambda: threads.start(code, f"{function}.thread", block, count),
+            lambda: code.call(function, "void", *pointers, ZERO, extent),
+            ("split", "alone", "joined"),
+        )
 
 
-# A table of addresses: for each, its place in the table of buffers and a number of bytes.
-GATHER = """\
-define internal void @gather(ptr %row, ptr %buffers, ptr %table, i64 %count) #1 {
-entry:
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %twice = shl i64 %index, 1
-  %first = getelementptr i64, ptr %table, i64 %twice
-  %place = load i64, ptr %first, align 8
-  %second = getelementptr i64, ptr %first, i64 1
-  %offset = load i64, ptr %second, align 8
-  %slot = getelementptr ptr, ptr %buffers, i64 %place
-  %base = load ptr, ptr %slot, align 8
-  %address = getelementptr i8, ptr %base, i64 %offset
-  %target = getelementptr ptr, ptr %row, i64 %index
-  store ptr %address, ptr %target, align 8
-  %next = add i64 %index, 1
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %loop, label %leave
-leave:
-  ret void
-}
-"""
+def _write_gather(assembly: Assembly) -> None:
+    """Fill a row of addresses from a table: for each, its place among the buffers and a number of
+    bytes."""
+    types = ("ptr", "ptr", "ptr", "i64")
+    with assembly.function("gather", "void", *types, attributes=" #1") as code:
+        row, buffers, table, count = code.parameters
+        with code.repeat(ZERO, count, certain=True) as loop:
+            entry = code.element(table, code.binary("shl", loop.index, 1), "i64")
+            place, offset = code.word(entry, 0), code.word(entry, 1)
+            address = code.element(code.word(buffers, place, "ptr"), offset)
+            code.store(address, code.element(row, loop.index, "ptr"))
+        code.ret()
+
+
 ATTRIBUTES = "attributes #0 = { nounwind }\nattributes #1 = { nounwind }\n"

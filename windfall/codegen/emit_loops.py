@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from windfall.codegen import operators
-from windfall.codegen.assembler import TYPES, Block, Declarations, Value, mangled, vector
-from windfall.codegen.emit_values import Scope, ValueText, align_of, full_extent, lane_atom
-from windfall.codegen.operators import COMBINE, identity
+from windfall.codegen.emit_values import Scope, ValueText, full_extent, lane_atom
+from windfall.codegen.operators import COMBINE, TYPES, identity
 from windfall.ir.loop import Axis, Buffer, Fold, Loop, Scalar, Statement, Store, walk
 from windfall.ir.symint import Atom, Size, coefficient_of
+from windfall.llvm import NULL, Assembly, Repeat, Value, align_of, integer, mangled, vector
 
 Accumulators = dict[Scalar, tuple[Value, ...]]
 STACK_BYTES = 1 << 16  # a row of scratch whose size varies is on the stack up to here
@@ -31,11 +31,11 @@ class KernelText(ValueText):
         name: str,
         buffers: Mapping[str, Buffer],
         order: Sequence[str],
-        declarations: Declarations,
+        assembly: Assembly,
         errors: dict[tuple[object, ...], int],
         sizes: Mapping[Atom, int],
     ) -> None:
-        super().__init__(buffers, order, declarations, errors, sizes)
+        super().__init__(buffers, order, assembly, errors, sizes)
         self.name = name
         self.order = list(order)
         self.accumulators: Accumulators = {}
@@ -50,13 +50,11 @@ class KernelText(ValueText):
         for statement in body:
             self.statement(statement)
         self._free()
-        self.code.line("ret void")
+        self.code.ret()
         parameters = [f"ptr noalias %b{place}" for place in range(len(self.order))]
         parameters += ["ptr %error", *(["ptr %sizes"] if self.uses_sizes else [])]
         parameters += ["i64 %begin", "i64 %end"]
-        lines = "\n".join(self.code.blocks[0].lines)
-        head = f"define internal void @{self.name}({', '.join(parameters)}) #0 {{\nentry:\n"
-        return f"{head}{lines}\n}}\n"
+        return self.code.text(f"internal void @{self.name}({', '.join(parameters)}) #0")
 
     def _reserve(self, body: Sequence[Statement]) -> None:
         for name in sorted(_mentioned(body)):
@@ -73,26 +71,16 @@ class KernelText(ValueText):
     def _reserve_varying(self, count: Size) -> Value:
         """So many bytes: on the stack if they are few, else from the heap until the kernel ends."""
         code = self.code
-        here = Value(code.fresh(), "ptr")
-        code.blocks[0].lines.insert(0, f"  {here.text} = alloca [{STACK_BYTES} x i8], align 64")
+        here = code.reserve(f"[{STACK_BYTES} x i8]", 64)
         need = self.size(count)
-        many = code.compare("icmp ugt", need, Value(str(STACK_BYTES), "i64"))
-        heap, leave = code.label("heap"), code.label("reserved")
-        before = code.blocks[code.at].label
-        code.line(f"br {many}, label %{heap}, label %{leave}")
-        code.start(heap)
-        code.declarations.intrinsic("malloc", "ptr", ["i64"])
-        there = code.write(f"call ptr @malloc({need})", "ptr")
-        code.line(f"br label %{leave}")
-        code.start(leave)
-        text = f"phi ptr [null, %{before}], [{there.text}, %{heap}]"
-        self.heaps.append(code.write(text, "ptr"))
+        many = code.compare("icmp ugt", need, integer(STACK_BYTES))
+        names = ("heap", "", "reserved")
+        self.heaps.append(code.either(many, lambda: code.call("malloc", "ptr", need), NULL, names))
         return code.select(many, self.heaps[-1], here)
 
     def _free(self) -> None:
         for heap in self.heaps:
-            self.code.declarations.intrinsic("free", "void", ["ptr"])
-            self.code.line(f"call void @free({heap})")
+            self.code.call("free", "void", heap)
 
     # ----------------------------------------------------------------------------- statements
 
@@ -140,7 +128,7 @@ class KernelText(ValueText):
             return
         name = f"llvm.masked.store.{mangled(value.type, value.lanes)}.p0"
         mask = vector("i1", value.lanes)
-        self.code.declarations.intrinsic(name, "void", [value.full, "ptr", mask])
+        self.code.assembly.declare(name, "void", [value.full, "ptr", mask])
         self.code.line(f"call void @{name}({value}, ptr align {align} {address.text}, {self.tail})")
 
     def _scatter(self, statement: Store, value: Value, scope: Scope) -> None:
@@ -314,85 +302,18 @@ class KernelText(ValueText):
         self, loop: Loop, begin: Value, end: Value, step: int, start: Accumulators, certain: bool
     ) -> tuple[Value, Accumulators]:
         """Run the body while a whole step fits; the index after that, and the accumulators."""
-        code = self.code
-        head, leave = code.label("loop"), code.label("done")
-        index = Value(code.fresh(), "i64")
-        carried = {
-            node: tuple(Value(code.fresh(), part.type, part.lanes) for part in parts)
-            for node, parts in start.items()
-        }
-        self.accumulators.update(carried)
-        code.push()
-        code.start(head)
-        self.scopes.append(Scope(loop.axis.atom, index, loop.lanes))
+        with self.code.repeat(begin, end, step, _flat(start), certain) as repeat:
+            self._body(loop, repeat, Scope(loop.axis.atom, repeat.index, loop.lanes), start)
+        return repeat.after, _like(start, repeat.results)
+
+    def _body(self, loop: Loop, repeat: Repeat, scope: Scope, start: Accumulators) -> None:
+        """The statements of a loop, from the accumulators that it carries to those after them."""
+        self.accumulators.update(_like(start, repeat.carried))
+        self.scopes.append(scope)
         for statement in loop.body:
             self.statement(statement)
         self.scopes.pop()
-        following = code.write(f"add nuw nsw i64 {index.text}, {step}", "i64")
-        ahead = following
-        if step > 1:
-            ahead = code.write(f"add nuw nsw i64 {following.text}, {step}", "i64")
-        again = code.compare("icmp ule" if step > 1 else "icmp ult", ahead, end)
-        finals = {node: self.accumulators[node] for node in start}
-        code.line(f"br {again}, label %{head}, label %{leave}")
-        block = code.pop()
-        return self._close(
-            (head, leave),
-            (begin, end, step),
-            block,
-            (index, following),
-            (start, carried, finals),
-            certain,
-        )
-
-    def _close(
-        self,
-        labels: tuple[str, str],
-        bounds_: tuple[Value, Value, int],
-        block: Block,
-        indices: tuple[Value, Value],
-        folded: tuple[Accumulators, Accumulators, Accumulators],
-        certain: bool,
-    ) -> tuple[Value, Accumulators]:
-        """Put a loop's body where it belongs, between its entry and what follows."""
-        code = self.code
-        head, leave = labels
-        begin, end, step = bounds_
-        index, following = indices
-        start, carried, finals = folded
-        before = code.blocks[code.at].label
-        if certain:
-            code.line(f"br label %{head}")
-        else:
-            ahead = begin
-            if step > 1:
-                ahead = code.binary("add", begin, Value(str(step), "i64"))
-            enter = code.compare("icmp ule" if step > 1 else "icmp ult", ahead, end)
-            code.line(f"br {enter}, label %{head}, label %{leave}")
-        last = block.label
-        loops = [(index, begin, following)]
-        for node, parts in carried.items():
-            loops.extend(zip(parts, start[node], finals[node], strict=True))
-        block.lines[1:1] = [
-            f"  {name.text} = phi {name.full} [{first.text}, %{before}], [{final.text}, %{last}]"
-            for name, first, final in loops
-        ]
-        code.put(block)
-        code.start(leave)
-        if certain:
-            return following, finals
-        after = code.write(f"phi i64 [{begin.text}, %{before}], [{following.text}, %{last}]", "i64")
-        results: Accumulators = {}
-        for node, parts in finals.items():
-            results[node] = tuple(
-                code.write(
-                    f"phi {final.full} [{first.text}, %{before}], [{final.text}, %{last}]",
-                    final.type,
-                    final.lanes,
-                )
-                for first, final in zip(start[node], parts, strict=True)
-            )
-        return after, results
+        repeat.carry(*_flat({node: self.accumulators[node] for node in start}))
 
     def _last(
         self,
@@ -408,43 +329,14 @@ class KernelText(ValueText):
         lanes = loop.lanes
         if left is not None and not start:
             lanes = 1 << (left - 1).bit_length()
-        head, leave = code.label("tail"), code.label("whole")
-        self.accumulators.update(start)
-        code.push()
-        code.start(head)
-        self.scopes.append(Scope(loop.axis.atom, begin, lanes))
-        before_tail = self.tail
-        self.tail = None if left == lanes else self._inside(begin, end, lanes, left)
-        code.active = self.tail
-        for statement in loop.body:
-            self.statement(statement)
-        self.tail = before_tail
-        code.active = self.tail
-        self.scopes.pop()
-        finals = {node: self.accumulators[node] for node in start}
-        code.line(f"br label %{leave}")
-        block = code.pop()
-        before = code.blocks[code.at].label
-        if certain:
-            code.line(f"br label %{head}")
-            code.put(block)
-            code.start(leave)
-            return finals
-        more = code.compare("icmp ult", begin, end)
-        code.line(f"br {more}, label %{head}, label %{leave}")
-        code.put(block)
-        code.start(leave)
-        return {
-            node: tuple(
-                code.write(
-                    f"phi {final.full} [{first.text}, %{before}], [{final.text}, %{block.label}]",
-                    final.type,
-                    final.lanes,
-                )
-                for first, final in zip(start[node], parts, strict=True)
-            )
-            for node, parts in finals.items()
-        }
+        with code.once(begin, end, _flat(start), certain) as repeat:
+            before_tail = self.tail
+            self.tail = None if left == lanes else self._inside(begin, end, lanes, left)
+            code.active = self.tail
+            self._body(loop, repeat, Scope(loop.axis.atom, begin, lanes), start)
+            self.tail = before_tail
+            code.active = self.tail
+        return _like(start, repeat.results)
 
     def _inside(self, begin: Value, end: Value, lanes: int, left: int | None) -> Value:
         if left is not None:
@@ -453,6 +345,16 @@ class KernelText(ValueText):
         rest = self.code.binary("sub", end, begin)
         count = self.code.convert("trunc", rest, "i32")
         return self.code.compare("icmp ult", self.code.iota("i32", lanes), count)
+
+
+def _flat(accumulators: Accumulators) -> list[Value]:
+    return [part for parts in accumulators.values() for part in parts]
+
+
+def _like(start: Accumulators, values: Sequence[Value]) -> Accumulators:
+    """The values as accumulators of the same folds."""
+    rest = iter(values)
+    return {node: tuple(next(rest) for _ in parts) for node, parts in start.items()}
 
 
 def _stored_in(body: Sequence[Statement]) -> set[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from windfall.codegen import operators
-from windfall.codegen.assembler import BITS, TYPES, Code, Declarations, Value, mangled, vector
+from windfall.codegen.operators import TYPES
 from windfall.ir.loop import Axis, Buffer, Scalar, children, indirect_in, is_size
 from windfall.ir.symint import (
     Atom,
@@ -32,6 +32,7 @@ from windfall.ir.symint import (
     substitute,
     symbols_of,
 )
+from windfall.llvm import BITS, Assembly, Code, Value, align_of, mangled, vector
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class ValueText:
         self,
         buffers: Mapping[str, Buffer],
         order: Sequence[str],
-        declarations: Declarations,
+        assembly: Assembly,
         errors: dict[tuple[object, ...], int],
         sizes: Mapping[Atom, int],
     ) -> None:
@@ -70,7 +71,7 @@ class ValueText:
         self.errors = errors
         self.places = sizes  # where the sizes that vary stand in the table of sizes
         self.uses_sizes = False
-        self.code = Code(declarations)
+        self.code = Code(assembly)
         self.scopes = [Scope(None, Value("0", "i64"))]
         self.pointers = {name: Value(f"%b{place}", "ptr") for place, name in enumerate(order)}
         self.written: set[str] = set()
@@ -83,9 +84,7 @@ class ValueText:
     def safe_address(self) -> Value:
         """Somewhere to read or write where nothing real may be touched."""
         if self._safe is None:
-            name = self.code.fresh()
-            self.code.blocks[0].lines.insert(0, f"  {name} = alloca [64 x i8], align 64")
-            self._safe = Value(name, "ptr")
+            self._safe = self.code.reserve("[64 x i8]", 64)
         return self._safe
 
     # --------------------------------------------------------------------------------- scopes
@@ -298,7 +297,7 @@ class ValueText:
         if mask is None:
             return self.code.write(f"load {full}, ptr {address.text}, align {align}", type, lanes)
         name = f"llvm.masked.load.{mangled(type, lanes)}.p0"
-        self.code.declarations.intrinsic(name, full, ["ptr", mask.full, full])
+        self.code.assembly.declare(name, full, ["ptr", mask.full, full])
         place = f"ptr align {align} {address.text}"
         text = f"call {full} @{name}({place}, {mask}, {full} zeroinitializer)"
         return self.code.write(text, type, lanes)
@@ -571,11 +570,6 @@ def lane_atom(scope: Scope) -> Atom:
     """The axis along which a vector runs."""
     assert scope.atom is not None
     return scope.atom
-
-
-def align_of(type: str) -> int:
-    """The alignment of an element in memory."""
-    return max(BITS[type] // 8, 1)
 
 
 def full_extent(each: Axis) -> Size:

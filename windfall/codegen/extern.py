@@ -17,10 +17,10 @@ import torch
 
 from windfall import torch_abi
 from windfall.codegen import dispatcher, rows
-from windfall.codegen.assembler import Value
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Buffer, Call, Invocation, View
 from windfall.ir.symint import Size, known_at_least, maximum
+from windfall.llvm import Value
 from windfall.ops.registry import lookup
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _gemm(driver: Driver, call: Call) -> None:
             *(pb, numbers[3], pa, numbers[4]),
             *(zero, pc, numbers[5]),
         ]
-        driver.call_void(symbol, arguments)
+        driver.code.call(symbol, "void", *arguments)
 
     views = (a, b, result)
     if a.type.rank == 2:

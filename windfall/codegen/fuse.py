@@ -15,8 +15,9 @@ outer iteration: by an earlier nest, or by the same nest at the same `v`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from windfall.ir.loop import (
     Axis,
@@ -30,6 +31,7 @@ from windfall.ir.loop import (
     extent_of,
     walk,
 )
+from windfall.ir.passes import Row, Table
 from windfall.ir.symint import (
     Atom,
     Size,
@@ -139,7 +141,7 @@ class _Fusion:
             return None
         natural = _natural(member)
         for outer in dict.fromkeys((group.outer.extent, natural)):
-            if not self._pays(group, member, outer, linked):
+            if not pays(Candidate(group, member, outer, linked)):
                 continue
             if outer == group.outer.extent:
                 if self._place(group, member):  # or leaves the group as it is
@@ -149,26 +151,6 @@ class _Fusion:
                 if joined is not None:
                     return joined
         return None
-
-    def _pays(self, group: Group, member: Definition, outer: Size, linked: bool) -> bool:
-        natural = _natural(member)
-        if group.leaning * _leaning(member) < 0:
-            return False  # one wants vectors along its rows, the other across them
-        if not linked:
-            # Side by side: only over the same iterations.
-            return outer == natural == group.outer.extent and _inner(member, outer) in {
-                nest.inner.extent for nest in group.nests
-            }
-        pointwise = not group.reduces and member.value.op != "reduce"
-        if pointwise and outer == natural == group.outer.extent:
-            return True
-        rows = hint_of(outer)
-        widest = max(hint_of(_inner(each, outer)) for each in (*group.members, member))
-        if widest * 4 > ROW_BYTES:
-            return widest == 1
-        if rows < FEW_ROWS and widest * rows > 1 << 15:
-            return False
-        return widest == 1 or widest >= 8 or group.reduces or member.value.op == "reduce"
 
     # --------------------------------------------------------------------------------- placing
 
@@ -293,6 +275,88 @@ def _leaning(member: Definition) -> int:
             # What spans few axes is small beside what spans all, and stays in cache.
             leaning += (along - across) * 10 ** len(node.free)
     return leaning
+
+
+# ------------------------------------------------------------------------------- what is worth it
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A definition that may join a group over `outer` iterations. `linked`: it reads what the group
+    writes; else both read the same."""
+
+    group: Group
+    member: Definition
+    outer: Size
+    linked: bool
+
+    @property
+    def same_iterations(self) -> bool:
+        """Whether both have these outer iterations by themselves."""
+        return self.outer == _natural(self.member) == self.group.outer.extent
+
+    @cached_property
+    def widest(self) -> int:
+        """The most inner iterations of any member."""
+        members = (*self.group.members, self.member)
+        return max(hint_of(_inner(each, self.outer)) for each in members)
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a reduction is among them."""
+        return self.group.reduces or self.member.value.op == "reduce"
+
+
+def _lean_apart(one: Candidate) -> bool | None:
+    """One wants vectors along its rows, the other across them."""
+    return False if one.group.leaning * _leaning(one.member) < 0 else None
+
+
+def _side_by_side(one: Candidate) -> bool | None:
+    """What only reads the same joins over the same iterations."""
+    if one.linked:
+        return None
+    inner = {nest.inner.extent for nest in one.group.nests}
+    return one.same_iterations and _inner(one.member, one.outer) in inner
+
+
+def _pointwise(one: Candidate) -> bool | None:
+    """Element by element there is nothing to lose."""
+    return True if one.same_iterations and not one.reduces else None
+
+
+def _long_rows(one: Candidate) -> bool | None:
+    """A row that does not stay in cache is read again from memory."""
+    return one.widest == 1 if one.widest * 4 > ROW_BYTES else None
+
+
+def _few_rows(one: Candidate) -> bool | None:
+    """Few rows leave threads without work."""
+    rows = hint_of(one.outer)
+    return False if rows < FEW_ROWS and one.widest * rows > 1 << 15 else None
+
+
+def _whole_vectors(one: Candidate) -> bool | None:
+    """Rows shorter than a vector are worth it only around a reduction."""
+    return one.widest == 1 or one.widest >= 8 or one.reduces
+
+
+# The first rule that does not answer None decides whether a fusion pays. Whether it is legal is for
+# `_Fusion._place` to say: no rule can make a wrong kernel.
+RULES: Table[Callable[[Candidate], bool | None]] = Table(
+    Row("lean_apart", _lean_apart),
+    Row("side_by_side", _side_by_side, after=("lean_apart",), reason="it has the last word"),
+    Row("pointwise", _pointwise, after=("side_by_side",), reason="it is about what is linked"),
+    Row("long_rows", _long_rows, after=("pointwise",), reason="that needs no cache"),
+    Row("few_rows", _few_rows, after=("long_rows",), reason="one iteration each is no row"),
+    Row("whole_vectors", _whole_vectors, after=("few_rows",), reason="it always answers"),
+)
+
+
+def pays(one: Candidate) -> bool:
+    """Whether a fusion is worth it."""
+    answers = (rule.run(one) for rule in RULES)
+    return next((answer for answer in answers if answer is not None), False)
 
 
 # ------------------------------------------------------------------------------------- indices

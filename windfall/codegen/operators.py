@@ -15,8 +15,32 @@ from typing import Any
 import torch
 
 from windfall.codegen import vecmath
-from windfall.codegen.assembler import BITS, TYPES, Code, Value
 from windfall.errors import InternalError
+from windfall.llvm import BITS, Code, Value
+
+# dtype -> (type while computed with, type in memory). Half floats are computed with as float.
+TYPES: dict[torch.dtype, tuple[str, str]] = {
+    torch.float64: ("double", "double"),
+    torch.float32: ("float", "float"),
+    torch.bfloat16: ("float", "i16"),
+    torch.float16: ("float", "half"),
+    torch.int64: ("i64", "i64"),
+    torch.int32: ("i32", "i32"),
+    torch.int16: ("i16", "i16"),
+    torch.int8: ("i8", "i8"),
+    torch.uint8: ("i8", "i8"),
+    torch.bool: ("i1", "i8"),
+}
+# Numbers that are only moved: as many bits, whatever they mean.
+TYPES.update(
+    {
+        torch.complex64: ("i64", "i64"),
+        torch.complex128: ("i128", "i128"),
+        torch.uint16: ("i16", "i16"),
+        torch.uint32: ("i32", "i32"),
+        torch.uint64: ("i64", "i64"),
+    }
+)
 
 Row = Callable[..., Value]
 DIVISION_BY_ZERO = 1  # the error code of an integer division by zero
@@ -182,7 +206,7 @@ def raise_error(code: Code, bad: Value, number: int) -> None:
         bad = code.binary("and", bad, code.active)
     if bad.lanes > 1:
         name = f"llvm.vector.reduce.or.v{bad.lanes}i1"
-        code.declarations.intrinsic(name, "i1", [bad.full])
+        code.assembly.declare(name, "i1", [bad.full])
         bad = code.write(f"call i1 @{name}({bad})", "i1")
     before = code.write("load i32, ptr %error, align 4", "i32")
     after = code.select(bad, Value(str(number), "i32"), before)

@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from windfall.codegen import threads
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Call
+from windfall.llvm import ZERO, Assembly, Fields, Struct, align_of, integer
 
 if TYPE_CHECKING:
     from windfall.codegen.emit import Driver
 
-FLOATS = {torch.float32: ("float", 4), torch.float64: ("double", 8)}
+FLOATS = {torch.float32: "float", torch.float64: "double"}
 INTEGERS = {torch.int64: "i64", torch.int32: "i32"}
 LANES = 8
+KNOWN = Struct("result* rows* indices* count columns height padding")  # to each thread
 
 
 def accepts(type: TensorType) -> bool:
@@ -36,15 +39,10 @@ def write(driver: Driver, call: Call) -> None:
     """The call: what the threads need to know, in a block on the stack."""
     rows, indices = call.arguments
     result = driver.result(call, 0)
-    float_name, bytes = FLOATS[rows.type.dtype]
-    name = f"add_rows.{float_name}.{INTEGERS[indices.type.dtype]}"
-    shared = driver.emission.shared
-    if name not in shared:
-        shared[name] = _text(name, float_name, bytes, INTEGERS[indices.type.dtype])
-    declarations = driver.code.declarations
-    for symbol in ("omp_get_thread_num", "omp_get_num_threads"):
-        declarations.intrinsic(symbol, "i32", [])
-    declarations.intrinsic("memset", "ptr", ["ptr", "i32", "i64"])
+    types = FLOATS[rows.type.dtype], INTEGERS[indices.type.dtype]
+    name = f"add_rows.{'.'.join(types)}.thread"
+    if name not in driver.emission.assembly.functions:
+        _write_thread(driver.emission.assembly, name, *types)
     known = [
         driver.pointer(result),
         driver.pointer(rows),
@@ -54,87 +52,32 @@ def write(driver: Driver, call: Call) -> None:
         driver.size(result.type.sizes[0]),
         driver.size(call.attributes["padding"]),
     ]
-    driver.in_threads(f"{name}.thread", known, result.type.elements)
+    driver.in_threads(name, known, result.type.elements)
 
 
-def _text(name: str, float_name: str, bytes: int, integer: str) -> str:
-    vector = f"<{LANES} x {float_name}>"
-    extend = "" if integer == "i64" else f"  %wide = sext {integer} %stored to i64\n"
-    place = "%stored" if integer == "i64" else "%wide"
-    words = ("result", "rows", "indices", "count", "columns", "height", "padding")
-    reads = "".join(
-        f"  %{word}.at = getelementptr i64, ptr %given, i64 {number}\n"
-        f"  %{word} = load {'ptr' if number < 3 else 'i64'}, ptr %{word}.at, align 8\n"
-        for number, word in enumerate(words)
-    )
-    return f"""\
-define internal void @{name}.thread(ptr %given) #1 {{
-entry:
-{reads}  %thread = call i32 @omp_get_thread_num()
-  %threads = call i32 @omp_get_num_threads()
-  %me = zext i32 %thread to i64
-  %all = zext i32 %threads to i64
-  %following = add i64 %me, 1
-  %first.share = mul i64 %me, %height
-  %last.share = mul i64 %following, %height
-  %first = udiv i64 %first.share, %all
-  %last = udiv i64 %last.share, %all
-  %own = sub i64 %last, %first
-  %row.bytes = mul i64 %columns, {bytes}
-  %own.bytes = mul i64 %own, %row.bytes
-  %start.place = mul i64 %first, %row.bytes
-  %start = getelementptr i8, ptr %result, i64 %start.place
-  %cleared = call ptr @memset(ptr %start, i32 0, i64 %own.bytes)
-  %whole = and i64 %columns, {-LANES}
-  br label %each
-each:
-  %index = phi i64 [ 0, %entry ], [ %index.next, %skip ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %look, label %leave
-look:
-  %stored.at = getelementptr {integer}, ptr %indices, i64 %index
-  %stored = load {integer}, ptr %stored.at
-{extend}  %since = sub i64 {place}, %first
-  %inside = icmp ult i64 %since, %own
-  %counts = icmp ne i64 {place}, %padding
-  %mine = and i1 %inside, %counts
-  br i1 %mine, label %add, label %skip
-add:
-  %source.place = mul i64 %index, %row.bytes
-  %target.place = mul i64 {place}, %row.bytes
-  %source = getelementptr i8, ptr %rows, i64 %source.place
-  %target = getelementptr i8, ptr %result, i64 %target.place
-  br label %wide.head
-wide.head:
-  %column = phi i64 [ 0, %add ], [ %column.next, %wide.body ]
-  %wide.more = icmp ult i64 %column, %whole
-  br i1 %wide.more, label %wide.body, label %narrow.head
-wide.body:
-  %a.at = getelementptr {float_name}, ptr %source, i64 %column
-  %b.at = getelementptr {float_name}, ptr %target, i64 %column
-  %a = load {vector}, ptr %a.at, align {bytes}
-  %b = load {vector}, ptr %b.at, align {bytes}
-  %sum = fadd {vector} %b, %a
-  store {vector} %sum, ptr %b.at, align {bytes}
-  %column.next = add i64 %column, {LANES}
-  br label %wide.head
-narrow.head:
-  %rest = phi i64 [ %whole, %wide.head ], [ %rest.next, %narrow.body ]
-  %rest.more = icmp ult i64 %rest, %columns
-  br i1 %rest.more, label %narrow.body, label %skip
-narrow.body:
-  %c.at = getelementptr {float_name}, ptr %source, i64 %rest
-  %d.at = getelementptr {float_name}, ptr %target, i64 %rest
-  %c = load {float_name}, ptr %c.at, align {bytes}
-  %d = load {float_name}, ptr %d.at, align {bytes}
-  %one = fadd {float_name} %d, %c
-  store {float_name} %one, ptr %d.at, align {bytes}
-  %rest.next = add i64 %rest, 1
-  br label %narrow.head
-skip:
-  %index.next = add i64 %index, 1
-  br label %each
-leave:
-  ret void
-}}
-"""
+def _write_thread(assembly: Assembly, name: str, kind: str, index: str) -> None:
+    with assembly.function(name, "void", "ptr", attributes=" #1") as code:
+        known = Fields(code, KNOWN, code.parameters[0])
+        result, rows, indices, count, columns, height, padding = map(known.get, KNOWN.places)
+        first, last = threads.share(code, height)
+        own = code.binary("sub", last, first)
+        row_bytes = code.binary("mul", columns, align_of(kind))
+        start = code.element(result, code.binary("mul", first, row_bytes))
+        own_bytes = code.binary("mul", own, row_bytes)
+        code.call("memset", "ptr", start, integer(0, "i32"), own_bytes)
+        whole = code.binary("and", columns, -LANES)
+        with code.repeat(ZERO, count) as each:
+            place = code.load(index, code.element(indices, each.index, index))
+            if index != "i64":
+                place = code.convert("sext", place, "i64")
+            inside = code.compare("icmp ult", code.binary("sub", place, first), own)
+            with code.when(code.both(inside, code.different(place, padding))):
+                source = code.element(rows, code.binary("mul", each.index, row_bytes))
+                target = code.element(result, code.binary("mul", place, row_bytes))
+                for lanes, begin, end in ((LANES, ZERO, whole), (1, whole, columns)):
+                    with code.repeat(begin, end, lanes) as column:
+                        to = code.element(target, column.index, kind)
+                        old = code.load(kind, to, lanes)
+                        at = code.element(source, column.index, kind)
+                        code.store(code.binary("fadd", old, code.load(kind, at, lanes)), to)
+        code.ret()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import TOO_LARGE, stop
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
     from windfall.frontend.values.base import Value
 
 
@@ -30,9 +30,9 @@ def admit(machine: Machine, count: int, what: Value | str) -> None:
     """Refuse to model a container of more elements than one may have, or many large ones."""
     admit_growth(machine, count, what)
     if count > _LARGE:
-        machine.modelled += count
-        if machine.modelled > _CONTAINERS * machine.facts.elements:
-            stop(TOO_LARGE, f"{_named(what)}, and others: {machine.modelled} elements")
+        machine.values.modelled += count
+        if machine.values.modelled > _CONTAINERS * machine.facts.elements:
+            stop(TOO_LARGE, f"{_named(what)}, and others: {machine.values.modelled} elements")
 
 
 _LARGE = 256  # elements; smaller containers are not counted together

@@ -1,6 +1,6 @@
 """A frame of the interpreted program: plain data.
 
-Enters: a code object and its variables. Leaves: nothing by itself; `machine.py` steps it.
+Enters: a code object and its variables. Leaves: nothing by itself; `interpreter.py` steps it.
 Invariant: all that an activation is stands here, so that it can be copied, taken back, and
 described at a break.
 """
@@ -19,7 +19,6 @@ from windfall.frontend.values.base import Value
 from windfall.ir.node import Region
 
 if TYPE_CHECKING:
-    from windfall.frontend.values.generator import Generator
     from windfall.frontend.values.mapping import Dict
 
 
@@ -69,7 +68,7 @@ class Frame:
         self.region = region
         self.discard = discard  # the caller does not want the result
         self.names: Dict | None = None  # where the body of a class keeps its variables
-        self.generator: Generator | None = None  # whose frame this is
+        self.generator: Any = None  # the `Generator` whose frame this is
         self.rounds = (0, 0)  # jumps backward of this frame, and the size of the graph since then
         self.role = "next"  # what whoever resumed the generator expects at its end
 

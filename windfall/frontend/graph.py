@@ -36,8 +36,8 @@ from windfall.ops.stand_ins import standing_for
 from windfall.ops.symbolic import from_torch, trying_reads
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
-    from windfall.frontend.values.tensor import Tensor
+    from windfall.frontend.services import Machine
+    from windfall.frontend.values.base import Value
 
 
 class GraphBuilder:
@@ -49,8 +49,9 @@ class GraphBuilder:
         self.inputs: list[tuple[torch.fx.Node, GraphInput]] = []
         self.calls: list[torch.fx.Node] = []
         self.scalars = 0  # of these, how many are arithmetic of numbers that vary
+        self.idle = 0  # jumps backward since the last of these
         self._symbols: dict[str, torch.fx.Node] = {}
-        self.fakes: dict[int, Tensor] = {}  # values by the address of their fake
+        self.fakes: dict[int, Value] = {}  # values by the address of their fake
         self.written: set[Storage] = set()  # memory that some operation wrote
         self.reads = Reads(machine)
         self._mode = FakeMode(self._observe, self.reads.count)
@@ -97,11 +98,11 @@ class GraphBuilder:
         type: ValueType,
     ) -> torch.fx.Node:
         """A node for one call; `kind` is "call_function" or "call_method"."""
-        machine = self._machine
+        frames = self._machine.frames
         node = add_node(self.graph, kind, target, arguments, keywords)
-        set_info(node, NodeInfo(type, machine.where(), machine.region, self.reads.taken()))
+        set_info(node, NodeInfo(type, frames.where(), frames.region, self.reads.taken()))
         self.calls.append(node)
-        machine.idle = 0
+        self.idle = 0
         return node
 
     def read(self, method: str, arguments: tuple[Any, ...], number: Expression) -> torch.fx.Node:

@@ -17,12 +17,12 @@ from windfall.ir.reading import is_among
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 def idle_loop(machine: Machine, frame: Frame, index: int) -> Loop | None:
     """The loop to run natively; None: there is none that can be."""
-    if machine.holds_together or frame.generator is not None or frame.names is not None:
+    if machine.frames.holds_together or frame.generator is not None or frame.names is not None:
         return None
     around = [one for one in loops(frame.code) if index in one.body and not one.yields]
     if frame.instructions[index].name == "FOR_ITER":

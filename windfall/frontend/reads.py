@@ -31,7 +31,7 @@ from windfall.ops.trial import confirmed
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 class Reads:
@@ -104,9 +104,9 @@ class Reads:
     def number(self, low: int, high: int | None) -> Expression | None:
         """A new number; None: the program turned out to need its value."""
         machine = self._machine
-        if machine.is_one_operation:
+        if machine.frames.is_one_operation:
             return None
-        found = machine.symbols.read(machine.where(), low, high)
+        found = machine.symbols.read(machine.frames.where(), low, high)
         self.any = self.any or found is not None
         return found
 
@@ -133,7 +133,7 @@ class Reads:
         that is sure: then the rules of its operators were tried, and it asked nothing itself.)"""
         name = getattr(function, "__name__", str(function))
         if name in _SHOW_STRIDES or not _may_run_again(function):
-            raise Specialise(_names(sizes_in(given)), name, self._machine.where())
+            raise Specialise(_names(sizes_in(given)), name, self._machine.frames.where())
         if not granted:
             return
         numbers = list(self._asked)
@@ -150,7 +150,7 @@ class Reads:
                 with FakeMode(count=count):
                     return arguments_as_types(standing_for(function)(*arguments, **keywords))
             except Unsupported as reason:
-                raise Specialise(_names(sizes_in(given)), name, machine.where()) from reason
+                raise Specialise(_names(sizes_in(given)), name, machine.frames.where()) from reason
             except Exception as error:  # any torch function may raise any exception
                 expected(machine, f"{name} raises {error}", _names(sizes_in(given)))
                 return NotImplemented
@@ -303,11 +303,11 @@ def expected(machine: Machine, relation: Relation | str, names: frozenset[str]) 
     does too: nobody handles the exception (but to switch modes), and nothing that comes before it
     is done after the graph."""
     handled = any(
-        _is_handled(frame, frame.ip if frame is machine.frames[-1] else frame.last)
-        for frame in machine.frames
+        _is_handled(frame, frame.ip if frame is machine.frames.stack[-1] else frame.last)
+        for frame in machine.frames.stack
     )
     if handled or machine.effects.entries:
-        raise Specialise(names, f"whether {relation}", machine.where())
+        raise Specialise(names, f"whether {relation}", machine.frames.where())
 
 
 # What these do when an exception passes is done by whoever runs the graph: modes are put back.

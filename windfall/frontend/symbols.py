@@ -34,7 +34,7 @@ from windfall.ir.symint import (
 )
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 # An integer that is no size: products of two of them still fit 64 bits.
 INTEGERS = (-(1 << 31), (1 << 31) - 1)
@@ -226,7 +226,7 @@ class Symbols:
     def _place(self, where: SourceLine | None) -> _Read | None:
         self._items += 1
         # The step too: what follows a break may begin in the same line.
-        step = self._machine.frames[-1].last if self._machine.frames else 0
+        step = self._machine.frames.stack[-1].last if self._machine.frames.stack else 0
         source = _Read(f"item {self._items} at {where}, step {step}")
         if str(source) not in self._facts.static:
             return source
@@ -275,14 +275,14 @@ class _Noted(Assumptions):
         """A guard; a symbol that may have one value only is no symbol."""
         pinned = pinned_by(relation)
         if pinned:
-            reason = Specialise(pinned, str(relation), self._machine.where())
+            reason = Specialise(pinned, str(relation), self._machine.frames.where())
             reason.passing = True
             reason.edge = _is_edge(relation)
             raise reason
         before = len(self.relations)
         super().note(relation)
         if len(self.relations) > before:
-            self._machine.add_guard(SYMBOLS, Holds(relation), "a decision about sizes")
+            self._machine.guards.add(SYMBOLS, Holds(relation), "a decision about sizes")
 
 
 def _is_edge(relation: Relation) -> bool:

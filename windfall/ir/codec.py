@@ -24,7 +24,7 @@ import json
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.fx
@@ -32,7 +32,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from windfall import jit
 from windfall.errors import WindfallError
-from windfall.ir import dtype, guard, loop, node, relation, scalar, source, stages
+from windfall.ir import dtype, guard, loop, node, relation, role, scalar, source, stages
 from windfall.ir.checks import objects, tensors
 from windfall.ir.custom import CustomGradient
 from windfall.ir.names import (
@@ -97,7 +97,10 @@ def add(kind: type, row: Kind) -> None:
     KINDS[kind] = row
 
 
-def record(cls: type) -> type:
+Class = TypeVar("Class", bound=type)
+
+
+def record(cls: Class) -> Class:
     """Declare a dataclass: its parts are the fields that its constructor takes. Of those that its
     `identities` name, only identity counts; of `field[]` that of its elements or values."""
     names = tuple(one.name for one in fields(cls) if one.init)
@@ -175,19 +178,21 @@ class _Encoder:
             plain: Plain = value
             return plain
         stack: list[_Open] = [_Open(value, "record")]
+        opened = {id(value)}  # what is on the stack
         while stack:
             one = stack[-1]
-            if one.begin(self._known, self._live):
-                stack.pop()
-                continue
-            missing = one.missing(self._known)
+            missing = None
+            if not one.begin(self._known, self._live):
+                missing = one.missing(self._known)
+                if missing is None:
+                    self._write(one)
             if missing is None:
-                self._write(one)
-                stack.pop()
-            elif any(each.value is missing.value for each in stack):
+                opened.discard(id(stack.pop().value))
+            elif id(missing.value) in opened:
                 raise Unstorable(missing.path, "it is part of itself")
             else:
                 stack.append(missing)
+                opened.add(id(missing.value))
         return (self._known[id(value)],)
 
     def _write(self, one: _Open) -> None:
@@ -374,7 +379,7 @@ _NAMED = Kind("name", lambda value: (name_of(value),), resolve)
 for _type in (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
     types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
-    types.ModuleType, type,
+    types.ModuleType, type, staticmethod, classmethod,
 ):  # fmt: skip
     add(_type, _NAMED)
 add(types.CodeType, Kind("code", lambda value: (code_name(value),), resolve_code))
@@ -621,7 +626,7 @@ add(type(source.SYMBOLS), Kind("SYMBOLS", lambda value: (), lambda: source.SYMBO
 add(type(source.AMBIENT), Kind("AMBIENT", lambda value: (), lambda: source.AMBIENT))
 
 for _module in (
-    stages, loop, node, dtype, relation, scalar, source, guard, payloads, objects, tensors,
+    stages, loop, node, dtype, relation, role, scalar, source, guard, payloads, objects, tensors,
 ):  # fmt: skip
     for _found in vars(_module).values():
         if isinstance(_found, type) and is_dataclass(_found) and _found not in KINDS:

@@ -149,20 +149,24 @@ def simplified(guards: Iterable[Guard]) -> list[Guard]:
     can look at on its way, needs no guard of its own; nor is one said twice."""
     given = list(guards)
     numbers = SourceNumbers()
+    places = [numbers[guard.source] for guard in given]
     classes: dict[int, Class] = {}
-    for guard in given:
-        if isinstance(guard.check, TypeIs):
-            classes.setdefault(numbers[guard.source], guard.check.exact_class)
-    kept = [_narrowed(guard, classes.get(numbers[guard.source])) for guard in given]
+    for place, guard in zip(places, given, strict=True):
+        if type(guard.check) is TypeIs:
+            classes.setdefault(place, guard.check.exact_class)
+    kept = [
+        (place, _narrowed(guard, classes.get(place)))
+        for place, guard in zip(places, given, strict=True)
+    ]
     said = {
-        (numbers[guard.source], id(guard.check.implied_class()))
-        for guard in kept
-        if not isinstance(guard.check, TypeIs)
+        (place, id(guard.check.implied_class()))
+        for place, guard in kept
+        if type(guard.check) is not TypeIs
     }
     found: list[Guard] = []
-    for guard in kept:
-        if isinstance(guard.check, TypeIs):
-            fact = numbers[guard.source], id(guard.check.exact_class)
+    for place, guard in kept:
+        if type(guard.check) is TypeIs:
+            fact = place, id(guard.check.exact_class)
             if fact in said:
                 continue
             said.add(fact)
@@ -172,4 +176,6 @@ def simplified(guards: Iterable[Guard]) -> list[Guard]:
 
 def _narrowed(guard: Guard, exact_class: Class | None) -> Guard:
     check = guard.check if exact_class is None else guard.check.of_class(exact_class)
-    return guard if check is guard.check else replace(guard, check=check)
+    if check is guard.check:
+        return guard
+    return Guard(guard.source, check, guard.reason, guard.where)  # `replace` takes thrice as long

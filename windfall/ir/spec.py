@@ -43,6 +43,7 @@ from windfall.ir.node import KEY, info
 from windfall.ir.source import AMBIENT
 from windfall.ir.stages import (
     Capture,
+    Executable,
     Joint,
     Module,
     Program,
@@ -382,6 +383,29 @@ def verify_module(module: Module | Program) -> None:
             _demand(place != "arena", "a result is not in the arena", result)
 
 
+def verify_program(program: Program) -> None:
+    """A module's rules, and a role for each value, if there are roles."""
+    verify_module(program)
+    if program.roles.inputs or program.roles.results:
+        wanted = (len(program.symbols) + len(program.inputs), len(program.results))
+        found = (len(program.roles.inputs), len(program.roles.results))
+        _demand(found == wanted, "there is a role for each input and each result", program.roles)
+
+
+def verify_executable(executable: Executable) -> None:
+    """Its program and itself take the same inputs; each result belongs to one node at most."""
+    program = executable.program
+    if isinstance(program, Program):
+        verify_program(program)
+        same = executable.roles.inputs == program.roles.inputs
+        _demand(same, "there is a role for each input of the program", executable)
+    owned = [result for region in executable.node for result in region.results]
+    _demand(len({*owned}) == len(owned), "a result belongs to one node", owned)
+    for region in executable.node:
+        tensors = len(region.saves.inputs) + len(region.saves.results)
+        _demand(tensors == len(region.component.saved), "a node saves what it needs", region.saves)
+
+
 VERIFIERS: dict[type, Callable[[Any], None]] = {
     Capture: verify_capture,
     Joint: verify_joint,
@@ -391,7 +415,8 @@ VERIFIERS: dict[type, Callable[[Any], None]] = {
     Schedule: verify_schedule,
     MemoryPlan: verify_plan,
     Module: verify_module,
-    Program: verify_module,
+    Program: verify_program,
+    Executable: verify_executable,
 }
 
 

@@ -10,7 +10,8 @@
     plan(schedule)                   -> MemoryPlan   codegen
     emit(schedule, plan)             -> Module       codegen
     build(module)                    -> Program      codegen
-    bind(program)                    -> callable     runtime
+    assemble(joint, split, program)  -> Executable   autograd
+    link(executable)                 -> callable     link.py: bind(program), with what is around it
     enter(segment, program | callable) -> Entry      runtime
 
 Each stage is a plain function from one frozen record to the next; no stage calls the next one,
@@ -34,6 +35,7 @@ from windfall.errors import SEGMENT, InternalError, SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard
 from windfall.ir.relation import Relation
+from windfall.ir.role import Roles
 from windfall.ir.source import Source
 from windfall.ir.symint import Expression, Size
 
@@ -229,6 +231,55 @@ class Split:
     saved_results: tuple[int, ...] = ()  # of writes and fresh results, those that backward takes
     symbols: tuple[Expression, ...] = ()  # passed before all tensors, to forward and to backward
 
+    @property
+    def visible(self) -> int:
+        """How many results of forward come before those that are saved."""
+        return len(self.signature.writes) + self.signature.fresh
+
+    @property
+    def tangent_results(self) -> tuple[int, ...]:
+        """For each tangent, the result of forward that it belongs to."""
+        writes = len(self.signature.writes)
+        return (*self.write_tangents_for, *(writes + one for one in self.tangents_for))
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """Positions among the tangents, among what is saved, and among the graph's inputs, of those
+    that belong together: gradients that share no computation with others."""
+
+    tangents: tuple[int, ...]
+    saved: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """What a component saves: primals, then results of forward, by their positions."""
+
+    inputs: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardRegion:
+    """What one autograd node of a compiled graph stands for: `component` of the backward graph of
+    `split`, given the tensors that it saved (in the order of `saves`) and its tangents. Each such
+    node carries one, so that the graph behind it can be found from a `grad_fn`."""
+
+    split: Split
+    component: Component
+    saves: Saves
+    captured: torch.fx.Graph  # what eager replays where no compiled backward can answer
+    autocast: torch.dtype | None = None  # the CPU autocast that forward ran under
+    relations: tuple[Relation, ...] = ()  # what is known of sizes that vary
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The results of forward that belong to the node."""
+        positions = self.split.tangent_results
+        return tuple(positions[index] for index in self.component.tangents)
+
 
 # ----------------------------------------------------------------------------------- codegen
 # Loops, Kernel, Schedule and MemoryPlan are records of `ir/loop.py`.
@@ -339,11 +390,79 @@ class Program:
     symbols: tuple[Expression, ...] = ()
     sizes: tuple[Size, ...] = ()
     again: bool = False  # what its steps raise is `GraphFailed`: eager is to do the same again
+    roles: Roles = field(default_factory=Roles)
 
     @property
     def native(self) -> bool:
         """Whether the whole program is one native step, with no Python in between."""
         return len(self.steps) <= 1 and all(isinstance(step, NativeStep) for step in self.steps)
+
+
+# ---------------------------------------------------------------------------------- backends
+
+GraphCallable = Callable[..., tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProgram:
+    """A graph that runs op by op; or that a device compiles, of this type and for these symbols
+    (`devices.py`)."""
+
+    graph: torch.fx.Graph
+    device: str = ""
+    symbols: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedProgram:
+    """A captured graph that reads data on its way: its parts are compiled when they are reached."""
+
+    graph: torch.fx.Graph
+    given: tuple[Relation, ...] = ()  # what is known of sizes
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignProgram:
+    """What a backend of the user answered."""
+
+    call: Callable[..., Any]
+
+
+class Convention(Protocol):
+    """One difference between the two sides of a call, as data that says how to bridge it."""
+
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """A callable of the outer side, from one of the inner side."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Executable:
+    """A captured graph that can be called, once it is linked: `conventions`, outermost first,
+    around autograd's nodes around a program. Where sizes vary, symbols come before all tensors."""
+
+    name: str
+    program: Program | GraphProgram | PartitionedProgram | ForeignProgram
+    roles: Roles  # seen from outside
+    conventions: tuple[Convention, ...] = ()
+    node: tuple[BackwardRegion, ...] = ()
+    relations: tuple[Relation, ...] = ()  # what it assumes of sizes, besides what was known
+
+    @property
+    def bare(self) -> Program | None:
+        """The program, where there is nothing else: then an entry may contain it."""
+        alone = isinstance(self.program, Program) and not self.conventions and not self.node
+        return self.program if alone else None  # type: ignore[return-value]
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes its inputs."""
+        return any(one.written for one in self.roles.inputs)
+
+    def __str__(self) -> str:
+        around = [type(one).__name__ for one in self.conventions]
+        nodes = [f"node of results {', '.join(map(str, one.results))}" for one in self.node]
+        what = type(self.program).__name__
+        return f"{self.name}{self.roles}: {' > '.join([*around, *nodes, what])}"
 
 
 # ----------------------------------------------------------------------------------- runtime

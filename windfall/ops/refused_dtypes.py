@@ -21,6 +21,7 @@ import torch
 
 from windfall.ir.dtype import CPU, TensorType
 from windfall.ir.symint import Expression, hint_of, reads_of
+from windfall.ops.registry import lookup
 
 LARGE = 4096  # elements of one operand: larger ones are asked about by a few elements
 _OF_KERNELS = re.compile(r"not implemented for '|be cast to")
@@ -59,9 +60,11 @@ def _is_asked(func: Any) -> bool:
     schema = func._schema.name
     namespace, _, name = schema.partition("::")
     own = name.startswith("_") and name not in _ASKED and not name.endswith("__")
+    op = lookup(func)
     return (
         namespace == "aten"
         and not own
+        and (op is None or not op.view)  # no kernel: our rule alone says what eager says
         and "backward" not in name
         and name not in ("copy_", "copy")  # warns, once
         and torch.Tag.nondeterministic_seeded not in func.tags

@@ -563,8 +563,8 @@ def _view_dtype(x: TensorType, dtype: torch.dtype) -> Any:
     old, new = x.dtype.itemsize, dtype.itemsize
     if old == new:
         return TensorType(dtype, x.sizes, x.strides, x.device)
-    if not x.rank:
-        return NotImplemented
+    if not x.rank or differ(x.strides[-1], 1):
+        return NotImplemented  # eager refuses, in its own words
     sizes, strides = list(x.sizes), list(x.strides)
     if old > new:
         ratio = old // new
@@ -572,20 +572,24 @@ def _view_dtype(x: TensorType, dtype: torch.dtype) -> Any:
         strides = [*(stride * ratio for stride in strides[:-1]), 1]
     else:
         ratio = new // old
+        if any(isinstance(one, int) and one % ratio for one in (sizes[-1], *strides[:-1])):
+            return NotImplemented
         sizes[-1] = sizes[-1] // ratio
         strides = [*(stride // ratio for stride in strides[:-1]), 1]
     return TensorType(dtype, tuple(sizes), tuple(strides), x.device)
 
 
-def _view_as_real(x: TensorType) -> TensorType:
+def _view_as_real(x: TensorType) -> Any:
     if x.dtype not in TO_REAL:
-        raise RuntimeError("view_as_real is only supported for complex tensors")
+        return NotImplemented
     strides = (*(stride * 2 for stride in x.strides), 1)
     return TensorType(TO_REAL[x.dtype], (*x.sizes, 2), strides, x.device)
 
 
-def _view_as_complex(x: TensorType) -> TensorType:
+def _view_as_complex(x: TensorType) -> Any:
     complexes = {real: dtype for dtype, real in TO_REAL.items()}
+    if x.dtype not in complexes:
+        return NotImplemented
     strides = tuple(stride // 2 for stride in x.strides[:-1])
     return TensorType(complexes[x.dtype], x.sizes[:-1], strides, x.device)
 

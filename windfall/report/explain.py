@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from windfall.events import LOGS, Eager, Event, EventKind, EventLog
+from windfall.events import LOGS, Eager, Event, EventKind, EventLog, EventType
 from windfall.ir.graph_text import print_graph, short_line
 from windfall.ir.loop import Schedule
 from windfall.ir.node import info
@@ -40,7 +40,7 @@ class Explanation:
     events: tuple[Event, ...]
     result: Any = None
 
-    def _records(self, kind: EventKind) -> list[tuple[str, Any]]:
+    def _records(self, kind: EventType) -> list[tuple[str, Any]]:
         return [(event.subject, event.record) for event in self.events if event.kind == kind]
 
     @property
@@ -265,7 +265,12 @@ def _recompiled(event: Event) -> str:
     return f"{event.subject}: {_reason(event)}"
 
 
-# For each name of `events.LOGS` the text that it shows; nothing is printed for an empty one.
+def _told(event: Event) -> str:
+    return ", ".join(f"{name}={value}" for name, value in event.facts.items())
+
+
+# For each name of `events.LOGS` the text that it shows; nothing is printed for an empty one. Of a
+# kind that was declared elsewhere its facts are shown.
 TEXTS: dict[str, Callable[[Event], str]] = {
     "graph": _captured(lambda capture: print_graph(capture.graph)),
     "guards": _captured(lambda capture: "\n".join(map(str, capture.guards))),
@@ -291,7 +296,7 @@ def log_listener(names: tuple[str, ...], of: str | None = None) -> Callable[[Eve
     """A listener that prints what `names` of `LOGS` ask for; `of` is the name that the user gave to
     the compiled object."""
     head = f"[windfall {of}]" if of else "[windfall]"
-    wanted = [(name, LOGS[name], TEXTS[name]) for name in names if name != "timings"]
+    wanted = [(name, LOGS[name], TEXTS.get(name, _told)) for name in names if name != "timings"]
     timings = "timings" in names
 
     def listen(event: Event) -> None:

@@ -117,7 +117,7 @@ class Arithmetic:
 
     def _emit(self, what: int, left: Word, right: Word, target: Word | None = None) -> Word:
         place = self._allocate(0) if target is None else target
-        self.instructions.append((what, place, left, right))
+        self.instructions.append(machine.INSTRUCTION.words(what, place, left, right))
         return place
 
     def _redirect(self, place: Word, target: Word) -> Word:

@@ -47,11 +47,11 @@ def bind(
     if not (native and can_be_native(program)):
         return PublicProgram(program)
     words = Words()
-    header = words.add(*[0] * layout.BLOCK_WORDS)
-    words.set(after(header, layout.SLOTS), len(program.symbols) + len(program.inputs))
+    header = words.add(*[0] * layout.BLOCK.size)
     everything = tuple(range(len(program.results)))
     plan = add_plan(words, program, everything, "tuple", keep=keep)
-    words.set(after(header, layout.PLAN), plan)
+    for name, word in (("slots", len(program.symbols) + len(program.inputs)), ("plan", plan)):
+        words.set(after(header, layout.BLOCK.places[name]), word)
     code = support.support()
     assert code is not None
     words.keep.append(code)

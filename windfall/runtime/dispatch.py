@@ -52,8 +52,13 @@ def dispatcher(
         return PublicDispatcher(held, entries)
     words = Words()
     words.keep.append(stance.ASKED)
-    failed = words.object(GraphFailed)
-    fixed = (0, id(slow), words.object(MISS), int(stance.ASKED), failed)
+    fixed = layout.DISPATCHER.named(
+        entries=0,
+        slow=id(slow),
+        no_entry=words.object(MISS),
+        asked=int(stance.ASKED),
+        failed=words.object(GraphFailed),
+    )
     words.add(*fixed)
     block = words.build()
     held.block = int(block)
@@ -78,7 +83,7 @@ def set_slow_path(call: Dispatcher, slow: Callable[..., Any]) -> None:
     with held.lock:
         held.slow = slow
         if held.block:
-            torch_abi.write_word(held.block + 8 * layout.SLOW, id(slow))
+            torch_abi.write_word(held.block + layout.DISPATCHER.offset("slow"), id(slow))
 
 
 def _held(call: Dispatcher) -> _Held:
@@ -92,7 +97,7 @@ def _set_entries(held: _Held, entries: Sequence[Entry]) -> None:
     calls = tuple(entry.call for entry in entries)
     with held.lock:
         before, held.entries = held.entries, calls
-        torch_abi.write_word(held.block + 8 * layout.ENTRIES, id(calls))
+        torch_abi.write_word(held.block + layout.DISPATCHER.offset("entries"), id(calls))
     del before  # only now: until here the block named it
 
 

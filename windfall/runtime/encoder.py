@@ -40,6 +40,7 @@ from windfall.ir.symint import Expression
 from windfall.runtime import support
 from windfall.runtime.arithmetic import GREATEST, LEAST, Arithmetic, word_range
 from windfall.runtime.machine import layout
+from windfall.runtime.machine.basics import RECORD_WORDS, STEPS
 from windfall.runtime.words import Place, Word, Words, after
 
 DEAD = 1  # an address that no object has: what stands where an identity was that died
@@ -56,7 +57,7 @@ class Encoder:
         self.code = code
         self.words = Words()
         self.words.keep.append(code)
-        self.header = self.words.add(*[0] * layout.BLOCK_WORDS)
+        self.header = self.words.add(*[0] * layout.BLOCK.size)
         self._slot_cells = self.words.add(*[0] * slot_count)
         self._slot_count = slot_count
         self._records: list[tuple[Word, ...]] = []
@@ -81,8 +82,10 @@ class Encoder:
 
     def record(self, op: str, *operands: Word) -> int:
         """Append a step of the check; the answer is its number."""
-        size = 8 * (2 + len(operands))
-        self._records.append((self.code.address(f"op.{op}"), size, *operands))
+        step = STEPS[op]
+        words = step.struct.words(*operands)
+        size = 8 * (RECORD_WORDS + len(words))
+        self._records.append((self.code.address(step.name), size, *words))
         return len(self._records) - 1
 
     def bind(self, size: Expression) -> tuple[Place, int, int]:
@@ -188,17 +191,13 @@ class Encoder:
         """The table, complete but for what the entry adds to its header."""
         self.record("end")
         places = [self.words.add(*record) for record in self._records]
-        values: dict[int, Word] = {
-            layout.SLOTS: self._slot_count,
-            layout.SLOT_CELLS: self._slot_cells,
-            layout.START: places[0],
-        }
-        for place, value in values.items():
-            self.words.set(after(self.header, place), value)
         weak = [
-            (after(places[record], 2 + operand), value) for record, operand, value in self._weak
+            (after(places[record], RECORD_WORDS + operand), value)
+            for record, operand, value in self._weak
         ]
-        return EncodedCheck(self.words, self.header, weak, symbols=self.symbols)
+        check = EncodedCheck(self.words, self.header, weak, symbols=self.symbols)
+        check.set(slots=self._slot_count, slot_cells=self._slot_cells, start=places[0])
+        return check
 
 
 @dataclass(slots=True)
@@ -211,9 +210,10 @@ class EncodedCheck:
     inputs: tuple[Place, ...] = ()
     symbols: dict[Expression, Word] = field(default_factory=dict)  # where their values stand
 
-    def set(self, place: int, value: Word) -> None:
-        """Fill in a word of the header."""
-        self.words.set(after(self.header, place), value)
+    def set(self, **words: Word) -> None:
+        """Fill in words of the header."""
+        for name, word in words.items():
+            self.words.set(after(self.header, layout.BLOCK.places[name]), word)
 
     def builtin(self, name: str, function: str) -> Callable[..., Any]:
         """The builtin whose code is `function` of the shared code and whose data is this table."""
@@ -241,8 +241,8 @@ def _string_keys(
     noted: set[int] = set()
 
     def note(source: Source | None) -> None:
-        while source is not None and numbers[source] not in noted:
-            noted.add(numbers[source])
+        while source is not None and (number := numbers[source]) not in noted:
+            noted.add(number)
             if isinstance(source, Item) and type(source.key) is str:
                 table = found.setdefault(numbers[source.of], {})
                 table[sys.intern(source.key)] = (nowhere, True)

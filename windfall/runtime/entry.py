@@ -28,7 +28,6 @@ from windfall.runtime import guards, support
 from windfall.runtime.bind import bind
 from windfall.runtime.encoder import EncodedCheck
 from windfall.runtime.guard_text import check_text, python_check
-from windfall.runtime.machine import layout
 from windfall.runtime.plan import add_plan, can_be_floats, can_be_native
 from windfall.runtime.results import check_program
 from windfall.runtime.usage import CLOCK, Usage
@@ -78,20 +77,21 @@ def _direct(
         return None
     words = encoded.words
     symbols = [encoded.symbols[one] for one in program.symbols]
-    encoded.set(layout.SYMBOL_CELLS, words.add(*symbols, 0))
-    encoded.set(layout.MISS, words.object(MISS))
     plan = add_plan(words, program, direct.results, direct.structure, floats)
-    encoded.set(layout.PLAN, plan)
-    encoded.set(layout.INPUT_COUNT, len(encoded.inputs))
-    encoded.set(layout.INPUT_CELLS, words.add(*encoded.inputs, 0))
+    encoded.set(
+        plan=plan,
+        miss=words.object(MISS),
+        input_count=len(encoded.inputs),
+        input_cells=words.add(*encoded.inputs, 0),
+        symbol_cells=words.add(*symbols, 0),
+    )
     _note_uses(encoded, usage)
     return encoded.builtin(segment.name, "entry")
 
 
 def _note_uses(encoded: EncodedCheck, usage: Usage) -> None:
     """Let the machine code write down when the entry is used."""
-    encoded.set(layout.CLOCK, int(CLOCK))
-    encoded.set(layout.LAST, int(usage.memory))
+    encoded.set(clock=int(CLOCK), last=int(usage.memory))
     encoded.words.keep.append((CLOCK, usage.memory))
 
 
@@ -102,8 +102,7 @@ def _checked(
     encoded = guards.encode(ordered, (), segment.slots)
     if encoded is None:
         return None
-    encoded.set(layout.MISS, encoded.words.object(MISS))
-    encoded.set(layout.BODY, encoded.words.object(body))
+    encoded.set(miss=encoded.words.object(MISS), body=encoded.words.object(body))
     _note_uses(encoded, usage)
     return encoded.builtin(segment.name, "entry")
 

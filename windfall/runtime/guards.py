@@ -27,7 +27,6 @@ from windfall.ir.source import AMBIENT, SYMBOLS, Overlap, ScalarOf, Source
 from windfall.runtime import support
 from windfall.runtime.encoder import EncodedCheck, Encoder
 from windfall.runtime.guard_text import check_text, python_check, slot_names, symbols_in
-from windfall.runtime.machine import layout
 from windfall.runtime.tensor_guards import CheckWriter
 from windfall.runtime.words import Place
 
@@ -91,7 +90,7 @@ def encode(
     encoded = encoder.finish()
     encoded.inputs = found
     if left:
-        encoded.set(layout.REST, encoded.words.object(python_check(left, names)))
+        encoded.set(rest=encoded.words.object(python_check(left, names)))
     return encoded
 
 

@@ -87,16 +87,16 @@ class _Table:
                 self.arithmetic.place(size, place)
         return places[0]
 
-    def fields(self, words: Words) -> dict[int, Word]:
-        """The fields of the plan that say how the table is filled."""
+    def fields(self, words: Words) -> dict[str, Word]:
+        """The words of the plan that say how the table is filled."""
         rows = words.rows(self.arithmetic.instructions)
         return {
-            layout.TABLE_WORDS: len(self.template),
-            layout.TABLE: words.add(*self.template, 0),
-            layout.SYMBOLS: len(self.symbols),
-            layout.SYMBOL_PLACES: words.add(*self.symbols, 0),
-            layout.INSTRUCTIONS: rows[0],
-            layout.INSTRUCTION_ROWS: rows[1],
+            "table_words": len(self.template),
+            "table": words.add(*self.template, 0),
+            "symbols": len(self.symbols),
+            "symbol_places": words.add(*self.symbols, 0),
+            "instructions": rows[0],
+            "instruction_rows": rows[1],
         }
 
 
@@ -134,14 +134,14 @@ def add_plan(
         [_fresh_row(words, program, index, objects, table, keep) for index in fresh]
     )
     arena_rows = words.rows(
-        (index, *table.quantity(note.offset))
+        layout.ARENA_ROW.words(index, *table.quantity(note.offset))
         for index, note in enumerate(program.buffers)
         if note.place == "arena"
     )
     object_rows = words.rows(objects.rows)
     order_rows = words.rows((wanted[index],) for index in order)
     error_rows = words.rows(
-        (code, words.object(kind), words.text(text))
+        layout.ERROR_ROW.words(code, words.object(kind), words.text(text))
         for code, (kind, text) in errors_of(program).items()
     )
     step = program.code.address(program.steps[0].function) if program.steps else 0  # type: ignore[union-attr]
@@ -150,35 +150,32 @@ def add_plan(
         arena = min(arena, MOST_BYTES)  # which nobody has: more would be another number in a word
     if arena != 0 or keep:
         _count_arena_user(words)
-    arena_words = table.quantity(arena)
-    touched = table.quantity(_touched(program))
-    fields: dict[int, Word] = {
-        layout.BUFFERS: len(program.buffers),
-        layout.TEMPLATE: template,
-        layout.INPUTS: input_rows[0],
-        layout.INPUT_ROWS: input_rows[1],
-        layout.FRESH: fresh_rows[0],
-        layout.FRESH_ROWS: fresh_rows[1],
-        layout.ARENA_BYTES: arena_words[0],
-        layout.ARENA_BYTES_MOVE: arena_words[1],
-        layout.ARENA_COUNT: arena_rows[0],
-        layout.ARENA_ROWS: arena_rows[1],
-        layout.STEP: step,
-        layout.TOUCHED: touched[0],
-        layout.TOUCHED_MOVES: touched[1],
-        layout.OBJECTS: object_rows[0],
-        layout.OBJECT_ROWS: object_rows[1],
-        layout.STRUCTURE: STRUCTURES[structure],
-        layout.ORDER_COUNT: order_rows[0],
-        layout.ORDER: order_rows[1],
-        layout.ERRORS: error_rows[0],
-        layout.ERROR_ROWS: error_rows[1],
-        layout.OTHER_ERROR: words.object(InternalError),
-        layout.OTHER_TEXT: words.text("a compiled kernel failed with an unknown code"),
-        layout.AS_STRIDED: words.object(torch.Tensor.as_strided),
+    arena_words, touched = table.quantity(arena), table.quantity(_touched(program))
+    plan = layout.PLAN.named(
+        buffers=len(program.buffers),
+        template=template,
+        inputs=input_rows[0],
+        input_rows=input_rows[1],
+        fresh=fresh_rows[0],
+        fresh_rows=fresh_rows[1],
+        arena_bytes=arena_words,
+        arena_count=arena_rows[0],
+        arena_rows=arena_rows[1],
+        step=step,
+        touched=touched,
+        objects=object_rows[0],
+        object_rows=object_rows[1],
+        structure=STRUCTURES[structure],
+        order_count=order_rows[0],
+        order=order_rows[1],
+        errors=error_rows[0],
+        error_rows=error_rows[1],
+        other_error=words.object(InternalError),
+        other_text=words.text("a compiled kernel failed with an unknown code"),
+        as_strided=words.object(torch.Tensor.as_strided),
         **table.fields(words),
-    }
-    return words.add(*(fields[index] for index in range(len(fields))))
+    )
+    return words.add(*plan)
 
 
 def _touched(program: Program) -> Size:
@@ -198,7 +195,7 @@ def _static_pointer(words: Words, note: BufferNote) -> int:
 def _input_rows(program: Program, table: _Table, floats: Container[int]) -> list[tuple[Word, ...]]:
     buffers = [index for index, note in enumerate(program.buffers) if note.place == "input"]
     return [
-        (
+        layout.INPUT_ROW.words(
             position,
             buffer,
             0 if position in floats else type.dtype.itemsize,
@@ -215,7 +212,7 @@ def _fresh_row(
     bytes = extent(type)
     sizes, strides = type.sizes, type.strides
     fixed = is_static(sizes) and is_static(strides)
-    return (
+    return layout.FRESH_ROW.words(
         index,
         len(sizes),
         words.add(*static(sizes), 0) if fixed else table.row(sizes),
@@ -256,7 +253,8 @@ class _Objects:
             fixed, rank = is_static(type.sizes) and is_static(type.strides), type.rank
             sizes, strides = self._shape(type.sizes, fixed), self._shape(type.strides, fixed)
         start = self._table.quantity(offset)
-        self.rows.append((kind, index, sizes, strides, *start, int(not fixed), rank))
+        row = layout.OBJECT_ROW.words(kind, index, sizes, strides, *start, int(not fixed), rank)
+        self.rows.append(row)
         return len(self.rows) - 1
 
     def _shape(self, sizes: Sequence[Size], fixed: bool) -> int:

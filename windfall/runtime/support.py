@@ -7,12 +7,13 @@ Enters: the offsets of `torch_abi`. Leaves: LLVM text and, once loaded, the addr
 * `check`, `entry`, `run`, `dispatch`: bodies of builtins (`machine/layout.py`: their blocks);
 * `arena.trim`, `kept.trim`: give memory that is kept for reuse back to the system.
 
-A record of a check: address of its op, its size in bytes, operands. An operand that stands for a
-value is the address of a cell; a cell holds a borrowed pointer to a Python object. Cells belong to
-the block: checking runs without a break under the GIL and executes no Python code, so no other
-call can meet them half written (`rest`, which is Python, runs between two complete checks).
+A record of a check: address of its step, its size in bytes, operands (`machine/basics.py`). One
+that stands for a value is the address of a cell; a cell holds a borrowed pointer to a Python
+object. Cells belong to the block: checking runs without a break under the GIL and executes no
+Python code, so no other call can meet them half written (`rest`, which is Python, runs between two
+complete checks).
 
-Invariant: no op runs user code, raises, or keeps an object alive.
+Invariant: no step runs user code, raises, or keeps an object alive.
 """
 
 from __future__ import annotations
@@ -20,17 +21,11 @@ from __future__ import annotations
 import functools
 
 from windfall import jit, torch_abi
-from windfall.runtime.machine import (
-    arena,
-    arithmetic,
-    basics,
-    builtins,
-    execute,
-    kept,
-    object_steps,
-    tensor_step,
-    thread_step,
-)
+from windfall.llvm import Assembly
+from windfall.runtime.machine import builtins, object_steps, tensor_step, thread_step
+from windfall.runtime.machine.basics import FUNCTIONS, Facts
+
+MODULES = (builtins, object_steps, tensor_step, thread_step)  # with what they import: all functions
 
 
 def text() -> str | None:
@@ -43,19 +38,12 @@ def text() -> str | None:
         return None
     if not torch_abi.thread_layout_holds_here():
         return None
-    return "".join(
-        (
-            basics.TEXT,
-            object_steps.text(objects, torch_abi.dict_version_offset()),
-            tensor_step.text(objects, tensors),
-            thread_step.text(thread),
-            arena.text(),
-            kept.text(tensors, torch_abi.storage_count()),
-            arithmetic.text(objects),
-            execute.text(objects, tensors),
-            builtins.text(objects),
-        )
-    )
+    version, count = torch_abi.dict_version_offset(), torch_abi.storage_count()
+    facts = Facts(objects, tensors, thread, version, count)
+    assembly = Assembly()
+    for each in FUNCTIONS:
+        each.write(assembly, facts)
+    return assembly.text()
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from windfall.ir.source import ByMethod, Overlap, SizeOf, Source, StrideOf
 from windfall.ir.symint import Expression, Size, known_at_least
 from windfall.ir.writer import Cell
 from windfall.runtime.arithmetic import fits
+from windfall.runtime.machine.tensor_step import WANTED
 from windfall.runtime.object_guards import ObjectRecords
 from windfall.runtime.results import extent, is_static, static
 from windfall.runtime.words import MASK, Word
@@ -35,7 +36,7 @@ class CheckWriter(ObjectRecords):
         tensors = torch_abi.tensor_layout()
         assert tensors is not None
         step, words = _shape_words(type, tensors)
-        wanted = (
+        wanted = WANTED.words(
             self.words.object(exact_class),
             dispatch_keys,
             torch_abi.scalar_type(type.dtype),

@@ -22,10 +22,12 @@ Call = Callable[[Any, tuple[Any, ...]], Any]
 
 @dataclass(frozen=True)
 class Program:
-    """A function with an operand, and how to give it one."""
+    """A function with an operand, how to give it one, and whether it answers the tensor around
+    the operation too."""
 
     function: Any
     call: Call
+    between: bool
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ def build(operation: Operation, place: str, between: bool, operands: int = 1) ->
     exec(compile(source, f"<swap {operation.name}>", "exec"), namespace)
     function = namespace["maker"](None)
     if operands > 1:
-        return Program(function, _spread)
-    return Program(function, chosen.bind(function, namespace))
+        return Program(function, _spread, between)
+    return Program(function, chosen.bind(function, namespace), between)
 
 
 def _spread(callee: Any, operands: tuple[Any, ...]) -> Any:

@@ -198,9 +198,10 @@ def _answered(
         return raised(error, text)
     if type(answer) is Missed:
         return answer
+    *around, answer = answer if program.between else (answer,)
     if type(answer) is int and any(_is_hash(answer, one) for one in operands):
-        return ("hash of the operand",)
-    return describe(answer, operands)
+        return ("hash of the operand", *map(describe, around))
+    return (*describe(answer, operands), *map(describe, around))
 
 
 def _is_hash(answer: int, operand: Any) -> bool:

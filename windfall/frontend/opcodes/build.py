@@ -12,17 +12,19 @@ from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.calls import CALLS
+from windfall.frontend.values.class_value import Class, find, relied
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, find, relied
-from windfall.frontend.values.sequence import List, Slice, Tuple
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.ranges import Slice
+from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.sets import Set
 from windfall.ir.guard import ABSENT
 from windfall.ir.reading import flags_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 def take(frame: Frame, count: int) -> list[Value]:
@@ -64,7 +66,7 @@ def build_const_key_map(machine: Machine, frame: Frame, instruction: Instruction
 @opcode("BUILD_SLICE")
 def build_slice(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     parts = take(frame, instruction.argument)
-    step = parts[2] if len(parts) == 3 else machine.literal(None)
+    step = parts[2] if len(parts) == 3 else machine.values.literal(None)
     frame.stack.append(Slice((parts[0], parts[1], step)))
 
 
@@ -128,7 +130,7 @@ def _format_object(machine: Machine, frame: Frame, value: Object, conversion: in
         if not isinstance(value.cls.find(machine, "__format__"), types.FunctionType):
             stop(UNKNOWN_OPERATION, f"format of {value.describe()}")
         frame.stack.pop()
-        push(frame, machine.ask_special(value, "__format__", machine.literal("")))
+        push(frame, machine.values.ask_special(value, "__format__", machine.values.literal("")))
         return
     frame.stack.pop()
     push(frame, CALLS[repr if conversion == 2 else str](machine, [value], {}))
@@ -165,10 +167,10 @@ def spread(machine: Machine, frame: Frame, how: str, *count: int) -> bool:
     first, the polyfill `how`, then the instruction is done again. `count`: for so many names."""
     top = frame.stack[-1]
     demand_iterable(machine, top)
-    if not isinstance(top, Object) and not machine.is_generator(top):
+    if not isinstance(top, Object) and not machine.values.is_generator(top):
         return True
     frame.stack.pop()
-    push(frame, machine.polyfill(how, [top, *map(machine.literal, count)]))
+    push(frame, machine.values.polyfill(how, [top, *map(machine.values.literal, count)]))
     frame.retry()
     return False
 
@@ -216,10 +218,10 @@ def unpack_sequence(machine: Machine, frame: Frame, instruction: Instruction) ->
 
 def _expect(machine: Machine, found: int, wanted: int) -> None:
     if found > wanted:
-        raise machine.raised(ValueError(f"too many values to unpack (expected {wanted})"))
+        raise machine.values.raised(ValueError(f"too many values to unpack (expected {wanted})"))
     if found < wanted:
         text = f"not enough values to unpack (expected {wanted}, got {found})"
-        raise machine.raised(ValueError(text))
+        raise machine.values.raised(ValueError(text))
 
 
 @opcode("UNPACK_EX")
@@ -230,7 +232,7 @@ def unpack_ex(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     before, after = instruction.argument & 0xFF, instruction.argument >> 8
     if len(items) < before + after:
         text = f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
-        raise machine.raised(ValueError(text))
+        raise machine.values.raised(ValueError(text))
     middle = List(items[before : len(items) - after])
     parts = [*items[:before], middle, *items[len(items) - after :]]
     frame.stack.extend(reversed(parts))
@@ -270,7 +272,7 @@ def match_kind(machine: Machine, frame: Frame, instruction: Instruction) -> None
     subject = frame.stack[-1]
     subject.guard_type(machine)
     flag = _SEQUENCE if instruction.name == "MATCH_SEQUENCE" else _MAPPING
-    frame.stack.append(machine.literal(bool(flags_of(subject.python_type()) & flag)))
+    frame.stack.append(machine.values.literal(bool(flags_of(subject.python_type()) & flag)))
 
 
 @opcode("MATCH_KEYS")
@@ -286,7 +288,7 @@ def match_keys(machine: Machine, frame: Frame, instruction: Instruction) -> None
     for key in plain:
         value = subject.lookup(machine, key)
         if value is None:
-            frame.stack.append(machine.literal(None))
+            frame.stack.append(machine.values.literal(None))
             return
         found.append(value)
     frame.stack.append(Tuple(found))
@@ -297,5 +299,5 @@ def match_class(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     names, cls, subject = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     if not isinstance(cls, Class):
         stop(UNKNOWN_OPERATION, f"a pattern of {cls.describe()}")
-    count = machine.literal(instruction.argument)
-    push(frame, machine.polyfill("match_class", [subject, cls, count, names]))
+    count = machine.values.literal(instruction.argument)
+    push(frame, machine.values.polyfill("match_class", [subject, cls, count, names]))

@@ -11,16 +11,18 @@ from windfall.frontend.opcodes.build import demand_iterable
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, PENDING, Keywords, Value
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell, Function
-from windfall.frontend.values.objects import Class, Object, Super
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.supers import Super
 from windfall.frontend.values.tensor import Tensor
 from windfall.ir.reading import class_name, flags_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 @opcode("LOAD_ATTR")
@@ -30,7 +32,7 @@ def load_attr(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         kind = owner.python_type()
         if not flags_of(kind) & _HEAP:  # no class of the user, which may have such a property
             owner.guard_type(machine)
-            frame.stack.append(machine.known(kind, class_name(kind)))
+            frame.stack.append(machine.values.known(kind, class_name(kind)))
             return
     push(frame, owner.get_attribute(machine, name))
 
@@ -107,7 +109,7 @@ def delete_attr(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     frame.stack.pop().delete_attribute(machine, instruction.value)
 
 
-@opcode("KW_NAMES", until=(3, 13))
+@opcode("KW_NAMES", until=(3, 13), moves=True)
 def kw_names(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.kw_names = instruction.value
 
@@ -154,11 +156,13 @@ def call_function_ex(machine: Machine, frame: Frame, instruction: Instruction) -
     starred = stack.pop()
     function, _ = _callee(stack)
     demand_iterable(machine, starred)
-    if isinstance(starred, Object) or machine.is_generator(starred):  # interpreted code gives them
-        given = [function, starred, named or machine.created_dict({})]
-        push(frame, machine.polyfill("call_starred", given))
+    if isinstance(starred, Object) or machine.values.is_generator(
+        starred
+    ):  # interpreted code gives them
+        given = [function, starred, named or machine.values.created_dict({})]
+        push(frame, machine.values.polyfill("call_starred", given))
         return
-    keywords: Keywords = machine.string_keyed(named) if named is not None else {}
+    keywords: Keywords = machine.values.string_keyed(named) if named is not None else {}
     push(frame, function.call(machine, starred.unpack(machine), keywords))
 
 
@@ -174,7 +178,7 @@ def make_function(machine: Machine, frame: Frame, instruction: Instruction) -> N
     if flags & _CLOSURE:
         closure = [cell for cell in stack.pop().unpack(machine) if isinstance(cell, Cell)]
     annotations: Value | None = stack.pop() if flags & _ANNOTATIONS else None
-    keyword_defaults = machine.string_keyed(stack.pop()) if flags & _KEYWORD_DEFAULTS else {}
+    keyword_defaults = machine.values.string_keyed(stack.pop()) if flags & _KEYWORD_DEFAULTS else {}
     defaults = stack.pop().unpack(machine) if flags & _DEFAULTS else []
     made = Function.created(code.value, frame.globals, defaults, keyword_defaults, closure)
     made.annotations = _annotations(machine, annotations)
@@ -186,7 +190,7 @@ def _annotations(machine: Machine, value: Value | None) -> Value | None:
         return value
     items = value.items(machine)
     pairs = zip(items[::2], items[1::2], strict=True)
-    return machine.created_dict({key.key(machine): value for key, value in pairs})
+    return machine.values.created_dict({key.key(machine): value for key, value in pairs})
 
 
 @opcode("MAKE_FUNCTION", since=(3, 13))
@@ -204,7 +208,7 @@ def make_function_of_code(machine: Machine, frame: Frame, instruction: Instructi
         code.value,
         frame.globals,
         [] if defaults is None else defaults.unpack(machine),
-        {} if named is None else machine.string_keyed(named),
+        {} if named is None else machine.values.string_keyed(named),
         [cell for cell in cells if isinstance(cell, Cell)],
     )
     made.annotations = _annotations(machine, given.get(_ANNOTATIONS))

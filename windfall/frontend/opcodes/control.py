@@ -32,7 +32,7 @@ from windfall.ir.reading import ABSENT, class_name, resolve
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -49,20 +49,20 @@ def _count_round(machine: Machine, frame: Frame, instruction: Instruction) -> No
     now = machine.graph.mark() - machine.graph.scalars
     count = count + 1 if size == now else 1
     frame.rounds = count, now
-    machine.idle += 1
+    machine.graph.idle += 1
     if now > machine.facts.nodes or (now and _began_here(machine, frame)):
         _end_graph(machine, frame, now)
-    if count > machine.facts.idle or machine.idle > _MANY * machine.facts.idle:
-        for one in machine.frames[:-1]:
+    if count > machine.facts.idle or machine.graph.idle > _MANY * machine.facts.idle:
+        for one in machine.frames.stack[:-1]:
             if one.code is frame.code:
-                machine.leave_recursion(frame.code)
+                machine.frames.leave_recursion(frame.code)
         row = IDLE_LOOP if idle_loop(machine, frame, instruction.index) is not None else BUDGET
-        stop(row, f"{machine.idle} rounds without a tensor")
+        stop(row, f"{machine.graph.idle} rounds without a tensor")
 
 
 def _end_graph(machine: Machine, frame: Frame, size: int) -> None:
     """A loop is unrolled no further, unless what it stands in cannot be cut in two."""
-    if not machine.holds_together and frame.generator is None:
+    if not machine.frames.holds_together and frame.generator is None:
         stop(LARGE_GRAPH, f"a loop after {size} operations")
 
 
@@ -70,7 +70,7 @@ def _began_here(machine: Machine, frame: Frame) -> bool:
     """Whether the capture began at this very jump, and so has gone round once: where one loop was
     too long for a graph, the rounds that follow share what is compiled for one."""
     point = machine.state.point
-    if isinstance(point, Start) or len(machine.frames) != len(point.frames):
+    if isinstance(point, Start) or len(machine.frames.stack) != len(point.frames):
         return False
     shape = point.frames[-1]
     return shape.code is frame.code and shape.ip == frame.last
@@ -115,7 +115,7 @@ def to_bool(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         push(frame, found)
         frame.retry()
     else:
-        frame.stack.append(machine.literal(found))
+        frame.stack.append(machine.values.literal(found))
 
 
 @opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP", until=(3, 12))
@@ -170,14 +170,19 @@ def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
             item = None
     elif isinstance(frame.stack[-1], Generator):
         frame.retry()
-        machine.resume(frame.stack[-1], machine.literal(None), "iterate")
+        machine.frames.resume(frame.stack[-1], machine.values.literal(None), "iterate")
         return
     elif isinstance(frame.stack[-1], Object):
         kind = frame.stack[-1].python_type()
         if resolve(kind, "__next__") is ABSENT:
             stop(UNKNOWN_OPERATION, f"{class_name(kind)} has no __next__ any more")
         frame.retry()
-        push(frame, machine.polyfill("next_of_object", [frame.stack[-1], machine.literal(END)]))
+        push(
+            frame,
+            machine.values.polyfill(
+                "next_of_object", [frame.stack[-1], machine.values.literal(END)]
+            ),
+        )
         return
     else:
         foreign = isinstance(frame.stack[-1], ForeignIterator)
@@ -199,25 +204,25 @@ def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> No
             continue
         if made_here(one, Generator) and one.sees_its_end:
             stop(LEFT_GENERATOR, frame.code.co_name)
-        if len(machine.frames) > 1 and is_missed_variable(one):
+        if len(machine.frames.stack) > 1 and is_missed_variable(one):
             stop(LEFT_GENERATOR, frame.code.co_name)
-    machine.pop(frame.stack.pop())
+    machine.frames.pop(frame.stack.pop())
 
 
 @opcode("RETURN_GENERATOR")
 def return_generator(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """The call of a generator function ends here; its frame waits to be resumed."""
-    frame.generator = machine.generator(frame)
-    machine.frames.pop()
-    if not machine.frames:
-        machine.result = frame.generator
+    frame.generator = machine.frames.generator(frame)
+    machine.frames.stack.pop()
+    if not machine.frames.stack:
+        machine.frames.result = frame.generator
     elif not frame.discard:
-        machine.frames[-1].stack.append(frame.generator)
+        machine.frames.stack[-1].stack.append(frame.generator)
 
 
 @opcode("YIELD_VALUE")
 def yield_value(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    machine.suspend(frame.stack.pop())
+    machine.frames.suspend(frame.stack.pop())
 
 
 @opcode("GET_YIELD_FROM_ITER")
@@ -257,13 +262,13 @@ def _sent(machine: Machine, frame: Frame, instruction: Instruction) -> bool:
     if isinstance(receiver, Generator):
         stack.pop()
         frame.retry()
-        machine.resume(receiver, value, "send")
+        machine.frames.resume(receiver, value, "send")
         return False
     if value.python_type() is not type(None) or not isinstance(receiver, Iterator):
         stop(GENERATOR, f"yield from {receiver.describe()}")
     item = receiver.advance(machine)
     stack.pop()
-    stack.append(machine.literal(None) if item is None else item)
+    stack.append(machine.values.literal(None) if item is None else item)
     if item is None:
         frame.ip = instruction.target
     return item is None
@@ -278,7 +283,7 @@ def cleanup_throw(machine: Machine, frame: Frame, instruction: Instruction) -> N
         raise Raised(exception)
     value = exception.get_attribute(machine, "value")
     del frame.stack[-3:]
-    frame.stack.append(machine.literal(None))
+    frame.stack.append(machine.values.literal(None))
     push(frame, value)
 
 

@@ -16,30 +16,34 @@ from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Raised, Value
+from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.exception import Exception_
-from windfall.frontend.values.objects import Class, find
 from windfall.frontend.values.sequence import Tuple
 from windfall.ir.reading import class_name, is_among, mro_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 @opcode("PUSH_EXC_INFO")
 def push_exc_info(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack.pop()
-    own = machine.handled if machine.handled is not machine.handled_outside() else None
-    frame.stack.append(own or machine.literal(None))
+    own = (
+        machine.frames.handled
+        if machine.frames.handled is not machine.frames.handled_outside()
+        else None
+    )
+    frame.stack.append(own or machine.values.literal(None))
     frame.stack.append(exception)
-    machine.handled = exception
+    machine.frames.handled = exception
 
 
 @opcode("POP_EXCEPT")
 def pop_except(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     before = frame.stack.pop()
-    outside = machine.handled_outside()
-    machine.handled = before if isinstance(before, Exception_) else outside
+    outside = machine.frames.handled_outside()
+    machine.frames.handled = before if isinstance(before, Exception_) else outside
 
 
 @opcode("CHECK_EXC_MATCH")
@@ -51,7 +55,7 @@ def check_exc_match(machine: Machine, frame: Frame, instruction: Instruction) ->
     # By the MRO: `__subclasscheck__` of a metaclass is not asked.
     order = mro_of(exception.python_type())
     found = [is_among(_exception_class(machine, one), order) for one in wanted]
-    frame.stack.append(machine.literal(any(found)))
+    frame.stack.append(machine.values.literal(any(found)))
 
 
 def _exception_class(machine: Machine, value: Value) -> type:
@@ -71,9 +75,9 @@ def reraise(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 def raise_varargs(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A class is called first: its instance is raised when this is done again."""
     if instruction.argument == 0:
-        if machine.handled is None:
-            raise machine.raised(RuntimeError("No active exception to reraise"))
-        raise Raised(machine.handled)
+        if machine.frames.handled is None:
+            raise machine.values.raised(RuntimeError("No active exception to reraise"))
+        raise Raised(machine.frames.handled)
     cause = frame.stack.pop() if instruction.argument == 2 else None
     value = frame.stack.pop()
     if isinstance(value, Class) and issubclass(value.real, BaseException):
@@ -106,12 +110,12 @@ def _set_cause(machine: Machine, value: Exception_, cause: Value) -> None:
     if not isinstance(cause, Exception_) and cause.python_type() is not type(None):
         stop(UNKNOWN_OPERATION, f"raise ... from {cause.describe()}")
     value.link(machine, "__cause__", cause)
-    value.link(machine, "__suppress_context__", machine.literal(True))
+    value.link(machine, "__suppress_context__", machine.values.literal(True))
 
 
 @opcode("LOAD_ASSERTION_ERROR")
 def load_assertion_error(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(machine.known(AssertionError, "AssertionError"))
+    frame.stack.append(machine.values.known(AssertionError, "AssertionError"))
 
 
 # ------------------------------------------------------------------------------------------ with
@@ -120,7 +124,7 @@ def load_assertion_error(machine: Machine, frame: Frame, instruction: Instructio
 @opcode("BEFORE_WITH")
 def before_with(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     manager = frame.stack.pop()
-    enter_exit = machine.context_methods(manager)
+    enter_exit = machine.values.context_methods(manager)
     if enter_exit is None:
         stop(CONTEXT_MANAGER, manager.describe())
     enter, leave = enter_exit
@@ -135,14 +139,14 @@ def with_except_start(machine: Machine, frame: Frame, instruction: Instruction) 
     exception.guard_type(machine)
     kind = exception.python_type()
     trace = exception.get_attribute(machine, "__traceback__")
-    arguments = [machine.known(kind, class_name(kind)), exception, trace]
+    arguments = [machine.values.known(kind, class_name(kind)), exception, trace]
     push(frame, leave.call(machine, arguments, {}))
 
 
 @opcode("INTRINSIC_STOPITERATION_ERROR", since=(3, 12))
 def stopiteration_error(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """An exception leaves a generator."""
-    frame.stack.append(machine.leaving(frame.stack.pop()))
+    frame.stack.append(machine.frames.leaving(frame.stack.pop()))
 
 
 @opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")

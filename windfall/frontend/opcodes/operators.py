@@ -9,13 +9,15 @@ from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Value
+from windfall.frontend.values.class_value import Class, find, relied
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.enumeration import MixedMember
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.identity import identical
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, Opaque, find, relied
-from windfall.frontend.values.sequence import SequenceValue, Slice
+from windfall.frontend.values.objects import Object, Opaque
+from windfall.frontend.values.ranges import Slice
+from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
@@ -24,7 +26,7 @@ from windfall.ir.reading import is_among, mro_of
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 # The symbol of each argument of BINARY_OP; `+=` stands for the in-place ones.
 SYMBOLS: list[str] = [symbol for _, symbol in getattr(dis, "_nb_ops")]  # noqa: B009
@@ -85,13 +87,15 @@ def _in_place_by_method(
 ) -> Value:
     """Through `__iadd__` and the like; one that declines is followed by the plain operator."""
     name = _DUNDERS[operation]
-    candidates = [machine.tuple([method, right])]
+    candidates = [machine.values.tuple([method, right])]
     for owner, dunder, other in ((left, f"__{name}__", right), (right, f"__r{name}__", left)):
         found = owner.dunder(machine, dunder) if isinstance(owner, Object) else None
         if found is not None:
-            candidates.append(machine.tuple([found, other]))
-    shown = machine.literal(f"{operation}=")
-    return machine.polyfill("first_implemented", [machine.tuple(candidates), shown, left, right])
+            candidates.append(machine.values.tuple([found, other]))
+    shown = machine.values.literal(f"{operation}=")
+    return machine.values.polyfill(
+        "first_implemented", [machine.values.tuple(candidates), shown, left, right]
+    )
 
 
 def by_dunder(
@@ -111,17 +115,22 @@ def by_dunder(
             value.refuse_own(machine, dunder)
     candidates = []
     if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
-        candidates.append(machine.tuple([method, right]))
+        candidates.append(machine.values.tuple([method, right]))
     if isinstance(right, Object) and (method := right.dunder(machine, reflected)) is not None:
-        later = machine.tuple([method, left])
+        later = machine.values.tuple([method, left])
         if _right_goes_first(operation, reflected, left.python_type(), right.python_type()):
             candidates.insert(0, later)
         elif right.python_type() is not left.python_type() or operation in _COMPARISONS:
             candidates.append(later)
     if not candidates:
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
-    arguments = [machine.tuple(candidates), machine.literal(shown or operation), left, right]
-    return machine.polyfill("first_implemented", arguments)
+    arguments = [
+        machine.values.tuple(candidates),
+        machine.values.literal(shown or operation),
+        left,
+        right,
+    ]
+    return machine.values.polyfill("first_implemented", arguments)
 
 
 def _right_goes_first(operation: str, reflected: str, left: type, right: type) -> bool:
@@ -152,7 +161,7 @@ def unary(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 def unary_not(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if isinstance(value, Tensor):
-        value = machine.flag(value) or value
+        value = machine.values.flag(value) or value
     if isinstance(value, Question | Truth):
         frame.stack.append(value.unary(machine, "not"))
         return
@@ -161,7 +170,7 @@ def unary_not(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         push(frame, found)
         frame.retry()
     else:
-        frame.stack.append(machine.literal(not found))
+        frame.stack.append(machine.values.literal(not found))
 
 
 # ------------------------------------------------------------------------------------ comparisons
@@ -184,11 +193,11 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
     if operation in ("==", "!=") and _unequal_kinds(left, right):
         left.guard_type(machine)
         right.guard_type(machine)
-        return machine.literal(operation == "!=")
+        return machine.values.literal(operation == "!=")
     if operation in ("==", "!=") and (
         _declines(machine, left, right) and _declines(machine, right, left)
     ):
-        return machine.literal(identical(machine, left, right) == (operation == "=="))
+        return machine.values.literal(identical(machine, left, right) == (operation == "=="))
     name, reflected = _COMPARISONS[operation]
     return by_dunder(machine, name, reflected, operation, left, right)
 
@@ -231,7 +240,7 @@ def compare_op(machine: Machine, frame: Frame, instruction: Instruction) -> None
 def is_op(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     right, left = frame.stack.pop(), frame.stack.pop()
     same = identical(machine, left, right)
-    frame.stack.append(machine.literal(same != bool(instruction.argument)))
+    frame.stack.append(machine.values.literal(same != bool(instruction.argument)))
 
 
 @opcode("CONTAINS_OP")
@@ -245,7 +254,7 @@ def contains_op(machine: Machine, frame: Frame, instruction: Instruction) -> Non
             frame.retry()
     else:
         answer = frame.stack.pop().as_constant(machine)
-        frame.stack.append(machine.literal(not answer))
+        frame.stack.append(machine.values.literal(not answer))
 
 
 # ------------------------------------------------------------------------------------- subscripts
@@ -272,7 +281,7 @@ def store_slice(machine: Machine, frame: Frame, instruction: Instruction) -> Non
 
 
 def _slice(machine: Machine, start: Value, stop_: Value) -> Slice:
-    return Slice((start, stop_, machine.literal(None)))
+    return Slice((start, stop_, machine.values.literal(None)))
 
 
 @opcode("STORE_SUBSCR")

@@ -24,16 +24,16 @@ from windfall.ir.source import Item, Known
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
-@opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS")
-@opcode("PRECALL", until=(3, 12))
+@opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS", moves=True)
+@opcode("PRECALL", until=(3, 12), moves=True)
 def nothing(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """Free variables are in place from the start; the rest is for the real interpreter."""
 
 
-@opcode("POP_TOP")
+@opcode("POP_TOP", moves=True)
 def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A loop that is left drops its iterator; only a real generator knows when it is the last."""
     value = frame.stack[-1]
@@ -44,31 +44,31 @@ def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.pop()
 
 
-@opcode("PUSH_NULL")
+@opcode("PUSH_NULL", moves=True)
 def push_null(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(NULL)
 
 
-@opcode("COPY")
+@opcode("COPY", moves=True)
 def copy(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(frame.stack[-instruction.argument])
 
 
-@opcode("SWAP")
+@opcode("SWAP", moves=True)
 def swap(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     stack, depth = frame.stack, instruction.argument
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
-@opcode("LOAD_CONST")
+@opcode("LOAD_CONST", moves=True)
 def load_const(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = instruction.value
     if type(value) in _DISPLAYS and len(value) > machine.facts.elements:
-        frame.stack.append(machine.known(value, "constant"))  # not taken apart
+        frame.stack.append(machine.values.known(value, "constant"))  # not taken apart
     elif type(value) is tuple and value:
-        frame.stack.append(machine.constant_tuple(value))
+        frame.stack.append(machine.values.constant_tuple(value))
     else:
-        frame.stack.append(machine.literal(value))
+        frame.stack.append(machine.values.literal(value))
 
 
 _DISPLAYS = (tuple, frozenset)
@@ -77,7 +77,7 @@ _DISPLAYS = (tuple, frozenset)
 # ------------------------------------------------------------------------------------- variables
 
 
-@opcode("LOAD_FAST")
+@opcode("LOAD_FAST", moves=True)
 @opcode("LOAD_FAST_CHECK", since=(3, 12))
 def load_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.variables[instruction.argument]
@@ -89,7 +89,7 @@ def load_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 def _unbound(machine: Machine, instruction: Instruction) -> NoReturn:
     name = instruction.value
     text = f"cannot access local variable '{name}' where it is not associated with a value"
-    raise machine.raised(UnboundLocalError(text))
+    raise machine.values.raised(UnboundLocalError(text))
 
 
 @opcode("LOAD_FAST_AND_CLEAR", since=(3, 12))
@@ -100,7 +100,7 @@ def load_fast_and_clear(machine: Machine, frame: Frame, instruction: Instruction
     frame.variables[instruction.argument] = None
 
 
-@opcode("STORE_FAST")
+@opcode("STORE_FAST", moves=True)
 def store_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     before = frame.variables[instruction.argument]
     if before is not None and before is not frame.stack[-1] and is_missed_variable(before):
@@ -142,8 +142,8 @@ def load_deref(machine: Machine, frame: Frame, instruction: Instruction) -> None
         name = instruction.value
         if instruction.argument in frame.listing.free:
             text = f"cannot access free variable '{name}' where it is not associated with a value"
-            raise machine.raised(
-                NameError(text + " in enclosing scope"), name=machine.literal(name)
+            raise machine.values.raised(
+                NameError(text + " in enclosing scope"), name=machine.values.literal(name)
             )
         _unbound(machine, instruction)
     frame.stack.append(value)
@@ -167,17 +167,17 @@ def delete_deref(machine: Machine, frame: Frame, instruction: Instruction) -> No
 
 def _undefined(machine: Machine, name: str) -> NoReturn:
     text = f"name '{name}' is not defined"
-    raise machine.raised(NameError(text), name=machine.literal(name))
+    raise machine.values.raised(NameError(text), name=machine.values.literal(name))
 
 
 def global_value(machine: Machine, frame: Frame, name: str) -> Value:
     """A global, or a builtin."""
-    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    space = machine.values.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
     found = space.lookup(machine, name)
     if found is None:
         builtins = frame.builtins
         assert isinstance(builtins, dict)
-        found = machine.globals_dict(builtins, "builtins").lookup(machine, name)
+        found = machine.values.globals_dict(builtins, "builtins").lookup(machine, name)
         if found is None:
             _undefined(machine, name)
     return found
@@ -192,13 +192,13 @@ def load_global(machine: Machine, frame: Frame, instruction: Instruction) -> Non
 
 @opcode("STORE_GLOBAL")
 def store_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    space = machine.values.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
     space.store(machine, instruction.value, frame.stack.pop())
 
 
 @opcode("DELETE_GLOBAL")
 def delete_global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
-    space = machine.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
+    space = machine.values.globals_dict(frame.globals, frame.globals.get("__name__", "globals"))
     if space.lookup(machine, instruction.value) is None:
         _undefined(machine, instruction.value)
     space.store(machine, instruction.value, None)
@@ -211,7 +211,7 @@ def delete_global(machine: Machine, frame: Frame, instruction: Instruction) -> N
 def load_build_class(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     builtins = frame.builtins
     assert isinstance(builtins, dict)
-    found = machine.globals_dict(builtins, "builtins").lookup(machine, "__build_class__")
+    found = machine.values.globals_dict(builtins, "builtins").lookup(machine, "__build_class__")
     if found is None:
         stop(UNKNOWN_OPCODE, instruction.name)
     frame.stack.append(found)
@@ -286,7 +286,7 @@ def load_from_dict_or_globals(machine: Machine, frame: Frame, instruction: Instr
 def setup_annotations(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     names = _names(frame, instruction)
     if names.lookup(machine, "__annotations__") is None:
-        names.store(machine, "__annotations__", machine.created_dict({}))
+        names.store(machine, "__annotations__", machine.values.created_dict({}))
 
 
 @opcode("IMPORT_STAR")
@@ -334,7 +334,7 @@ def import_name(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     del frame.stack[-2:]
     source = Item(Known(sys.modules, "sys.modules"), found)
     # Looked at even if nobody uses it: a module that is gone is an error.
-    frame.stack.append(look(machine.wrap(sys.modules[found], source)))
+    frame.stack.append(look(machine.values.wrap(sys.modules[found], source)))
 
 
 @opcode("IMPORT_FROM")

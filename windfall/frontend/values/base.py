@@ -27,8 +27,8 @@ from windfall.ir.guard import Check, IdentityIs, TypeIs
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 Arguments = list["Value"]
 Keywords = dict[str, "Value"]
@@ -61,7 +61,7 @@ class Value:
             self.guarded = set()
         if key not in self.guarded:
             self.guarded.add(key)
-            machine.add_guard(self.source, check, reason or "used")
+            machine.guards.add(self.source, check, reason or "used")
 
     def guard_type(self, machine: Machine) -> None:
         """Rely on the exact class."""
@@ -250,7 +250,7 @@ def no_method(machine: Machine, owner: Value, kind: str, real: type, name: str) 
     that Python raises."""
     if hasattr(real, name) or real.__dictoffset__:  # an `OrderedDict` has attributes of its own
         stop(UNKNOWN_OPERATION, f"{real.__name__}.{name}")
-    raise machine.no_attribute(owner, name, f"'{kind}' object has no attribute '{name}'")
+    raise machine.values.no_attribute(owner, name, f"'{kind}' object has no attribute '{name}'")
 
 
 def is_hashable(constant: Any) -> bool:

@@ -7,52 +7,39 @@ the user (keys of `sorted`, `__len__` of objects) is done by a polyfill: a Pytho
 
 from __future__ import annotations
 
-import abc
-import collections
-import inspect
-import sys
 import types
-import typing
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
-from torch import nn
 
-from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import core
 from windfall.frontend.polyfills.iterators import by_index
-from windfall.frontend.values import symbolic
+from windfall.frontend.values import number_calls
 from windfall.frontend.values.arity import fits
-from windfall.frontend.values.base import Arguments, Given, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import is_callable, misfit
+from windfall.frontend.values.dict_views import DictView
 from windfall.frontend.values.exception import Exception_
-from windfall.frontend.values.function import Cell, Function, Method, bound_class
+from windfall.frontend.values.function import bound_class
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
-from windfall.frontend.values.mapping import Dict, DictView
-from windfall.frontend.values.objects import (
-    Class,
-    Object,
-    Super,
-    find,
-    is_mutable,
-    is_plain_class,
-    mro,
-    relied,
-)
-from windfall.frontend.values.sequence import List, Slice, Tuple
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.ranges import Slice
+from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.symbolic import Integer, Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
-from windfall.frontend.words import words
-from windfall.ir.guard import ABSENT, IdentityIs, RegistrationsAre
-from windfall.ir.reading import class_name, is_a, is_among, mro_of
-from windfall.ir.source import Known
+from windfall.ir.guard import ABSENT
+from windfall.ir.reading import is_among
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 def exactly(arguments: Arguments, keywords: Keywords, least: int, most: int, name: str) -> None:
@@ -100,10 +87,10 @@ class KindMethod(Value):
 
 def _next(owner: Value, machine: Machine) -> Value:
     if isinstance(owner, Generator):
-        return machine.resume(owner, machine.literal(None), "next")
+        return machine.frames.resume(owner, machine.values.literal(None), "next")
     found = owner.advance(machine)
     if found is None:
-        raise machine.raised(StopIteration())
+        raise machine.values.raised(StopIteration())
     return found
 
 
@@ -124,11 +111,11 @@ def _checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     asked = name.as_constant(machine)
     if asked == "__iter__" and _is_iterator(machine, answer):
         return answer
-    if asked == "__len__" and isinstance(answer, symbolic.Integer):
-        sign = answer.compare(machine, ">=", machine.literal(0))
+    if asked == "__len__" and isinstance(answer, Integer):
+        sign = answer.compare(machine, ">=", machine.values.literal(0))
         if isinstance(sign, Constant) and sign.value is True:
             return answer
-    if asked == "__bool__" and isinstance(answer, symbolic.Question | Truth):
+    if asked == "__bool__" and isinstance(answer, Question | Truth):
         return answer
     if asked in _TEXTS and answer.python_type() is str:
         return answer
@@ -150,7 +137,7 @@ def _hinted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     if isinstance(value, Generator):
         owner = _indexed(value)
         asked = owner is not None and owner.cls.find(machine, "__len__") is not ABSENT
-        return machine.polyfill("with_owner", [value, owner]) if owner and asked else value
+        return machine.values.polyfill("with_owner", [value, owner]) if owner and asked else value
     if not isinstance(value, Object):
         return value
     length, hint = (value.cls.find(machine, name) for name in ("__len__", "__length_hint__"))
@@ -158,8 +145,10 @@ def _hinted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
         return value
     if not all(one is ABSENT or isinstance(one, types.FunctionType) for one in (length, hint)):
         stop(UNKNOWN_OPERATION, f"how many items {value.describe()} may have")
-    method = value.dunder(machine, "__length_hint__") or machine.literal(None)
-    return machine.polyfill("with_hint", [value, machine.literal(length is not ABSENT), method])
+    method = value.dunder(machine, "__length_hint__") or machine.values.literal(None)
+    return machine.values.polyfill(
+        "with_hint", [value, machine.values.literal(length is not ABSENT), method]
+    )
 
 
 _OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
@@ -177,7 +166,7 @@ def _rest(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (iterator,) = arguments
     if not isinstance(iterator, Object):
         return iterator
-    return machine.polyfill("items_left", [iterator])
+    return machine.values.polyfill("items_left", [iterator])
 
 
 @calls(core.refuse)
@@ -189,294 +178,8 @@ def _refuse(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     try:
         core.refuse_kinds(operation.as_constant(machine), left.python_type(), right.python_type())
     except TypeError as error:
-        raise machine.raised(error) from None
+        raise machine.values.raised(error) from None
     stop(UNKNOWN_OPERATION, f"{left.describe()} and {right.describe()}")
-
-
-# ---------------------------------------------------------------------------------------- types
-
-
-@calls(isinstance)
-def _isinstance(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "isinstance")
-    value, classes = arguments
-    value.guard_type(machine)
-    found = any(_is_instance(machine, value, one) for one in _classes(machine, classes))
-    if not found and isinstance(value, Object):
-        _refuse_other_class(machine, value)
-    return machine.literal(found)
-
-
-def _refuse_other_class(machine: Machine, value: Object) -> None:
-    """`isinstance` also asks the object for its `__class__`, which may be another than its own."""
-    kind = value.python_type()
-    told = relied(machine, kind, "__class__") is find(object, "__class__")
-    if not told or isinstance(relied(machine, kind, "__getattribute__"), types.FunctionType):
-        stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which has a __class__")
-
-
-def _classes(machine: Machine, value: Value) -> list[type]:
-    if isinstance(value, Class):
-        value.rely(machine)
-        return [value.real]
-    if isinstance(value, Tuple):
-        return [one for item in value.items(machine) for one in _classes(machine, item)]
-    if isinstance(value, Given) and value.python_type() is types.UnionType:
-        value.rely(machine)
-        kinds = value.real.__args__
-        if not all(type(one) is not types.GenericAlias and is_a(one, type) for one in kinds):
-            stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}")
-        return list(kinds)
-    stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}")
-
-
-_PLAIN_CHECKS = (type.__instancecheck__,)
-
-
-def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
-    kind = value.python_type()
-    if issubclass(kind, torch.Tensor):
-        if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
-            real = value.real if isinstance(value, Tensor) else None
-            return real is not None and isinstance(real, cls)
-        if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
-            return isinstance(value.fake(machine), cls)
-    if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:
-        found = is_among(cls, mro(machine, kind))
-        if not found and isinstance(value, Object) and not _tells_its_class(kind):
-            stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which says what it is")
-        return found
-    if type(cls).__module__ == "abc":
-        return _registered(machine, kind, cls)
-    if type(cls).__module__ == "typing" and is_mutable(kind):
-        stop(UNKNOWN_OPERATION, f"isinstance with the protocol {cls.__qualname__}")
-    if type(cls).__module__ in ("torch.nn.parameter", "typing", "enum", "torch._C", "torch"):
-        return issubclass(kind, cls)
-    stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
-
-
-def _tells_its_class(kind: type) -> bool:
-    """Whether `__class__` of instances is their class: a property or hook may say otherwise."""
-    return (
-        find(kind, "__class__") is find(object, "__class__")
-        and type(find(kind, "__getattribute__")) is types.WrapperDescriptorType
-    )
-
-
-def _registered(machine: Machine, kind: type, cls: type) -> bool:
-    """Whether an abstract class takes another for its own. What the user registers with a class
-    of the user, or says in its `__subclasshook__`, is not relied upon: it is asked natively."""
-    order = mro(machine, kind)
-    if cls.__module__ in _LIBRARY:
-        return _taken_by_library(machine, kind, cls)
-    if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
-        stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which has a hook")
-    if not is_among(cls, order):
-        stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which registers classes")
-    return True
-
-
-def _taken_by_library(machine: Machine, kind: type, cls: type) -> bool:
-    """By an abstract class of the standard library: its hook looks for methods of the names that
-    stand in its own dictionary and those of its bases; and classes may be registered later."""
-    if "__subclasshook__" in vars(cls):
-        for name in {name for base in cls.__mro__[:-1] for name in vars(base)} - _NOT_ASKED:
-            relied(machine, kind, name)
-    found = issubclass(kind, cls)
-    if not found:
-        where = Known(cls, cls.__qualname__)
-        machine.add_guard(where, RegistrationsAre(abc.get_cache_token()), "it may be registered")
-    return found
-
-
-_NOT_ASKED = words(
-    "__abstractmethods__ __class_getitem__ __dict__ __doc__ __module__ __slots__ __subclasshook__"
-    " __weakref__ _abc_impl __firstlineno__ __static_attributes__"
-)
-_LIBRARY = words("collections.abc numbers contextlib typing io os abc")
-
-
-@calls(issubclass)
-def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "issubclass")
-    value, classes = arguments
-    if not isinstance(value, Class):
-        stop(UNKNOWN_OPERATION, f"issubclass of {value.describe()}")
-    value.rely(machine)
-    return machine.literal(
-        any(_is_subclass(machine, value.real, one) for one in _classes(machine, classes))
-    )
-
-
-def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
-    if relied(machine, type(cls), "__subclasscheck__") is type.__subclasscheck__:
-        return is_among(cls, mro(machine, kind))
-    if type(cls).__module__ == "abc":
-        return _registered(machine, kind, cls)
-    if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):
-        return issubclass(kind, cls)
-    stop(UNKNOWN_OPERATION, f"issubclass with {type(cls).__name__}")
-
-
-@calls(type)
-def _type(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 1, 1, "type")
-    (value,) = arguments
-    value.guard_type(machine)
-    kind = value.python_type()
-    return machine.known(kind, class_name(kind))
-
-
-@calls(callable)
-def _callable(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 1, 1, "callable")
-    (value,) = arguments
-    value.guard_type(machine)
-    has_call = relied(machine, value.python_type(), "__call__") is not ABSENT
-    return machine.literal(isinstance(value, Class) or has_call)
-
-
-@calls(super)
-def _super(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    if not arguments:
-        frame = machine.frames[-1]
-        cell = frame.variables[frame.listing.variables.index("__class__")]
-        start = cell.get(machine) if isinstance(cell, Cell) else None
-        first = frame.variables[0]
-        owner = first.get(machine) if isinstance(first, Cell) else first
-    else:
-        exactly(arguments, keywords, 2, 2, "super")
-        start, owner = arguments
-    if not isinstance(start, Class) or owner is None:
-        stop(UNKNOWN_CALL, "super")
-    start.rely(machine)
-    kinds = [owner.python_type(), *([owner.real] if isinstance(owner, Class) else ())]
-    if not any(is_among(start.real, mro_of(one)) for one in kinds):
-        stop(UNKNOWN_CALL, f"super({start.describe()}, {owner.describe()})")
-    return Super(start, owner)
-
-
-# ------------------------------------------------------------------------------------ attributes
-
-
-@calls(getattr)
-def _getattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 3, "getattr")
-    if len(arguments) == 3:
-        return machine.polyfill("getattr_or", arguments)
-    return arguments[0].get_attribute(machine, arguments[1].as_constant(machine))
-
-
-@calls(hasattr)
-def _hasattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "hasattr")
-    return machine.polyfill("hasattr", arguments)
-
-
-@calls(object.__getattribute__)
-def _object_getattribute(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "object.__getattribute__")
-    owner, name = arguments
-    if not isinstance(owner, Object):
-        stop(UNKNOWN_CALL, f"object.__getattribute__ of {owner.describe()}")
-    owner.guard_type(machine)
-    return owner.plain_attribute(machine, name.as_constant(machine), owner.missing)
-
-
-@calls(object.__setattr__)
-def _object_setattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 3, 3, "object.__setattr__")
-    owner, name, value = arguments
-    if not isinstance(owner, Object):
-        stop(UNKNOWN_CALL, f"object.__setattr__ of {owner.describe()}")
-    owner.guard_type(machine)
-    owner.store_attribute(machine, name.as_constant(machine), value)
-    return machine.literal(None)
-
-
-@calls(setattr)
-def _setattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 3, 3, "setattr")
-    owner, name, value = arguments
-    owner.set_attribute(machine, name.as_constant(machine), value)
-    return machine.literal(None)
-
-
-@calls(delattr)
-def _delattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "delattr")
-    arguments[0].delete_attribute(machine, arguments[1].as_constant(machine))
-    return machine.literal(None)
-
-
-@calls(vars)
-def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    if not arguments and not keywords:
-        stop(FRAME_BOUND, "vars()")
-    exactly(arguments, keywords, 1, 1, "vars")
-    return machine.polyfill("vars", arguments)
-
-
-@calls(object.__new__)
-def _object_new(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 1, 1, "object.__new__")
-    (cls,) = arguments
-    if not isinstance(cls, Class) or not is_plain_class(cls.real):
-        stop(UNKNOWN_CALL, f"object.__new__ of {cls.describe()}")
-    cls.rely(machine)
-    return Object(cls)
-
-
-@calls(object.__init__)
-def _object_init(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """Surplus arguments are for `__new__`, where the class has one of its own."""
-    owner = arguments[0] if arguments else None
-    if not isinstance(owner, Object):
-        stop(UNKNOWN_CALL, "object.__init__")
-    if owner.cls.find(machine, "__new__") is find(object, "__new__"):
-        exactly(arguments, keywords, 1, 1, "object.__init__")
-    return machine.literal(None)
-
-
-@calls(inspect.signature)
-def _signature(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """Of a function that exists: a constant that depends on it alone."""
-    exactly(arguments, keywords, 1, 1, "inspect.signature")
-    function = arguments[0].function if isinstance(arguments[0], Method) else arguments[0]
-    if not isinstance(function, Function) or function.real is None or function.source is None:
-        stop(UNKNOWN_CALL, "inspect.signature")
-    real = function.real
-    if hasattr(real, "__wrapped__") or hasattr(real, "__signature__"):
-        stop(UNKNOWN_CALL, "inspect.signature of a wrapper")
-    function.guard(machine, "identity", IdentityIs(real))
-    function.rely(machine)
-    bound = types.MethodType(real, real) if isinstance(arguments[0], Method) else real
-    return Constant(inspect.signature(bound))
-
-
-@calls(globals)
-def _globals(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    space = machine.frames[-1].globals
-    return machine.globals_dict(space, space.get("__name__", "globals"))
-
-
-@calls(locals, eval, exec, dir, breakpoint, sys.getrefcount)
-def _frame_bound(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    stop(FRAME_BOUND, "a function that looks at its caller's frame")
-
-
-@calls(
-    collections.namedtuple,
-    typing.NamedTuple,
-    typing.NewType,
-    typing.ParamSpec,
-    typing.TypedDict,
-    typing.TypeVar,
-    typing.TypeVarTuple,
-)
-def _named_by_caller(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """They read their caller's module from its frame: a segment's frame tells it."""
-    stop(UNKNOWN_CALL, "a function that reads its caller's module")
 
 
 # ---------------------------------------------------------------------------------- containers
@@ -494,7 +197,7 @@ def _iter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if len(arguments) == 2:
         if not is_callable(arguments[0]):
             stop(ARGUMENTS, "iter")
-        return machine.polyfill("iter_until", arguments)
+        return machine.values.polyfill("iter_until", arguments)
     return arguments[0].iterate(machine)
 
 
@@ -504,14 +207,14 @@ def _next_call(machine: Machine, arguments: Arguments, keywords: Keywords) -> Va
     iterator = arguments[0]
     if not isinstance(iterator, Iterator) or isinstance(iterator, Generator):
         if len(arguments) == 2:
-            return machine.polyfill("next_or", arguments)
+            return machine.values.polyfill("next_or", arguments)
         if isinstance(iterator, Generator):
             return _next(iterator, machine)
-        return machine.call_special(iterator, "__next__", [])
+        return machine.values.call_special(iterator, "__next__", [])
     found = iterator.advance(machine)
     if found is None:
         if len(arguments) == 1:
-            raise machine.raised(StopIteration())
+            raise machine.values.raised(StopIteration())
         return arguments[1]
     return found
 
@@ -525,14 +228,14 @@ def _collected(machine: Machine, arguments: Arguments) -> list[Value] | None:
         hint = source.cls.find(machine, "__length_hint__")
         if hint is not ABSENT and not isinstance(hint, types.FunctionType):
             stop(UNKNOWN_OPERATION, f"how many items {source.describe()} may have")
-    return None if machine.runs_frames(source) else source.unpack(machine)
+    return None if machine.values.runs_frames(source) else source.unpack(machine)
 
 
 @calls(list)
 def _list(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 0, 1, "list")
     items = _collected(machine, arguments)
-    return List(items) if items is not None else machine.polyfill("list", arguments)
+    return List(items) if items is not None else machine.values.polyfill("list", arguments)
 
 
 @calls(tuple)
@@ -541,7 +244,7 @@ def _tuple(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if arguments and type(look(arguments[0])) is Tuple:
         return arguments[0]
     items = _collected(machine, arguments)
-    return Tuple(items) if items is not None else machine.polyfill("tuple", arguments)
+    return Tuple(items) if items is not None else machine.values.polyfill("tuple", arguments)
 
 
 @calls(torch.Size)
@@ -564,10 +267,10 @@ def _dict(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @calls(dict.fromkeys)
 def _fromkeys(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 2, "dict.fromkeys")
-    value = arguments[1] if len(arguments) > 1 else machine.literal(None)
+    value = arguments[1] if len(arguments) > 1 else machine.values.literal(None)
     if is_among(arguments[0].python_type(), (dict, set, frozenset)):
         arguments[0].unpack(machine)  # CPython takes their hashes from them, and asks no key again
-    return machine.polyfill("dict_fromkeys", [arguments[0], value])
+    return machine.values.polyfill("dict_fromkeys", [arguments[0], value])
 
 
 @calls(range)
@@ -579,7 +282,7 @@ def _range(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @calls(slice)
 def _slice(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 1, 3, "slice")
-    none = machine.literal(None)
+    none = machine.values.literal(None)
     parts = [none, arguments[0]] if len(arguments) == 1 else list(arguments)
     parts += [none] * (3 - len(parts))
     return Slice((parts[0], parts[1], parts[2]))
@@ -587,17 +290,19 @@ def _slice(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 
 @calls(enumerate)
 def _enumerate(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    start = keywords.get("start") or (arguments[1] if len(arguments) > 1 else machine.literal(0))
+    start = keywords.get("start") or (
+        arguments[1] if len(arguments) > 1 else machine.values.literal(0)
+    )
     if not arguments or set(keywords) - {"start"}:
         stop(ARGUMENTS, "enumerate")
     if _is_plain(machine, arguments[0]):
         return Enumerate(arguments[0].iterate(machine), start.as_constant(machine))
-    return machine.polyfill("enumerate", [arguments[0], start])
+    return machine.values.polyfill("enumerate", [arguments[0], start])
 
 
 def _is_plain(machine: Machine, value: Value) -> bool:
     """Whether its items can be had without running interpreted code."""
-    return not isinstance(value, Object) and not machine.is_generator(value)
+    return not isinstance(value, Object) and not machine.values.is_generator(value)
 
 
 @calls(zip)
@@ -607,9 +312,9 @@ def _zip(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if strict is None or len(keywords) > 1:
             stop(ARGUMENTS, "zip")
         if strict.as_constant(machine):
-            return machine.polyfill("zip_strict", arguments)
+            return machine.values.polyfill("zip_strict", arguments)
     if not all(_is_plain(machine, one) for one in arguments):
-        return machine.polyfill("zip", arguments)
+        return machine.values.polyfill("zip", arguments)
     return Zip([one.iterate(machine) for one in arguments])
 
 
@@ -618,7 +323,7 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     exactly(arguments, keywords, 1, 1, "reversed")
     (value,) = arguments
     if isinstance(value, Object):
-        return machine.call_special(value, "__reversed__", [])
+        return machine.values.call_special(value, "__reversed__", [])
     if isinstance(value, Dict):
         return DictView(value, "keys").iterate_back(machine)
     if isinstance(value, DictView):
@@ -638,7 +343,7 @@ def _reversed(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
 
     kind = value.python_type()
     sample = kind(1) if kind is range else kind()
-    return machine.iterate_over(value, type(reversed(sample)), read, "reversed({})")
+    return machine.values.iterate_over(value, type(reversed(sample)), read, "reversed({})")
 
 
 def _is_reversible(kind: type) -> bool:
@@ -652,7 +357,7 @@ def _polyfilled(function: Any) -> None:
 
     @calls(function)
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        return machine.polyfill(function.__name__, arguments, keywords)
+        return machine.values.polyfill(function.__name__, arguments, keywords)
 
 
 for _written in (sum, any, all, map, filter):
@@ -666,18 +371,18 @@ for _written in (sum, any, all, map, filter):
 def _bool(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 0, 1, "bool")
     if not arguments:
-        return machine.literal(False)
+        return machine.values.literal(False)
     if isinstance(arguments[0], Object):
-        return machine.polyfill("truth", arguments)
+        return machine.values.polyfill("truth", arguments)
     if isinstance(arguments[0], Tensor):
-        flag = machine.flag(arguments[0])
+        flag = machine.values.flag(arguments[0])
         if flag is not None:
             return flag
-    if isinstance(arguments[0], symbolic.Question | Truth):
+    if isinstance(arguments[0], Question | Truth):
         return arguments[0]
     found = arguments[0].truth(machine)
     assert isinstance(found, bool), "only objects ask their classes"
-    return machine.literal(found)
+    return machine.values.literal(found)
 
 
 def _folded(function: Any) -> None:
@@ -686,11 +391,11 @@ def _folded(function: Any) -> None:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if machine.symbols.by_name and not keywords:
             arguments = [_as_number(machine, one) for one in arguments]
-            varies = symbolic.builtin(machine, function, arguments)
+            varies = number_calls.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
         if function is hash and _is_written_in_python(arguments[0], machine, "__hash__"):
-            return machine.ask_special(arguments[0], "__hash__")
+            return machine.values.ask_special(arguments[0], "__hash__")
         if function in _NUMBERS and len(arguments) == 1 and isinstance(arguments[0], Tensor):
             return arguments[0].call_method(machine, _NUMBERS[function], [], {})
         return fold(machine, function, arguments, keywords)
@@ -724,7 +429,7 @@ def _shown(function: Any, name: str) -> None:
             arguments[0].rely(machine)
             names = ("__repr__", "__str__")
             if all(arguments[0].meta(machine, one) is find(type, one) for one in names):
-                return machine.literal(repr(arguments[0].real))
+                return machine.values.literal(repr(arguments[0].real))
         for one in arguments:
             # As a constant it would be a plain dict.
             if issubclass(one.python_type(), dict) and one.python_type() is not dict:
@@ -739,7 +444,7 @@ def _shown_object(machine: Machine, value: Object, function: Any, name: str) -> 
     if raw is find(object, name) and name == "__str__":
         raw, name = value.cls.find(machine, "__repr__"), "__repr__"
     if isinstance(raw, types.FunctionType):
-        return machine.ask_special(value, name)
+        return machine.values.ask_special(value, name)
     plain = next((one for one in (KeyError, Exception) if find(one, name) is raw), None)
     if not isinstance(value, Exception_) or plain is None:
         stop(UNKNOWN_CALL, f"{function.__name__} of {value.describe()}")

@@ -18,7 +18,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.demands import misfit
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 Rule = Callable[["Machine", Arguments, Keywords], Value]
 

@@ -31,7 +31,7 @@ from windfall.ir.relation import Relation
 from windfall.ir.symint import reads_of
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 def _check(machine: Machine, error: type[Exception], condition: Value, message: Value) -> Value:
@@ -39,7 +39,7 @@ def _check(machine: Machine, error: type[Exception], condition: Value, message: 
         _make_sure(machine, condition.relation, error, message)
     elif not isinstance(condition, Constant) or condition.as_constant(machine) is not True:
         stop(UNKNOWN_CALL, f"a check that fails: {condition.describe()}")
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 def _make_sure(
@@ -65,7 +65,7 @@ def _message(
     if isinstance(value, Constant) and value.as_constant(machine) is None:
         return None, []
     if not isinstance(value, Function) or value.code.co_argcount or value.code.co_kwonlyargcount:
-        raise Specialise(names, f"the message {value.describe()}", machine.where())
+        raise Specialise(names, f"the message {value.describe()}", machine.frames.where())
     held: list[Any] = []
     for cell in value.closure(machine):
         one = cell.get(machine)
@@ -74,7 +74,7 @@ def _message(
         elif isinstance(one, Constant) and one.source is None:
             held.append(one.as_constant(machine))
         else:
-            raise Specialise(names, f"what {value.describe()} closes over", machine.where())
+            raise Specialise(names, f"what {value.describe()} closes over", machine.frames.where())
     return Message(value.code, value.globals), held
 
 
@@ -91,7 +91,7 @@ def asserted(machine: Machine, condition: Value, otherwise: Sequence[Instruction
     if names not in (_RAISES, _RAISES_TEXT) or not all(isinstance(one, str) for one in texts):
         return condition
     if isinstance(condition, Tensor):
-        condition = machine.flag(condition) or condition
+        condition = machine.values.flag(condition) or condition
     if isinstance(condition, Truth):
         number = condition.number(machine)
         assert isinstance(number, Integer), "or the read is a break"
@@ -108,7 +108,7 @@ def _rule(function: Any, error: type[Exception]) -> None:
         given = dict(zip(("cond", "message"), arguments, strict=False)) | keywords
         if len(arguments) > 2 or not given.keys() <= {"cond", "message"} or "cond" not in given:
             stop(ARGUMENTS, f"{function.__name__}()")
-        message = given.get("message", machine.literal(None))
+        message = given.get("message", machine.values.literal(None))
         return _check(machine, error, given["cond"], message)
 
     calls(function)(rule)
@@ -121,12 +121,12 @@ for _function, _error in torch_abi.CHECKS.items():
 @calls(torch_abi.check_is_size)
 def _check_is_size(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     given = dict(zip(("i", "message"), arguments, strict=False)) | keywords
-    number, most = given.get("i"), given.get("max", machine.literal(None))
+    number, most = given.get("i"), given.get("max", machine.values.literal(None))
     known = isinstance(most, Integer | Constant) and given.keys() <= {"i", "message", "max"}
     if not isinstance(number, Integer) or not known or not reads_of(number.size):
         stop(UNKNOWN_CALL, "torch._check_is_size")
-    message = given.get("message", machine.literal(None))
-    limits: list[tuple[str, Value]] = [(">=", machine.literal(0))]
+    message = given.get("message", machine.values.literal(None))
+    limits: list[tuple[str, Value]] = [(">=", machine.values.literal(0))]
     if not (isinstance(most, Constant) and most.as_constant(machine) is None):
         limits.append(("<=", most))
     for operation, limit in limits:
@@ -135,4 +135,4 @@ def _check_is_size(machine: Machine, arguments: Arguments, keywords: Keywords) -
             stop(UNKNOWN_CALL, "torch._check_is_size")
         asked = question(machine, operation, number.bound(machine), right)
         _check(machine, RuntimeError, asked, message)
-    return machine.literal(None)
+    return machine.values.literal(None)

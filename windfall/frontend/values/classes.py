@@ -22,15 +22,15 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_ATTRIBUTE, UNKNOWN_CALL,
 from windfall.frontend.polyfills import core
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, Placeholder, find, is_data_descriptor
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell, Function
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Placeholder, find, is_data_descriptor
 from windfall.ir.guard import ABSENT
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 class CreatedClass(Class):
@@ -84,7 +84,9 @@ def _build_class(machine: Machine, arguments: Arguments, keywords: Keywords) -> 
     body, name, *bases = arguments
     if keywords or not isinstance(body, Function) or body.source is not None:
         stop(UNKNOWN_CALL, "a class with a metaclass or keywords")
-    if machine.frames[-1].names is not None:  # the statement around it is held together already
+    if (
+        machine.frames.stack[-1].names is not None
+    ):  # the statement around it is held together already
         stop(UNKNOWN_CALL, "a class in the body of a class")
     for base in bases:
         if not isinstance(base, Class) or type(base.real) is not type:
@@ -92,8 +94,8 @@ def _build_class(machine: Machine, arguments: Arguments, keywords: Keywords) -> 
         base.rely(machine)
         if base.find(machine, "__init_subclass__") is not find(object, "__init_subclass__"):
             stop(UNKNOWN_CALL, f"{base.describe()} has __init_subclass__")
-    machine.hold_together()
-    return machine.polyfill("build_class", [body, name, machine.tuple(bases)])
+    machine.frames.hold_together()
+    return machine.values.polyfill("build_class", [body, name, machine.values.tuple(bases)])
 
 
 @calls(core.run_body)
@@ -101,7 +103,7 @@ def _run_body(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     body, namespace = arguments
     assert isinstance(body, Function) and isinstance(namespace, Dict)
     pending = body.inline(machine, [], {})
-    machine.frames[-1].names = namespace
+    machine.frames.stack[-1].names = namespace
     return pending
 
 
@@ -137,11 +139,11 @@ def _finish_class(machine: Machine, arguments: Arguments, keywords: Keywords) ->
     except TypeError as error:  # no order of the bases, and the like
         stop(UNKNOWN_CALL, str(error))
     made = CreatedClass(real, parents, namespace)
-    machine.remember(real, made)
-    machine.stand_ins.append(real)
+    machine.values.remember(real, made)
+    machine.values.stand_ins.append(real)
     if isinstance(cell, Cell):
         cell.set(machine, made)
-    machine.let_go()
+    machine.frames.let_go()
     return made
 
 
@@ -170,7 +172,7 @@ def _stand_in(machine: Machine, value: Value) -> Any:
             return value.real
         cells = tuple(types.CellType() for _ in value.code.co_freevars)
         stub = types.FunctionType(value.code, value.globals, value.name, None, cells)
-        machine.remember(stub, value)
+        machine.values.remember(stub, value)
         return stub
     if isinstance(value, Descriptor):
         return value.stand_in(machine)
@@ -202,7 +204,7 @@ class Descriptor(Value):
     def stand_in(self, machine: Machine) -> Any:
         """One of stand-ins; where it is read from the class, it is this one again."""
         made = self.kind(*(_stand_in(machine, one) for one in self.parts))
-        machine.remember(made, self)
+        machine.values.remember(made, self)
         return made
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
@@ -216,10 +218,10 @@ class Descriptor(Value):
         if name == "__func__" and self.kind is not property:
             return self.parts[0]
         if self.kind is property and name in _PARTS:
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         if self.kind is property and name in ("fget", "fset", "fdel"):
             place = ("fget", "fset", "fdel").index(name)
-            return self.parts[place] if place < len(self.parts) else machine.literal(None)
+            return self.parts[place] if place < len(self.parts) else machine.values.literal(None)
         stop(UNKNOWN_ATTRIBUTE, f"{self.kind.__name__}.{name}")
 
     def call_method(
@@ -228,7 +230,7 @@ class Descriptor(Value):
         """A property with one more function."""
         if keywords or len(arguments) != 1:
             stop(ARGUMENTS, name)
-        parts = [*self.parts, *[machine.literal(None)] * (3 - len(self.parts))]
+        parts = [*self.parts, *[machine.values.literal(None)] * (3 - len(self.parts))]
         parts[_PARTS.index(name)] = arguments[0]
         while isinstance(parts[-1], Constant):
             parts.pop()

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.directives import StandIn
 from windfall.frontend.values.base import Arguments, Keywords, Value
-from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.class_value import Class
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import IdentityIs
 from windfall.ir.reading import class_name, is_a
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 class CompiledObject(Object):
@@ -31,12 +32,12 @@ class CompiledObject(Object):
         if not isinstance(self.source, Known):
             self.guard(machine, "identity", IdentityIs(real), "what it was made of is read")
         name = getattr(real.target, "__qualname__", None) or type(real.target).__qualname__
-        return machine.known(real.target, name).call(machine, arguments, keywords)
+        return machine.values.known(real.target, name).call(machine, arguments, keywords)
 
 
 @wraps_if(35, lambda value: is_a(value, StandIn))
 def _wrap_compiled(machine: Machine, value: Any, source: Source | None) -> Value:
-    cls = machine.known(type(value), class_name(type(value)))
+    cls = machine.values.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     source = source or Known(value, type(value).__name__)
-    return machine.remember(value, CompiledObject(cls, source, value))
+    return machine.values.remember(value, CompiledObject(cls, source, value))

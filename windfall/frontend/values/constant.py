@@ -26,8 +26,8 @@ from windfall.ir.reading import class_name, is_among
 from windfall.ir.source import Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -126,10 +126,10 @@ class Constant(Value):
         try:
             found = getattr(value, name)
         except AttributeError as error:
-            raise machine.raised(error) from None
+            raise machine.values.raised(error) from None
         if isinstance(found, _METHODS):
             return ConstantMethod(self, name)
-        return machine.literal(found)
+        return machine.values.literal(found)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -195,15 +195,15 @@ class Constant(Value):
         """The characters of a string."""
         admit(machine, self.known_length() or 0, self)
         try:
-            return [machine.literal(one) for one in self.as_constant(machine)]
+            return [machine.values.literal(one) for one in self.as_constant(machine)]
         except TypeError as error:
-            raise machine.raised(error) from None
+            raise machine.values.raised(error) from None
 
     def iterate(self, machine: Machine) -> Value:
         """Of a string."""
         items = self.unpack(machine)
         kind = type(iter(self.value))
-        return machine.iterate_over(
+        return machine.values.iterate_over(
             self, kind, lambda _, place: items[place] if place < len(items) else None
         )
 
@@ -271,8 +271,8 @@ class ConstantMethod(Value):
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """Folded; a string joins items that interpreted code gives when they are there."""
-        if self.name == "join" and arguments and machine.runs_frames(arguments[0]):
-            return machine.polyfill("join", [self, *arguments])
+        if self.name == "join" and arguments and machine.values.runs_frames(arguments[0]):
+            return machine.values.polyfill("join", [self, *arguments])
         return self.owner.call_method(machine, self.name, arguments, keywords)
 
     def rebuild(self, recipe: Recipe) -> str:
@@ -308,7 +308,7 @@ def fold(
     try:
         result = function(*plain, **named)
     except Exception as error:  # whatever a pure function raises is the program's exception
-        raise machine.raised(error) from None
+        raise machine.values.raised(error) from None
     admit_result(machine, function, result)
     if hasattr(type(result), "__next__"):  # one for each call, and each is used up
         stop(UNKNOWN_CALL, f"{class_name(type(result))} of a constant")
@@ -317,7 +317,7 @@ def fold(
         given = {id(one) for one in _containers((*plain, *named.values()))}
         if any(id(one) in given for one in _containers((result,))):
             stop(UNKNOWN_CALL, f"{getattr(function, '__name__', function)} passes on what it gets")
-    return _unchanged(result, arguments, plain) or machine.literal(result)
+    return _unchanged(result, arguments, plain) or machine.values.literal(result)
 
 
 def _unchanged(result: Any, arguments: Sequence[Value], plain: Sequence[Any]) -> Value | None:
@@ -341,11 +341,11 @@ def _containers(values: Iterable[Any]) -> Iterator[Any]:
 @wraps(*CONSTANT_TYPES)
 def _wrap_constant(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is not None and type(value) in (int, float) and machine.symbols.varies(source, value):
-        return machine.varying(value, source)
+        return machine.values.varying(value, source)
     return Constant(value, source)
 
 
 @wraps(types.MappingProxyType)
 def _wrap_proxy(machine: Machine, value: Any, source: Source | None) -> Value:
     """Only one that was computed here: others show a dict that may change."""
-    return Constant(value) if source is None else machine.opaque(value, source)
+    return Constant(value) if source is None else machine.values.opaque(value, source)

@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.enumeration import Member, MixedMember, itself_copied
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.mapping import Dict, Ordered
-from windfall.frontend.values.objects import Class, Object, find, is_plain_class
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Object, is_plain_class
+from windfall.frontend.values.ordered import Ordered
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look, same
 from windfall.ir.guard import ABSENT
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 _HOOKS = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 _OBJECT_HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__")
@@ -97,7 +99,7 @@ class _Copier:
         real, source = value.real, value.source
         if value.made_of is not collections.OrderedDict or real is None or source is None:
             return
-        if self.machine.length_of(self.machine.instance_dict(real, source, value)):
+        if self.machine.values.length_of(self.machine.values.instance_dict(real, source, value)):
             stop(UNKNOWN_CALL, f"deepcopy of {value.describe()} with attributes")
 
     def _object(self, value: Object) -> Value:

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.mapping import Dict, is_plain_key
+from windfall.frontend.values.keys import is_plain_key
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
 from windfall.ir.source import Attribute, ByMethod, KeysOf, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 class DefaultDict(Dict):
@@ -53,9 +54,10 @@ class DefaultDict(Dict):
             if not all(is_plain_key(key) for key in keys):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             where = KeysOf(ByMethod(source, dict, "keys"))
-            machine.add_guard(where, Equals(keys), "all keys")
+            machine.guards.add(where, Equals(keys), "all keys")
+            self.keep_tuples(machine, keys, where)
             self.entries = {
-                key: machine.wrap(self.real[key], ByMethod(source, dict, "get", (key,)))
+                key: machine.values.wrap(self.real[key], ByMethod(source, dict, "get", (key,)))
                 for key in keys
             }
             self.whole = True
@@ -70,7 +72,7 @@ class DefaultDict(Dict):
             if self.factory is not None:
                 self.factory.as_constant(machine)
             return super().get_item(machine, key)
-        return machine.polyfill("made_item", [self, key, self.factory])
+        return machine.values.polyfill("made_item", [self, key, self.factory])
 
     def store(self, machine: Machine, key: Any, value: Value | None) -> None:
         """Writes need all items: how one is read again is not by subscript."""
@@ -81,7 +83,7 @@ class DefaultDict(Dict):
         """A dict's methods, and the factory."""
         if name == "default_factory":
             self.guard_type(machine)
-            return self.factory or machine.literal(None)
+            return self.factory or machine.values.literal(None)
         return super().get_attribute(machine, name)
 
     def copied(self, machine: Machine) -> Dict:
@@ -114,8 +116,8 @@ def _default_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
 @wraps(collections.defaultdict)
 def _wrap_default_dict(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is None:
-        factory = machine.literal_or_known(value.default_factory, "factory")
-        entries = {key: machine.wrap(one, None) for key, one in value.items()}
+        factory = machine.values.literal_or_known(value.default_factory, "factory")
+        entries = {key: machine.values.wrap(one, None) for key, one in value.items()}
         return DefaultDict({**entries}, factory=factory)
-    factory = machine.wrap(value.default_factory, Attribute(source, "default_factory"))
-    return machine.remember(value, DefaultDict(None, source, value, factory))
+    factory = machine.values.wrap(value.default_factory, Attribute(source, "default_factory"))
+    return machine.values.remember(value, DefaultDict(None, source, value, factory))

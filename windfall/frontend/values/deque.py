@@ -23,8 +23,8 @@ from windfall.ir.guard import Equals
 from windfall.ir.source import Attribute, ByMethod, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 class Deque(SequenceValue):
@@ -51,7 +51,7 @@ class Deque(SequenceValue):
             self._limit = getattr(self.real, "maxlen")  # noqa: B009 (typed as a sequence)
             if self.guarded is None or "limit" not in self.guarded:
                 self.guarded = {*(self.guarded or ()), "limit"}
-                machine.add_guard(Attribute(self.source, "maxlen"), Equals(self._limit), "maxlen")
+                machine.guards.add(Attribute(self.source, "maxlen"), Equals(self._limit), "maxlen")
         return self._limit
 
     def items(self, machine: Machine) -> list[Value]:
@@ -61,9 +61,9 @@ class Deque(SequenceValue):
             admit(machine, len(self.real), self)
             self.guard_type(machine)
             kind, source, count = collections.deque, self.source, len(self.real)
-            machine.add_guard(ByMethod(source, kind, "__len__"), Equals(count), "length")
+            machine.guards.add(ByMethod(source, kind, "__len__"), Equals(count), "length")
             self._items = [
-                machine.wrap(value, ByMethod(source, kind, "__getitem__", (index,)))
+                machine.values.wrap(value, ByMethod(source, kind, "__getitem__", (index,)))
                 for index, value in enumerate(self.real)
             ]
         return self._items
@@ -82,7 +82,7 @@ class Deque(SequenceValue):
 
     def key(self, machine: Machine) -> Any:
         """Not hashable."""
-        raise machine.raised(TypeError("unhashable type: 'collections.deque'"))
+        raise machine.values.raised(TypeError("unhashable type: 'collections.deque'"))
 
     def iterate(self, machine: Machine) -> Value:
         """An iterator that raises when the deque changes."""
@@ -95,9 +95,9 @@ class Deque(SequenceValue):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods and `maxlen`."""
         if name == "maxlen":
-            return machine.literal(self.limit(machine))
+            return machine.values.literal(self.limit(machine))
         if name in _METHODS or name in ("__iter__", "__len__", "__contains__", "__getitem__"):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         no_method(machine, self, "collections.deque", collections.deque, name)
 
     def call_method(
@@ -117,7 +117,7 @@ class Deque(SequenceValue):
         if not isinstance(index, int):
             stop(UNKNOWN_OPERATION, f"deque[{key.describe()}]")
         if not -len(items) <= index < len(items):
-            raise machine.raised(IndexError("deque index out of range"))
+            raise machine.values.raised(IndexError("deque index out of range"))
         return items[index]
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -139,7 +139,7 @@ class Deque(SequenceValue):
             items[:] = before
             self.version = version
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.version += 1
         return items
 
@@ -148,7 +148,7 @@ class Deque(SequenceValue):
         if self.source is not None:
             self.guard_type(machine)
             machine.effects.add(template, self, *operands)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def append(self, machine: Machine, item: Value) -> Value:
         """At the right end."""
@@ -168,25 +168,25 @@ class Deque(SequenceValue):
 
     def extend(self, machine: Machine, other: Value) -> Value:
         """By items that are known, or by those that interpreted code gives."""
-        if machine.runs_frames(other):
-            return machine.polyfill("append_all", [self, other])
+        if machine.values.runs_frames(other):
+            return machine.values.polyfill("append_all", [self, other])
         admit_writes(machine, self, other)
         for item in other.unpack(machine):
             self.append(machine, item)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def extend_left(self, machine: Machine, other: Value) -> Value:
         """The same, at the left end."""
         admit_writes(machine, self, other)
         for item in other.unpack(machine):
             self.append_left(machine, item)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def insert(self, machine: Machine, index: Value, item: Value) -> Value:
         """Before an index."""
         limit, items = self.limit(machine), self.changed(machine)
         if limit is not None and len(items) >= limit:
-            raise machine.raised(IndexError("deque already at its maximum size"))
+            raise machine.values.raised(IndexError("deque already at its maximum size"))
         items.insert(index.as_constant(machine), item)
         return self.write(machine, "{}.insert({}, {})", index, item)
 
@@ -194,7 +194,7 @@ class Deque(SequenceValue):
         """`pop`."""
         items = self.items(machine)
         if not items:
-            raise machine.raised(IndexError("pop from an empty deque"))
+            raise machine.values.raised(IndexError("pop from an empty deque"))
         found = self.changed(machine).pop()
         self.write(machine, "{}.pop()")
         return found
@@ -203,7 +203,7 @@ class Deque(SequenceValue):
         """`popleft`."""
         items = self.items(machine)
         if not items:
-            raise machine.raised(IndexError("pop from an empty deque"))
+            raise machine.values.raised(IndexError("pop from an empty deque"))
         found = self.changed(machine).pop(0)
         self.write(machine, "{}.popleft()")
         return found
@@ -215,7 +215,7 @@ class Deque(SequenceValue):
         if items:
             cut = -count % len(items)
             items[:] = items[cut:] + items[:cut]
-        return self.write(machine, "{}.rotate({})", machine.literal(count))
+        return self.write(machine, "{}.rotate({})", machine.values.literal(count))
 
     def clear(self, machine: Machine) -> Value:
         """All items."""
@@ -233,7 +233,7 @@ class Deque(SequenceValue):
 
     def count(self, machine: Machine, item: Value) -> Value:
         """`count`, of constants."""
-        return fold(machine, list.count, [machine.tuple(self.items(machine)), item], {})
+        return fold(machine, list.count, [machine.values.tuple(self.items(machine)), item], {})
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """At an index."""
@@ -250,8 +250,8 @@ class Deque(SequenceValue):
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`+=` extends this very deque."""
         if operation == "+":
-            if machine.runs_frames(other):
-                return machine.polyfill("with_all", [self, other])
+            if machine.values.runs_frames(other):
+                return machine.values.polyfill("with_all", [self, other])
             self.extend(machine, other)
             return self
         return None
@@ -302,7 +302,7 @@ class DequeIterator(ItemsIterator):
         """The next item."""
         assert isinstance(self.owner, Deque)
         if self.owner.version != self.version:
-            raise machine.raised(RuntimeError("deque mutated during iteration"))
+            raise machine.values.raised(RuntimeError("deque mutated during iteration"))
         return super().advance(machine)
 
     def rebuild(self, recipe: Recipe) -> str:
@@ -344,8 +344,8 @@ def _deque(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     made = Deque([], limit=limit)
     if source is None:
         return made
-    if machine.runs_frames(source):
-        return machine.polyfill("with_all", [made, source])
+    if machine.values.runs_frames(source):
+        return machine.values.polyfill("with_all", [made, source])
     made.extend(machine, source)
     return made
 
@@ -354,6 +354,6 @@ def _deque(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _wrap_deque(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is None:
         admit(machine, len(value), "deque")
-        items = [machine.wrap(one, None) for one in value]
+        items = [machine.values.wrap(one, None) for one in value]
         return Deque(items, limit=value.maxlen)
-    return machine.remember(value, Deque(None, source, value, value.maxlen))
+    return machine.values.remember(value, Deque(None, source, value, value.maxlen))

@@ -18,7 +18,7 @@ from windfall.frontend.values.calls import calls
 from windfall.ir.guard import IdentityIs
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 def _name(function: Any) -> str:
@@ -39,13 +39,15 @@ def _inline(
     machine: Machine, said: Directive, function: Any, arguments: Arguments, keywords: Keywords
 ) -> Value:
     assert said.function is not None
-    return machine.known(said.function, _name(said.function)).call(machine, arguments, keywords)
+    return machine.values.known(said.function, _name(said.function)).call(
+        machine, arguments, keywords
+    )
 
 
 def _graph(
     machine: Machine, said: Directive, function: Any, arguments: Arguments, keywords: Keywords
 ) -> Value:
-    return machine.torch_call("call_function", function, arguments, keywords)
+    return machine.values.torch_call("call_function", function, arguments, keywords)
 
 
 def _constant(
@@ -57,7 +59,7 @@ def _constant(
         result = function(*real, **named)
     except Exception as error:
         stop(NATIVE_FUNCTION, f"{_name(function)} raises {type(error).__name__}")
-    return machine.known(result, _name(function))
+    return machine.values.known(result, _name(function))
 
 
 def _real(machine: Machine, value: Value) -> Any:
@@ -84,19 +86,19 @@ def _leave(
 def _forbid(
     machine: Machine, said: Directive, function: Any, arguments: Arguments, keywords: Keywords
 ) -> Value:
-    raise UserError(f"{machine.where()}: {_name(function)} is called{_because(said)}")
+    raise UserError(f"{machine.frames.where()}: {_name(function)} is called{_because(said)}")
 
 
 def _true(
     machine: Machine, said: Directive, function: Any, arguments: Arguments, keywords: Keywords
 ) -> Value:
-    return machine.literal(True)
+    return machine.values.literal(True)
 
 
 def _nothing(
     machine: Machine, said: Directive, function: Any, arguments: Arguments, keywords: Keywords
 ) -> Value:
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 _WAYS: dict[str, Callable[..., Value]] = {
@@ -123,6 +125,6 @@ def follow(
 def _set_breaks_are_errors(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     value = bool(arguments[0].as_constant(machine))
     before = set_breaks_are_errors(value)
-    machine.undo(lambda: torch_abi.set_mode("breaks_are_errors", before))
+    machine.effects.undo(lambda: torch_abi.set_mode("breaks_are_errors", before))
     machine.effects.switched.add("breaks_are_errors")
-    return machine.literal(before)
+    return machine.values.literal(before)

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Value
+from windfall.frontend.values.class_value import Class, find, relied
 from windfall.frontend.values.constant import BINARY, COMPARE, Constant
 from windfall.frontend.values.function import Method
-from windfall.frontend.values.objects import Class, Object, find, is_plain_class, relied
+from windfall.frontend.values.objects import Object, is_plain_class
 from windfall.frontend.values.wrap import wraps_if
 from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, Equals
@@ -30,8 +31,8 @@ from windfall.ir.reading import class_name, dict_of, is_a, is_among
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _FIELDS = ("name", "value")
 _OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
@@ -75,7 +76,7 @@ def _combined(
         made = function(*(one.real for one in members))
     except (TypeError, ValueError):  # of a value that was written
         return None
-    return machine.known(made, class_name(kind))
+    return machine.values.known(made, class_name(kind))
 
 
 class Member(Object):
@@ -97,7 +98,8 @@ class Member(Object):
         if not is_plain or not _is_of_enum(self.cls.find(machine, "__hash__")):
             stop(UNKNOWN_OPERATION, f"{self.describe()} as a key")
         self.rely_on_field(machine, "_name_")
-        return machine.told_apart(self)
+        self.guard(machine, "value", Equals(self.real))  # strongly: a weak reference is seen
+        return self
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The very member."""
@@ -149,7 +151,7 @@ class MixedMember(Constant):
             self.guard(machine, "value", Equals(self.value))
         kind = type(self.value)
         for name in names:
-            raw = machine.rely_on_answer(kind, name)
+            raw = machine.guards.rely_on_answer(kind, name)
             if raw is ABSENT or is_among(type(raw), _OF_C) or name == "__class__":
                 continue
             if not _is_of_enum(raw):
@@ -167,7 +169,7 @@ class MixedMember(Constant):
 
     def _object(self, machine: Machine) -> _Attributes:
         kind = type(self.value)
-        cls = machine.known(kind, class_name(kind))
+        cls = machine.values.known(kind, class_name(kind))
         assert isinstance(cls, Class)
         return _Attributes(cls, self)
 
@@ -200,9 +202,9 @@ class MixedMember(Constant):
         else:
             two = other.as_constant(machine)
         try:
-            return machine.literal(COMPARE[operation](one, two))
+            return machine.values.literal(COMPARE[operation](one, two))
         except TypeError as error:
-            raise machine.raised(error) from None
+            raise machine.values.raised(error) from None
 
     def rebuild(self, recipe: Recipe) -> str:
         """The member under a name."""
@@ -231,7 +233,7 @@ class _Attributes(Object):
     def described(self, machine: Machine, name: str, raw: Any) -> Value:
         """Methods and properties; another descriptor would see this object."""
         if type(raw) is property and raw.fget is not None:
-            getter = machine.known(raw.fget, f"{class_name(self.cls.real)}.{name}")
+            getter = machine.values.known(raw.fget, f"{class_name(self.cls.real)}.{name}")
             return getter.call(machine, [self.member], {})
         found = super().described(machine, name, raw) if _binds_plainly(raw) else None
         if found is None:
@@ -246,7 +248,7 @@ class _Attributes(Object):
         if raw is ABSENT:
             return self.missing(machine, name)
         hook = self.cls.value_of(machine, "__getattr__", raw)
-        return hook.call(machine, [self.member, machine.literal(name)], {})
+        return hook.call(machine, [self.member, machine.values.literal(name)], {})
 
 
 def itself_copied(machine: Machine, member: Member | MixedMember) -> Value:
@@ -269,9 +271,9 @@ def _wrap_enum(machine: Machine, value: Any, source: Source | None) -> Value:
     kind = type(value)
     known = source or Known(value, class_name(kind))
     if issubclass(kind, _HOLDING):  # whose items may be anything
-        return machine.opaque(value, known)
+        return machine.values.opaque(value, known)
     if not is_plain_class(kind):
         return MixedMember(value, source)
-    cls = machine.known(kind, class_name(kind))
+    cls = machine.values.known(kind, class_name(kind))
     assert isinstance(cls, Class)
-    return machine.remember(value, Member(cls, known, value))
+    return machine.values.remember(value, Member(cls, known, value))

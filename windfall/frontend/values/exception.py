@@ -11,11 +11,13 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.effects import restore
 from windfall.frontend.tracebacks import Place, through
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import same
 from windfall.frontend.values.wrap import wraps_if
@@ -23,8 +25,8 @@ from windfall.ir.reading import class_name, flags_of, is_a, mro_of
 from windfall.ir.source import Attribute, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _LINKS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
 
@@ -50,7 +52,7 @@ class Exception_(Object):
     def attributes(self, machine: Machine) -> Dict | None:
         """Created ones have a dictionary of their own."""
         if self._attributes is None and self.source is None:
-            self._attributes = machine.instance_dict(None, None, self)
+            self._attributes = machine.values.instance_dict(None, None, self)
         return super().attributes(machine)
 
     def describe(self) -> str:
@@ -61,7 +63,7 @@ class Exception_(Object):
         """`args`."""
         if self.arguments is None:
             assert self.real is not None and self.source is not None
-            found = machine.wrap(self.real.args, Attribute(self.source, "args"))
+            found = machine.values.wrap(self.real.args, Attribute(self.source, "args"))
             assert isinstance(found, Tuple)
             self.arguments = found
         return self.arguments
@@ -75,7 +77,7 @@ class Exception_(Object):
             return self._link(machine, name)
         if name == "value" and self.source is None and issubclass(self.cls.real, StopIteration):
             items = self.args(machine).items(machine)
-            return items[0] if items else machine.literal(None)
+            return items[0] if items else machine.values.literal(None)
         if name in self.fields:
             return self.fields[name]
         unwritten = self.source is None and name not in self.slots
@@ -91,8 +93,8 @@ class Exception_(Object):
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
             return Traceback(self)
         if self.source is not None and self.real is not None:
-            return machine.wrap(getattr(self.real, name), Attribute(self.source, name))
-        return machine.literal(False if name == "__suppress_context__" else None)
+            return machine.values.wrap(getattr(self.real, name), Attribute(self.source, name))
+        return machine.values.literal(False if name == "__suppress_context__" else None)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Links of created exceptions are noted; all else as of any object."""
@@ -118,13 +120,13 @@ class Exception_(Object):
         def restore() -> None:
             self.arguments = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.arguments = args
 
     def link(self, machine: Machine, name: str, value: Value) -> None:
         """Set cause or context."""
         before = self.links.get(name)
-        machine.undo(lambda: machine.restore(self.links, name, before))
+        machine.effects.undo(lambda: restore(self.links, name, before))
         self.links[name] = value
         if self.source is not None:
             machine.effects.add(f"{{}}.{name} = {{}}", self, value)
@@ -133,8 +135,8 @@ class Exception_(Object):
         """It was raised, or goes on, through frames that stand there, outermost first."""
         self._set_lines(machine, (*lines, *self.lines))
         if self.source is not None and lines:
-            places = machine.opaque(lines, Known(lines, "places"))
-            known = machine.known(through, "through")
+            places = machine.values.opaque(lines, Known(lines, "places"))
+            known = machine.values.known(through, "through")
             machine.effects.add("{}({}, {})", known, self, places)
 
     def _set_lines(self, machine: Machine, lines: tuple[Place, ...]) -> None:
@@ -143,12 +145,12 @@ class Exception_(Object):
         def restore() -> None:
             self.lines = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.lines = lines
 
     def set_context(self, machine: Machine) -> None:
         """It is raised while another one is handled."""
-        handled = machine.handled
+        handled = machine.frames.handled
         if handled is None or handled is self or self.source is not None:
             return
         if self.lines or "__context__" in self.links:  # it was raised before
@@ -163,7 +165,7 @@ class Exception_(Object):
             if following is None:
                 return
             if same(following, self):
-                one.link(machine, "__context__", machine.literal(None))
+                one.link(machine, "__context__", machine.values.literal(None))
                 return
             one = following
         if isinstance(one, Exception_):
@@ -255,15 +257,15 @@ def _init(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if keywords or not isinstance(owner, Exception_) or owner.source is not None:
         stop(UNKNOWN_CALL, "BaseException.__init__")
     owner.set_args(machine, Tuple(arguments[1:]))
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @wraps_if(60, lambda value: is_a(value, BaseException))
 def _wrap_exception(machine: Machine, value: BaseException, source: Source | None) -> Value:
-    cls = machine.known(type(value), class_name(type(value)))
+    cls = machine.values.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     if source is None:
-        args = machine.wrap(value.args, None)
+        args = machine.values.wrap(value.args, None)
         assert isinstance(args, Tuple)
         return Exception_(cls, args)
-    return machine.remember(value, Exception_(cls, None, source, value))
+    return machine.values.remember(value, Exception_(cls, None, source, value))

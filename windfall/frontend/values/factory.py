@@ -1,25 +1,25 @@
-"""What values and opcode handlers ask the machine to make: literals, iterators, exceptions, calls.
+"""What values and opcode handlers ask to be made: literals, iterators, exceptions, calls.
 
-Enters: Python objects and values. Leaves: values. `Machine` inherits this class, so that kinds need
-not import each other. Invariant: nothing made here has a source, except what is known for good.
+Enters: Python objects and values. Leaves: values. Kinds reach it as `machine.values`, so that they
+need not import each other. Invariant: nothing made here has a source, but what is known for good.
 """
 
 from __future__ import annotations
 
-import builtins
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend import polyfills
 from windfall.frontend.bounds import admit_values
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.flow import returns_none
-from windfall.frontend.frame import Frame
 from windfall.frontend.policy import Treatment
 from windfall.frontend.polyfills import iterators
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
+    attribute_calls,
     checks,
+    class_checks,
     classes,
     compiled,
     copies,
@@ -34,7 +34,10 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     mathematics,
     modes,
     module,
+    ordered,
     partial,
+    python_module,
+    readings,
     recurrent,
     references,
     sets,
@@ -48,50 +51,47 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
 )
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
+from windfall.frontend.values.class_value import Class, find, is_abstract
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_, looks_at_arguments
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
 from windfall.frontend.values.mapping import Dict, InstanceDict
-from windfall.frontend.values.objects import (
-    Class,
-    Object,
-    Opaque,
-    find,
-    is_abstract,
-    is_plain_class,
-)
-from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.frontend.values.objects import Object, Opaque, is_plain_class
+from windfall.frontend.values.outside import Outside
+from windfall.frontend.values.ranges import Range
+from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, LengthIs
-from windfall.ir.node import Region
 from windfall.ir.reading import class_dict, class_name, dict_of, mro_of
 from windfall.ir.source import DictOf, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine, Pair
 
 _NONE = Constant(None)
 _TRUE = Constant(True)
 _FALSE = Constant(False)
 
 
-Pair = tuple[Value, Value]
+class ValueFactory(Outside):
+    """The half of `machine.values` that makes objects."""
 
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.modelled = 0  # elements of large containers
+        self._globals_dicts: dict[int, Dict] = {}
+        self.own_dicts: list[InstanceDict] = []
+        self.stand_ins: list[type] = []  # of classes that the program makes
 
-class ValueFactory:
-    """The making half of `Machine`."""
-
-    _globals_dicts: dict[int, Dict]
-    frames: list[Frame]
-
-    wrap: Callable[..., Value]
-    known: Callable[[Any, str], Value]
-
-    @property
-    def _machine(self) -> Machine:
-        return self  # type: ignore[return-value]
+    def close(self) -> None:
+        """Let go of everything: a dictionary and its object refer to each other."""
+        for table in self.__dict__.get("own_dicts", ()):
+            table.forget()
+        for stand_in in self.__dict__.get("stand_ins", ()):
+            classes.leave_bases(stand_in)
+        self.__dict__.clear()
 
     # --------------------------------------------------------------------------------- constants
 
@@ -115,7 +115,7 @@ class ValueFactory:
 
     def item(self, tensor: Any) -> Value | None:
         """`tensor.item()` without its value; None: the value is needed."""
-        return symbolic.item(self._machine, tensor)
+        return readings.item(self._machine, tensor)
 
     def flag(self, tensor: Any) -> Value | None:
         """`bool(tensor)` without its value; None: the value is needed."""
@@ -123,11 +123,11 @@ class ValueFactory:
 
     def items(self, tensor: Any) -> Value | None:
         """`tensor.tolist()` without the values; None: they are needed."""
-        return symbolic.items(self._machine, tensor)
+        return readings.items(self._machine, tensor)
 
     def index(self, value: Value) -> Value:
         """What stands in a slice: a tensor without dimensions is the integer that it holds."""
-        return symbolic.index(self._machine, value)
+        return readings.index(self._machine, value)
 
     def tuple(self, items: Sequence[Value]) -> Tuple:
         """A tuple."""
@@ -138,7 +138,7 @@ class ValueFactory:
         made = self.wrap(value, None)
         if isinstance(made, Tuple) and made.source is None and made.real is None:
             made.real = value
-            self._machine.remember(value, made)
+            self.remember(value, made)
         return made
 
     def created_dict(self, entries: Mapping[Any, Value]) -> Dict:
@@ -189,7 +189,7 @@ class ValueFactory:
         """The dictionary of an object."""
         if real is None or source is None:
             made = InstanceDict(owner)
-            self._machine.own_dicts.append(made)
+            self.own_dicts.append(made)
             return made
         found = look(self.wrap(dict_of(real), DictOf(source)))
         if not isinstance(found, Dict):  # `self.__dict__ = self`
@@ -217,18 +217,6 @@ class ValueFactory:
             return {}
         stop(UNKNOWN_OPERATION, f"keywords from {value.describe()}")
 
-    @staticmethod
-    def restore(entries: dict[Any, Value], key: Any, before: Value | None) -> None:
-        """Take back a write."""
-        if before is None:
-            entries.pop(key, None)
-        else:
-            entries[key] = before
-
-    def truth_of_dict(self, value: Dict) -> bool:
-        """Whether a dict has items, relied upon without looking into it."""
-        return bool(self.length_of(value))
-
     def length_of(self, value: Value) -> int:
         """The length of a container from outside, relied upon without looking into it."""
         value = look(value)
@@ -247,29 +235,13 @@ class ValueFactory:
         """A method of a builtin kind."""
         return KindMethod(owner, name)
 
-    def push_call(
-        self,
-        function: Function,
-        variables: list[Value | None],
-        *,
-        discard: bool,
-        region: Region | None,
-    ) -> Value:
-        """A frame for a call of a Python function."""
-        machine = self._machine
-        space = function.globals.get("__builtins__", builtins)
-        names = space if isinstance(space, dict) else vars(space)
-        where = region or machine.region
-        frame = Frame(function.code, function.globals, names, variables, where, discard)
-        return machine.push(frame)
-
     def polyfill(
         self, name: str, arguments: Sequence[Value], keywords: Keywords | None = None
     ) -> Value:
         """Interpret a Python function of ours instead of a builtin."""
         admit_values(self._machine, arguments)
         found = polyfills.TABLE[name]
-        if found.__module__ == iterators.__name__ and self._machine.is_left_real():
+        if found.__module__ == iterators.__name__ and self._machine.frames.is_left_real():
             stop(UNKNOWN_CALL, f"{name} that is an object of its own")
         function = self.known(found, name)
         assert isinstance(function, Function)
@@ -277,17 +249,18 @@ class ValueFactory:
 
     def call_special(self, owner: Value, name: str, arguments: Arguments) -> Value:
         """Call a special method of an object."""
+        return self._special(owner, name).call(self._machine, arguments, {})
+
+    def ask_special(self, owner: Value, name: str, *arguments: Value) -> Value:
+        """The same, and the answer judged as the builtin does that asks for it."""
+        asked = self._special(owner, name)
+        return self.polyfill("ask", [self.literal(name), asked, self.tuple(arguments)])
+
+    def _special(self, owner: Value, name: str) -> Value:
         method = owner.dunder(self._machine, name) if isinstance(owner, Object) else None
         if method is None:
             stop(UNKNOWN_CALL, f"{owner.describe()}.{name}")
-        return method.call(self._machine, arguments, {})
-
-    def ask_special(self, owner: Object, name: str, *arguments: Value) -> Value:
-        """The same, and the answer judged as the builtin does that asks for it."""
-        method = owner.dunder(self._machine, name)
-        if method is None:
-            stop(UNKNOWN_CALL, f"{owner.describe()}.{name}")
-        return self.polyfill("ask", [self.literal(name), method, self.tuple(arguments)])
+        return method
 
     def context_methods(self, manager: Value) -> Pair | None:
         """`__enter__` and `__exit__` of a context manager, bound; None: they cannot be followed."""
@@ -305,27 +278,9 @@ class ValueFactory:
         raw = find(cls, name)
         return Method(self.known(raw, f"{class_name(cls)}.{name}"), owner)
 
-    def rely_on_answer(self, cls: type, name: str) -> Any:
-        """What a class of torch's answers for a name, relied upon: one guard for all names."""
-        machine = self._machine
-        if machine.effects.classes:
-            known = self.known(cls, class_name(cls))
-            if isinstance(known, Class) and known.written(machine, name) is not None:
-                stop(UNKNOWN_ATTRIBUTE, f"{known.describe()}.{name}, which was written")
-        answers = machine.answers.setdefault(cls, {})
-        if name not in answers:
-            answers[name] = find(cls, name)
-        return answers[name]
-
     def opaque(self, real: Any, source: Source) -> Value:
         """An object that is not looked into."""
-        return self._machine.remember(real, Opaque(real, source))
-
-    def object_of(self, real: Any, source: Source) -> Object:
-        """An object, seen as a plain instance of its class."""
-        cls = self.known(type(real), class_name(type(real)))
-        assert isinstance(cls, Class)
-        return Object(cls, source, real)
+        return self.remember(real, Opaque(real, source))
 
     def instantiate(self, cls: Class, arguments: Arguments, keywords: Keywords) -> Value:
         """`cls(...)` for a class of the user."""
@@ -359,7 +314,7 @@ class ValueFactory:
                 stop(UNKNOWN_CALL, f"{cls.describe()} takes no arguments")
             return made
         hook = cls.value_of(machine, "__init__", init)
-        if not isinstance(hook, Function) or not self.frames:
+        if not isinstance(hook, Function) or not self._machine.frames.stack:
             stop(UNKNOWN_CALL, f"{cls.describe()}.__init__")
         return self.initialise(hook, made, arguments, keywords)
 
@@ -413,7 +368,3 @@ class ValueFactory:
     ) -> Value:
         """A call as the policy says."""
         return torchapi.treated(self._machine, how, function, arguments, keywords)
-
-    def contains_by_equality(self, container: Value, item: Value) -> Value:
-        """`item in container`, comparing one by one in interpreted code."""
-        return self.polyfill("contains", [container, item])

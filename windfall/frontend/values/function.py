@@ -21,6 +21,7 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.bytecode import decode
+from windfall.frontend.effects import restore
 from windfall.frontend.policy import Treatment, looks_at_frames, treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, CALLS
@@ -37,8 +38,8 @@ from windfall.ir.reading import resolve
 from windfall.ir.source import Attribute, CellContents, Item, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
     from windfall.frontend.values.mapping import Dict
 
 
@@ -69,7 +70,7 @@ class Cell(Value):
             self.loaded = True
             try:
                 # Looked at even if nobody uses it: one that is emptied later is an error.
-                held = machine.wrap(self.real.cell_contents, CellContents(self.source))
+                held = machine.values.wrap(self.real.cell_contents, CellContents(self.source))
                 self.contents = look(held)
             except ValueError:  # an empty cell
                 stop(UNKNOWN_ATTRIBUTE, f"empty cell {self.source}")
@@ -82,7 +83,7 @@ class Cell(Value):
         def restore() -> None:
             self.contents, self.loaded = before, loaded
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.contents, self.loaded = value, True
         if self.source is not None:
             self.guard_type(machine)
@@ -169,7 +170,7 @@ class Function(Value):
 
     def key(self, machine: Machine) -> Any:
         """Hashed by identity."""
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """A function is true."""
@@ -179,7 +180,7 @@ class Function(Value):
     def attributes(self, machine: Machine) -> Dict:
         """The function's own dictionary."""
         if self._attributes is None:
-            self._attributes = machine.instance_dict(self.real, self.source, self)
+            self._attributes = machine.values.instance_dict(self.real, self.source, self)
         return self._attributes
 
     # ------------------------------------------------------------------------- what calls rely on
@@ -192,16 +193,18 @@ class Function(Value):
             self.guarded = set()
         self.guarded.add("code")
         reason = f"{self.qualname} is inlined"
-        machine.add_guard(Attribute(self.source, "__code__"), IdentityIs(self.code), reason)
+        machine.guards.add(Attribute(self.source, "__code__"), IdentityIs(self.code), reason)
         if not isinstance(self.source, Known):
             where = Attribute(self.source, "__globals__")
-            machine.add_guard(where, IdentityIs(self.globals), reason)
+            machine.guards.add(where, IdentityIs(self.globals), reason)
 
     def defaults(self, machine: Machine) -> list[Value]:
         """Defaults of the last positional parameters."""
         if self._defaults is None:
             assert self.real is not None and self.source is not None
-            found = machine.wrap(self.real.__defaults__, Attribute(self.source, "__defaults__"))
+            found = machine.values.wrap(
+                self.real.__defaults__, Attribute(self.source, "__defaults__")
+            )
             if self.real.__defaults__ is None:
                 found.as_constant(machine)  # relies on there being none
             self._defaults = found.unpack(machine) if isinstance(found, Tuple) else []
@@ -212,8 +215,8 @@ class Function(Value):
         if self._keyword_defaults is None:
             assert self.real is not None and self.source is not None
             source = Attribute(self.source, "__kwdefaults__")
-            found = machine.wrap(self.real.__kwdefaults__, source)
-            self._keyword_defaults = machine.string_keyed(found)
+            found = machine.values.wrap(self.real.__kwdefaults__, source)
+            self._keyword_defaults = machine.values.string_keyed(found)
         return self._keyword_defaults
 
     def closure(self, machine: Machine) -> list[Cell]:
@@ -224,7 +227,7 @@ class Function(Value):
             cells = self.real.__closure__ or ()
             self._closure = []
             for index, cell in enumerate(cells):
-                value = machine.wrap_certain(cell, Item(source, index))
+                value = machine.values.wrap_certain(cell, Item(source, index))
                 assert isinstance(value, Cell)
                 self._closure.append(value)
         return self._closure
@@ -248,7 +251,7 @@ class Function(Value):
             how = treatment(self.real)
             if how is not Treatment.INLINE:
                 self.guard(machine, "identity", IdentityIs(self.real))
-                return machine.treated(how, self.real, arguments, keywords)
+                return machine.values.treated(how, self.real, arguments, keywords)
         return self.inline(machine, arguments, keywords)
 
     def inline(
@@ -266,16 +269,18 @@ class Function(Value):
             stop(GENERATOR, self.qualname)
         if listing.is_generator and not self._is_named_as_written:
             stop(GENERATOR, f"{self.qualname}, which was given another name")
-        if machine.frames and not _CALLER_NAMES.isdisjoint(self.code.co_names):
+        if machine.frames.stack and not _CALLER_NAMES.isdisjoint(self.code.co_names):
             stop(FRAME_BOUND, f"{self.qualname} looks at its caller's frame")
-        if self.real is None and machine.frames and looks_at_frames(self.code):
+        if self.real is None and machine.frames.stack and looks_at_frames(self.code):
             stop(WATCHER, self.qualname)
         self.rely(machine)
         variables: list[Value | None] = [None] * len(listing.variables)
         self._bind(machine, variables, arguments, keywords)
         for index, cell in zip(listing.free, self.closure(machine), strict=True):
             variables[index] = cell
-        return machine.push_call(self, variables, discard=discard, region=region)
+        return machine.frames.call(
+            self.code, self.globals, variables, discard=discard, region=region
+        )
 
     @property
     def _is_named_as_written(self) -> bool:
@@ -304,7 +309,7 @@ class Function(Value):
         rest = self._bind_keywords(variables, keywords, total)
         if flags & inspect.CO_VARKEYWORDS:
             at = total + bool(flags & inspect.CO_VARARGS)
-            variables[at] = machine.created_dict(rest)
+            variables[at] = machine.values.created_dict(rest)
         elif rest:
             stop(ARGUMENTS, f"{self.qualname} got unexpected {', '.join(rest)}")
         self._fill_defaults(machine, variables, count, total)
@@ -354,7 +359,7 @@ class Function(Value):
         if name in _FIELDS:
             if self.real is None or self.source is None:
                 return self._created_field(machine, name)
-            return machine.wrap(getattr(self.real, name), Attribute(self.source, name))
+            return machine.values.wrap(getattr(self.real, name), Attribute(self.source, name))
         found = self.attributes(machine).lookup(machine, name)
         if found is not None:
             return found
@@ -362,8 +367,10 @@ class Function(Value):
         if raw is not ABSENT:
             if isinstance(raw, _DESCRIPTORS):
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-            return machine.class_attribute(self, types.FunctionType, name)
-        raise machine.no_attribute(self, name, f"'function' object has no attribute '{name}'")
+            return machine.values.class_attribute(self, types.FunctionType, name)
+        raise machine.values.no_attribute(
+            self, name, f"'function' object has no attribute '{name}'"
+        )
 
     def _created_field(self, machine: Machine, name: str) -> Value:
         """A field of a function that the program defines."""
@@ -380,21 +387,21 @@ class Function(Value):
             "__type_params__": (),  # one with type parameters is made natively
         }
         if name in plain:
-            return machine.literal(plain[name])
+            return machine.values.literal(plain[name])
         if name == "__annotations__":
             if self.annotations is None:
-                self.annotations = machine.created_dict({})
+                self.annotations = machine.values.created_dict({})
             return self.annotations
         if name == "__defaults__":
             if not self._defaults:
-                return machine.literal(None)
+                return machine.values.literal(None)
             found = self.fields[name] = Tuple(list(self._defaults))  # seen again, the same one
             return found
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
     def _set_created_field(self, machine: Machine, name: str, value: Value) -> None:
         fields, before = self.fields, self.fields.get(name)
-        machine.undo(lambda: machine.restore(fields, name, before))
+        machine.effects.undo(lambda: restore(fields, name, before))
         fields[name] = value
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
@@ -489,7 +496,7 @@ class Method(Value):
         if name == "__func__":
             return self.function
         if name == "__class__":
-            return machine.known(self.python_type(), self.python_type().__name__)
+            return machine.values.known(self.python_type(), self.python_type().__name__)
         if name != "__doc__" and hasattr(types.MethodType, name):  # its own class goes first
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return self.function.get_attribute(machine, name)
@@ -498,7 +505,7 @@ class Method(Value):
         """Equal where function and object are the same."""
         if isinstance(other, Method) and operation in ("==", "!="):
             alike = same(self.function, other.function) and same(self.owner, other.owner)
-            return machine.literal(alike == (operation == "=="))
+            return machine.values.literal(alike == (operation == "=="))
         return None
 
     def rebuild(self, recipe: Recipe) -> str:
@@ -542,18 +549,18 @@ def _wrap_function(machine: Machine, value: types.FunctionType, source: Source |
     source = source or Known(value, value.__qualname__)
     made = Function(value.__code__, value.__globals__, source, value)
     made.name, made.qualname = value.__name__, value.__qualname__
-    return machine.remember(value, made)
+    return machine.values.remember(value, made)
 
 
 @wraps(types.CellType)
 def _wrap_cell(machine: Machine, value: types.CellType, source: Source | None) -> Value:
     source = source or Known(value, "cell")
-    return machine.remember(value, Cell(None, source, value))
+    return machine.values.remember(value, Cell(None, source, value))
 
 
 @wraps(types.MethodType)
 def _wrap_method(machine: Machine, value: types.MethodType, source: Source | None) -> Value:
     source = source or Known(value, value.__qualname__)
-    function = machine.wrap(value.__func__, Attribute(source, "__func__"))
-    owner = machine.wrap(value.__self__, Attribute(source, "__self__"))
-    return machine.remember(value, Method(function, owner, source))
+    function = machine.values.wrap(value.__func__, Attribute(source, "__func__"))
+    owner = machine.values.wrap(value.__self__, Attribute(source, "__self__"))
+    return machine.values.remember(value, Method(function, owner, source))

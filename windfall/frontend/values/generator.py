@@ -25,15 +25,16 @@ from windfall.frontend.polyfills.iterators import (
     SHARING,
 )
 from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.iterator import Iterator
-from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 
@@ -118,7 +119,7 @@ class Generator(Iterator):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Its methods."""
         if name in _METHODS and hasattr(self.made_of, name):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         stop(UNKNOWN_ATTRIBUTE, f"{self.made_of.__name__}.{name}")
 
     def call_method(
@@ -133,7 +134,7 @@ class Generator(Iterator):
             return self._send(machine, arguments[0])
         if name == "throw":
             return self._throw(machine, arguments[0])
-        return machine.polyfill("close_generator", [self])
+        return machine.values.polyfill("close_generator", [self])
 
     def advance(self, machine: Machine) -> Value | None:
         """Asked item by item by code that cannot wait: refused."""
@@ -146,8 +147,8 @@ class Generator(Iterator):
     def _send(self, machine: Machine, value: Value) -> Value:
         if not self.started and value.python_type() is not type(None):
             text = "can't send non-None value to a just-started generator"
-            raise machine.raised(TypeError(text))
-        return machine.resume(self, value, "next")
+            raise machine.values.raised(TypeError(text))
+        return machine.frames.resume(self, value, "next")
 
     def _throw(self, machine: Machine, value: Value) -> Value:
         if isinstance(value, Class):
@@ -157,11 +158,11 @@ class Generator(Iterator):
         if self.frame is None:
             raise Raised(value)
         if not self.started:
-            machine.finish(self)
+            machine.frames.finish(self)
             raise Raised(value)
         if self.delegates:
             stop(GENERATOR, "an exception is thrown into what a generator delegates to")
-        machine.resume(self, None, "next")
+        machine.frames.resume(self, None, "next")
         raise Raised(value)
 
     def rebuild(self, recipe: Recipe) -> str:

@@ -27,8 +27,8 @@ from windfall.ir.guard import IdentityIs
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _NAMES: dict[Any, str] = {
     operator.itemgetter: "item_getter",
@@ -63,7 +63,7 @@ class Getter(Value):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """A getter is true."""
@@ -76,12 +76,12 @@ class Getter(Value):
         if not isinstance(self.source, Known):
             self.guard(machine, "identity", IdentityIs(self.real))
         if self.kind is not operator.methodcaller:
-            return machine.polyfill(
-                _NAMES[self.kind], [arguments[0], machine.tuple(self.arguments)]
+            return machine.values.polyfill(
+                _NAMES[self.kind], [arguments[0], machine.values.tuple(self.arguments)]
             )
         name, *rest = self.arguments
-        packed = [machine.tuple(rest), machine.created_dict(self.keywords)]
-        return machine.polyfill("method_caller", [arguments[0], name, *packed])
+        packed = [machine.values.tuple(rest), machine.values.created_dict(self.keywords)]
+        return machine.values.polyfill("method_caller", [arguments[0], name, *packed])
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made anew."""
@@ -113,9 +113,9 @@ def _wrap_getter(machine: Machine, value: Any, source: Source | None) -> Value:
     source = source or Known(value, type(value).__name__)
     made, arguments, *_ = value.__reduce__()
     if made is not type(value):  # a methodcaller with keywords is a partial of its class
-        return machine.opaque(value, source)
-    parts = [machine.literal_or_known(one, "part") for one in arguments]
-    return machine.remember(value, Getter(type(value), parts, {}, source, value))
+        return machine.values.opaque(value, source)
+    parts = [machine.values.literal_or_known(one, "part") for one in arguments]
+    return machine.values.remember(value, Getter(type(value), parts, {}, source, value))
 
 
 # Functions that are operators: done as the instruction is.
@@ -164,7 +164,7 @@ def _subscript(function: Any, name: str, count: int) -> None:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if keywords or len(arguments) != count:
             stop(ARGUMENTS, function.__name__)
-        return machine.polyfill(name, arguments)
+        return machine.values.polyfill(name, arguments)
 
     calls(function)(rule)
 
@@ -179,7 +179,7 @@ _count_elements = getattr(collections, "_count_elements")  # noqa: B009
 
 @calls(_count_elements)
 def _count(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.polyfill("count_elements", arguments, keywords)
+    return machine.values.polyfill("count_elements", arguments, keywords)
 
 
 @calls(abs, operator.abs)
@@ -189,9 +189,9 @@ def _abs(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (value,) = arguments
     if isinstance(value, Tensor):
         value.rely_on(machine, "__abs__")
-        return machine.torch_call("call_function", torch.abs, arguments, {})
+        return machine.values.torch_call("call_function", torch.abs, arguments, {})
     if isinstance(value, Object):
-        return machine.call_special(value, "__abs__", [])
+        return machine.values.call_special(value, "__abs__", [])
     return fold(machine, abs, arguments, {})
 
 
@@ -205,7 +205,7 @@ def _method(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
 @calls(sys.exc_info)
 def _exc_info(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     """Only where nothing is handled: a traceback is the real frames' own."""
-    if machine.handled is not None:
+    if machine.frames.handled is not None:
         stop(UNKNOWN_CALL, "exc_info")
-    none = machine.literal(None)
-    return machine.tuple([none, none, none])
+    none = machine.values.literal(None)
+    return machine.values.tuple([none, none, none])

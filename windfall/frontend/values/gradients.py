@@ -17,12 +17,13 @@ import torch.fx
 from windfall import torch_abi
 from windfall.frontend.breaks import ARGUMENTS, ATTRIBUTE_WRITE, REBUILD, UNKNOWN_ATTRIBUTE, stop
 from windfall.frontend.breaks import UNKNOWN_CALL as CALL
+from windfall.frontend.effects import restore
 from windfall.frontend.polyfills import core
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.tensor import METHOD_RULES, WRITE_RULES, Tensor
 from windfall.frontend.values.unseen import look, same
@@ -32,8 +33,8 @@ from windfall.ir.reading import class_name
 from windfall.ops.fake import storage_of
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 # ----------------------------------------------------------------------------------------- hooks
 
@@ -57,7 +58,7 @@ class Handle(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`remove`."""
         if name == "remove":
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         stop(UNKNOWN_ATTRIBUTE, f"a hook's handle.{name}")
 
     def call_method(
@@ -65,7 +66,7 @@ class Handle(Value):
     ) -> Value:
         """`remove`."""
         machine.effects.add("{}.remove()", self)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def rebuild(self, recipe: Recipe) -> str:
         """Registered now: the gradient passes the tensor whatever was computed from it before."""
@@ -118,7 +119,7 @@ def _write_grad(tensor: Tensor, machine: Machine, value: Value) -> None:
     elif value.python_type() is not type(None):
         stop(ATTRIBUTE_WRITE, f"{tensor.describe()}.grad")
     before = tensor.children.get("grad")
-    machine.undo(lambda: machine.restore(tensor.children, "grad", before))
+    machine.effects.undo(lambda: restore(tensor.children, "grad", before))
     tensor.children["grad"] = value
     machine.effects.add("{}.grad = {}", tensor, value)
 
@@ -131,7 +132,7 @@ def _write_data(tensor: Tensor, machine: Machine, value: Value) -> None:
     if mine.requires_grad or theirs.requires_grad or mine.dtype != theirs.dtype:
         stop(ATTRIBUTE_WRITE, f"{tensor.describe()}.data")
     machine.effects.add("{}.data = {}", tensor, value)
-    other = machine.torch_call("call_method", "detach", [value], {})
+    other = machine.values.torch_call("call_method", "detach", [value], {})
     assert isinstance(other, Tensor)
     before = tensor._node, tensor._fake
     fake = other.fake(machine)
@@ -140,10 +141,10 @@ def _write_data(tensor: Tensor, machine: Machine, value: Value) -> None:
         tensor._node, tensor._fake = before
         machine.graph.fakes[id(fake)] = other
 
-    machine.undo(restore)
+    machine.effects.undo(restore)
     replaced = machine.effects.replaced
     replaced.append(tensor)
-    machine.undo(lambda: replaced.remove(tensor))
+    machine.effects.undo(lambda: replaced.remove(tensor))
     tensor.node(machine)
     tensor._node, tensor._fake = other.node(machine), fake
     machine.graph.fakes[id(fake)] = tensor
@@ -198,9 +199,9 @@ class Context(Value):
         if name == "saved_tensors":
             return Tuple(list(self.saved))
         if name == "needs_input_grad":
-            return Tuple([machine.literal(one) for one in self.needs])
+            return Tuple([machine.values.literal(one) for one in self.needs])
         if name in ("save_for_backward", "mark_non_differentiable"):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         found = self.attributes.lookup(machine, name)
         if found is None:
             stop(UNKNOWN_ATTRIBUTE, f"ctx.{name}")
@@ -218,9 +219,9 @@ class Context(Value):
         """`save_for_backward` and `mark_non_differentiable`."""
         target = self.saved if name == "save_for_backward" else self.constant
         before = list(target)
-        machine.undo(lambda: target.__setitem__(slice(None), before))
+        machine.effects.undo(lambda: target.__setitem__(slice(None), before))
         target[:] = arguments
-        return machine.literal(None)
+        return machine.values.literal(None)
 
 
 @calls(getattr(torch.autograd.Function.apply, "__func__"))  # noqa: B009
@@ -232,9 +233,9 @@ def _apply(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if cls.find(machine, "jvp") is not vars(plain).get("jvp", cls.find(machine, "jvp")):
         stop(CALL, f"{cls.describe()} has a forward derivative")
     apart = cls.find(machine, "setup_context") is not _plain("setup_context")
-    machine.hold_together()
-    parts = [cls, machine.tuple(given), machine.literal(apart)]
-    return machine.polyfill("apply_function", parts)
+    machine.frames.hold_together()
+    parts = [cls, machine.values.tuple(given), machine.values.literal(apart)]
+    return machine.values.polyfill("apply_function", parts)
 
 
 def _plain(name: str) -> Any:
@@ -264,7 +265,7 @@ def _begin_forward(machine: Machine, arguments: Arguments, keywords: Keywords) -
 def _grad_mode(machine: Machine, mode: bool) -> None:
     """Not a node: forward and backward are graphs of their own."""
     before = torch.is_grad_enabled()
-    machine.undo(lambda: torch_abi.set_grad_mode(before))
+    machine.effects.undo(lambda: torch_abi.set_grad_mode(before))
     torch_abi.set_grad_mode(mode)
     machine.effects.switched.add("grad")
 
@@ -284,8 +285,8 @@ def _wants_backward(machine: Machine, arguments: Arguments, keywords: Keywords) 
     if not wanted:
         _grad_mode(machine, context.mode)
         _no_effects(machine, context)
-        machine.let_go()
-    return machine.literal(wanted)
+        machine.frames.let_go()
+    return machine.values.literal(wanted)
 
 
 def _no_effects(machine: Machine, context: Context) -> None:
@@ -305,7 +306,7 @@ def _begin_backward(machine: Machine, arguments: Arguments, keywords: Keywords) 
     context.middle = len(machine.graph.calls)
     grads: list[Value] = []
     for one in context.results:
-        like = machine.torch_call("call_function", torch.empty_like, [one], {})
+        like = machine.values.torch_call("call_function", torch.empty_like, [one], {})
         assert isinstance(like, Tensor)
         context.grads.append(like.node(machine))
         grads.append(like)
@@ -331,8 +332,8 @@ def _finish_function(machine: Machine, arguments: Arguments, keywords: Keywords)
             stop(CALL, f"{context.cls.describe()}.backward answers {one.describe()}")
     made, inputs = _cut(machine, context, nodes)
     _grad_mode(machine, context.mode)
-    results = machine.torch_call("call_function", made, inputs, {})
-    machine.let_go()
+    results = machine.values.torch_call("call_function", made, inputs, {})
+    machine.frames.let_go()
     if isinstance(result, Tensor):
         return results.unpack(machine)[0]
     return results if type(look(result)) is Tuple else stop(CALL, "a function answers a list")
@@ -349,7 +350,8 @@ def _cut(
     ):
         stop(CALL, f"{context.cls.describe()} switches modes, or reads data")
     tensors = [one for one in context.arguments if isinstance(one, Tensor)]
-    values = {id(one.node(machine)): one for one in builder.fakes.values() if one.used}
+    known = (one for one in builder.fakes.values() if isinstance(one, Tensor))
+    values = {id(one.node(machine)): one for one in known if one.used}
     outside: list[torch.fx.Node] = [one.node(machine) for one in tensors]
     results = [one.node(machine) for one in context.results if isinstance(one, Tensor)]
     constant = [one.node(machine) for one in context.constant if isinstance(one, Tensor)]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.objects import Class, union
+from windfall.frontend.values.class_value import Class, union
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.reading import is_a
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 _ALIASES = (
     types.GenericAlias,
@@ -49,7 +49,7 @@ class Annotation(Given):
             return None
         self.rely(machine)
         other.rely(machine)
-        return machine.literal((self.real == other.real) == (operation == "=="))
+        return machine.values.literal((self.real == other.real) == (operation == "=="))
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """A union."""
@@ -65,14 +65,14 @@ class Annotation(Given):
 
 def _part(machine: Machine, value: Any) -> Value:
     if isinstance(value, tuple | list):
-        parts = machine.tuple([_part(machine, one) for one in value])
+        parts = machine.values.tuple([_part(machine, one) for one in value])
         return (
             parts
             if isinstance(value, tuple)
-            else machine.known(list, "list").call(machine, [parts], {})
+            else machine.values.known(list, "list").call(machine, [parts], {})
         )
     plain = value is None or isinstance(value, str | int | float | bytes)
-    return machine.literal(value) if plain else machine.known(value, str(value))
+    return machine.values.literal(value) if plain else machine.values.known(value, str(value))
 
 
 def _asked(question: Any) -> None:
@@ -99,7 +99,7 @@ for _question in (typing.get_args, typing.get_origin):
 
 @wraps(types.GenericAlias, types.UnionType)
 def _wrap_annotation(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, Annotation(value, source or Known(value, "annotation")))
+    return machine.values.remember(value, Annotation(value, source or Known(value, "annotation")))
 
 
 @wraps_if(60, lambda value: is_a(value, _ALIASES))

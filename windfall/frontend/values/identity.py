@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from windfall.frontend.values.base import Value
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look
@@ -24,7 +24,7 @@ from windfall.ir.reading import is_among
 from windfall.ir.source import Known
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 _SINGLETONS = (
     type(None), bool, type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout,
@@ -47,7 +47,7 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
     if left.python_type() is not right.python_type():
         return False
     if is_among(left.python_type(), (bool, int, float, complex, str)) or isinstance(left, Constant):
-        told = machine.frames and machine.frames[-1].is_ours
+        told = machine.frames.stack and machine.frames.stack[-1].is_ours
         if told and all(_is_told_by_equality(machine, one) for one in (left, right)):
             return False
         return _same_constant(machine, left, right)
@@ -91,4 +91,4 @@ def _both_empty(machine: Machine, left: Value, right: Value) -> bool:
     kind = left.python_type()
     if not is_among(kind, (tuple, frozenset)) or not isinstance(left, SequenceValue | Set):
         return False
-    return machine.length_of(left) == 0 == machine.length_of(right)
+    return machine.values.length_of(left) == 0 == machine.values.length_of(right)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.function import Function, Method
-from windfall.frontend.values.objects import Class
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 _BY_TYPE: dict[Any, type | tuple[type, ...]] = {
     inspect.isclass: type,
@@ -49,7 +49,7 @@ def _by_type(question: Any, kinds: Any) -> None:
             value.rely(machine)
         else:
             value.guard_type(machine)
-        return machine.literal(issubclass(value.python_type(), kinds))
+        return machine.values.literal(issubclass(value.python_type(), kinds))
 
     calls(question)(rule)
 
@@ -60,7 +60,7 @@ def _by_flag(question: Any, flag: int) -> None:
         function = value.function if isinstance(value, Method) else value
         if isinstance(function, Function):
             function.rely(machine)
-            return machine.literal(bool(function.code.co_flags & flag))
+            return machine.values.literal(bool(function.code.co_flags & flag))
         stop(UNKNOWN_CALL, f"{question.__name__} of {value.describe()}")
 
     calls(question)(rule)

@@ -18,15 +18,16 @@ from windfall.frontend.bytecode import decode
 from windfall.frontend.state import Start
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.frontend.values.ranges import Range
+from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, LengthIs
 from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 class _End:
@@ -78,12 +79,12 @@ class Iterator(Value):
 
     def key(self, machine: Machine) -> Any:
         """Hashed by identity."""
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`__next__` and `__iter__`."""
         if name in ("__next__", "__iter__"):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         return super().get_attribute(machine, name)
 
 
@@ -114,7 +115,7 @@ class ItemsIterator(Iterator):
             if found is not None:
                 self.index -= 1
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         if found is None:
             self.done = True
         else:
@@ -132,7 +133,7 @@ class ItemsIterator(Iterator):
         if isinstance(self.owner, Range):
             plain: range = self.owner.as_constant(machine)
             there = self.index < range_length(plain)
-            return machine.literal(plain[self.index]) if there else None
+            return machine.values.literal(plain[self.index]) if there else None
         items = self.owner.items(machine)
         return items[self.index] if self.index < len(items) else None
 
@@ -181,7 +182,7 @@ class OverIterator(Iterator):
         def restore() -> None:
             self.index, self.done = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.index += found is not None
         self.done = found is None
         return found
@@ -244,10 +245,10 @@ class GivenIterator(ItemsIterator):
             self.guard_type(machine)
             state = self.real.__reduce__()
             parts = ByMethod(self.source, type(self.real), "__reduce__")
-            machine.add_guard(parts, LengthIs(len(state)), "how far an iterator is")
+            machine.guards.add(parts, LengthIs(len(state)), "how far an iterator is")
             if len(state) == 3:
-                machine.add_guard(Item(parts, 2), Equals(state[2]), "how far an iterator is")
-                owner = machine.wrap(state[1][0], Item(Item(parts, 1), 0))
+                machine.guards.add(Item(parts, 2), Equals(state[2]), "how far an iterator is")
+                owner = machine.values.wrap(state[1][0], Item(Item(parts, 1), 0))
                 assert isinstance(owner, SequenceValue)
                 self.owner, self.index = owner, state[2]
             else:
@@ -276,14 +277,14 @@ class Enumerate(Iterator):
         item = self.inner.advance(machine)
         if item is None:
             return None
-        number = machine.literal(self.count)
+        number = machine.values.literal(self.count)
 
         def restore() -> None:
             self.count -= 1
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.count += 1
-        return machine.tuple([number, item])
+        return machine.values.tuple([number, item])
 
     def known_length(self) -> int | None:
         """As many as it counts."""
@@ -315,7 +316,7 @@ class Zip(Iterator):
             if item is None:
                 return None
             items.append(item)
-        return machine.tuple(items) if items else None
+        return machine.values.tuple(items) if items else None
 
     def known_length(self) -> int | None:
         """As many as the shortest has."""
@@ -383,8 +384,8 @@ ITERATOR_TYPES: tuple[type, ...] = (
 def _wrap_iterator(machine: Machine, value: Any, source: Source | None) -> Value:
     assert source is not None
     if is_among(type(value), _KNOWN_STATE) and isinstance(machine.state.point, Start):
-        return machine.remember(value, GivenIterator(value, source))
-    return machine.remember(value, ForeignIterator(value, source))
+        return machine.values.remember(value, GivenIterator(value, source))
+    return machine.values.remember(value, ForeignIterator(value, source))
 
 
 _KNOWN_STATE: tuple[type, ...] = (type(iter([])), type(iter(())))

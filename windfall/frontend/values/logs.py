@@ -24,7 +24,7 @@ from windfall.ir.guard import IdentityIs
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 _CACHED: type = type(functools.lru_cache(int))
 
@@ -41,9 +41,9 @@ def _logged(machine: Machine, method: Any, arguments: Arguments, keywords: Keywo
         one.as_constant(machine)
     owner.guard_type(machine)
     places = ["{}"] * len(arguments) + [f"{name}={{}}" for name in keywords]
-    known = machine.known(method, method.__name__)
+    known = machine.values.known(method, method.__name__)
     machine.effects.add(f"{{}}({', '.join(places)})", known, owner, *shown)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 def _method(method: Any) -> None:
@@ -70,7 +70,7 @@ class Cached(Given):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """Functions are true."""
@@ -81,9 +81,9 @@ class Cached(Given):
         does to the cache."""
         if not isinstance(self.source, Known):
             self.guard(machine, "identity", IdentityIs(self.real))
-        wrapped = machine.known(self.real.__wrapped__, "wrapped")
+        wrapped = machine.values.known(self.real.__wrapped__, "wrapped")
         known = machine.effects.cached
-        if not any(id(frame.code) in known for frame in machine.frames):
+        if not any(id(frame.code) in known for frame in machine.frames.stack):
             known.add(id(self.real.__wrapped__.__code__))
             places = ["{}"] * len(arguments) + [f"{name}={{}}" for name in keywords]
             template = f"{{}}({', '.join(places)})"
@@ -108,4 +108,4 @@ class Cached(Given):
 
 @wraps(_CACHED)
 def _wrap_cached(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, Cached(value, source or Known(value, value.__name__)))
+    return machine.values.remember(value, Cached(value, source or Known(value, value.__name__)))

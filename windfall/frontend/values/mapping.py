@@ -7,76 +7,35 @@ a dict from outside is looked into key by key; only iterating or counting relies
 from __future__ import annotations
 
 import collections
-import types
-import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
-
-import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.classnames import short_name
-from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value, no_method
+from windfall.frontend.effects import restore
+from windfall.frontend.values.base import NULL, Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
+from windfall.frontend.values.dict_views import DictView, present
+from windfall.frontend.values.keys import (
+    compares_by_user_code,
+    is_class_key,
+    is_identity_key,
+    is_its_key,
+    is_plain_key,
+    no_key,
+)
 from windfall.frontend.values.unseen import same, settled
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
-from windfall.ir.guard import Equals, HasKey, KeysAre
-from windfall.ir.reading import dict_of, is_among, resolve
+from windfall.ir.guard import HasKey, KeysAre
+from windfall.ir.reading import dict_of, is_among
 from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
-
-_PLAIN = (str, int, bool, float, bytes, type(None), complex, torch.dtype)
-# How classes, functions and special forms (`typing.Union`) are hashed and compared: by identity.
-_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__)
-_SAME: tuple[Any, ...] = (object.__eq__, type.__eq__)
-_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union))
-
-
-def is_identity_key(key: Any) -> bool:
-    """Whether a key from outside stands for itself."""
-    kind = type(key)
-    return isinstance(key, _IDENTITY_KINDS) and (
-        kind.__hash__ in _BY_IDENTITY and kind.__eq__ in _SAME
-    )
-
-
-def is_class_key(key: Any) -> bool:
-    """Whether a key, as `Value.key` gives it, stands for such an object."""
-    return isinstance(key, Value) and is_identity_key(getattr(key, "real", None))
-
-
-def is_plain_key(key: Any) -> bool:
-    """Whether a key may stand in a source: constant, hashed without user code."""
-    kind: Any = type(key)
-    if isinstance(key, tuple) and kind.__hash__ is tuple.__hash__ and kind.__eq__ is tuple.__eq__:
-        return all(is_plain_key(one) for one in tuple.__iter__(key))
-    return is_among(kind, _PLAIN)
-
-
-def is_its_key(machine: Machine, value: Value) -> bool:
-    """Whether a key is told by what `Value.key` answers, its class too: an equal plain tuple stands
-    for a `torch.Size` or a record, and is not it."""
-    if isinstance(value, Constant):
-        return True
-    if value.python_type() is not tuple:
-        return False
-    return all(is_its_key(machine, one) for one in value.unpack(machine))
-
-
-def _compares_by_user_code(table: dict[Any, Any]) -> bool:
-    """Whether a dict has keys whose class says in Python what they are equal to: a key with the
-    same hash would be compared with them."""
-    kinds = {id(kind): kind for kind in map(type, table)}
-    return any(
-        not is_among(kind, _PLAIN) and isinstance(resolve(kind, "__eq__"), types.FunctionType)
-        for kind in kinds.values()
-    )
+    from windfall.frontend.services import Machine
 
 
 class Dict(Value):
@@ -119,14 +78,16 @@ class Dict(Value):
         if not is_plain_key(key) and not is_class_key(key):
             return self.load(machine).get(key)
         if self.compares is None:
-            self.compares = _compares_by_user_code(self.real)
+            self.compares = compares_by_user_code(self.real)
         if self.compares:
             stop(UNKNOWN_OPERATION, f"{self.describe()}, whose keys have an __eq__ of their own")
         self.guard_type(machine)
         real = getattr(key, "real", None) if isinstance(key, Value) else key
         if real in self.real:
-            found = self.entries[key] = machine.wrap(self.real[real], Item(self.source, real))
-            machine.found.append((self.source, real))
+            found = self.entries[key] = machine.values.wrap(
+                self.real[real], Item(self.source, real)
+            )
+            machine.guards.found.append((self.source, real))
             return found
         self.guard(machine, ("absent", key), HasKey(real, False))
         self.entries[key] = None
@@ -143,15 +104,20 @@ class Dict(Value):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
             self.rely_on_keys(machine)
+            self.keep_tuples(machine, self.real, KeysOf(self.source))
             source, known = self.source, self.entries
             written = {key for key, _ in self.writes}
             whole: dict[Any, Value | None] = {}
             for given, value in self.real.items():
-                key = given if is_plain_key(given) else machine.known(given, "key").key(machine)
+                key = (
+                    given
+                    if is_plain_key(given)
+                    else machine.values.known(given, "key").key(machine)
+                )
                 if key in known and key not in written:
                     whole[key] = known[key]
                 else:
-                    whole[key] = machine.wrap(value, Item(source, given))
+                    whole[key] = machine.values.wrap(value, Item(source, given))
             for key, written_value in self.writes:
                 if written_value is None:
                     whole.pop(key, None)
@@ -168,13 +134,21 @@ class Dict(Value):
         assert self.real is not None
         self.guard(machine, "keys", KeysAre(tuple(self.real)))
 
+    def keep_tuples(self, machine: Machine, keys: Iterable[Any], where: Source) -> None:
+        """Keys from outside that are objects of their own: those at `where`, in order."""
+        for index, key in enumerate(keys):
+            if isinstance(key, tuple):
+                self.keys[key] = machine.values.wrap(key, Item(where, index))
+
     def present(self) -> Iterable[tuple[Any, Value]]:
         """Known items."""
         return [(key, value) for key, value in self.entries.items() if value is not None]
 
     def key_value(self, machine: Machine, key: Any) -> Value:
         """A key as a value."""
-        return self.keys.get(key) or (key if isinstance(key, Value) else machine.literal(key))
+        return self.keys.get(key) or (
+            key if isinstance(key, Value) else machine.values.literal(key)
+        )
 
     def key_values(self, machine: Machine) -> list[Value]:
         """All keys."""
@@ -232,7 +206,7 @@ class Dict(Value):
                 entries.clear()
                 entries.update(copy)
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         if self.whole and value is None:
             entries.pop(key, None)
         else:
@@ -252,7 +226,7 @@ class Dict(Value):
         """With its item goes the key as a value: a later one may be of another class."""
         named = self.keys.pop(key, None) if deleted else None
         if named is not None:
-            machine.undo(lambda: machine.restore(self.keys, key, named))
+            machine.effects.undo(lambda: restore(self.keys, key, named))
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """`self[key] = value`."""
@@ -263,10 +237,15 @@ class Dict(Value):
         if not is_plain_key(plain):
             self.load(machine)
             self.keys.setdefault(plain, key)
-        elif not is_its_key(machine, key) and self.lookup(machine, plain) is None:
+        elif self._differs(machine, key) and self.lookup(machine, plain) is None:
             self.keys[plain] = key
-            machine.undo(lambda: machine.restore(self.keys, plain, None))
+            machine.effects.undo(lambda: restore(self.keys, plain, None))
         self.store(machine, plain, value)
+
+    def _differs(self, machine: Machine, key: Value) -> bool:
+        """Whether a new key is to be kept as a value: a tuple is an object of its own. (Not in a
+        dict that is not known as a whole: each write there would rely on the key's absence.)"""
+        return not (isinstance(key, Constant) if self.whole else is_its_key(machine, key))
 
     def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
         """At a number that varies: from here on nothing is known of the items."""
@@ -277,7 +256,7 @@ class Dict(Value):
         def restore() -> None:
             self.unseen = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.guard_type(machine)
         self.unseen = True
         machine.effects.add("{}[{}] = {}", self, key, value)
@@ -306,18 +285,18 @@ class Dict(Value):
         if found is not None and not self.whole and found.source is not None:
             real = plain.real if is_class_key(plain) else plain
             self.guard(machine, ("present", plain), HasKey(real, True))
-        return machine.literal(found is not None)
+        return machine.values.literal(found is not None)
 
     def truth(self, machine: Machine) -> bool | Value:
         """Whether there are items."""
-        return machine.truth_of_dict(self)
+        return bool(machine.values.length_of(self))
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
         untouched = not (self.whole or self.writes or self.unseen)
         if untouched and (self.known_length() or 0) > machine.facts.elements:
-            return machine.literal(machine.length_of(self))
-        return machine.literal(len(self.load(machine)))
+            return machine.values.literal(machine.values.length_of(self))
+        return machine.values.literal(len(self.load(machine)))
 
     def known_length(self) -> int | None:
         """How many items, as far as is known."""
@@ -336,7 +315,7 @@ class Dict(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods."""
         if name in DICT_METHODS:
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         no_method(machine, self, short_name(self.made_of), self.made_of, name)
 
     def call_method(
@@ -354,14 +333,14 @@ class Dict(Value):
             return None
         mine, others = self.load(machine), other.load(machine)
         if mine.keys() != others.keys():
-            return machine.literal(operation == "!=")
+            return machine.values.literal(operation == "!=")
         if all(same(others[key], value) for key, value in mine.items()):
-            return machine.literal(operation == "==")
+            return machine.values.literal(operation == "==")
         if self.is_constant() and other.is_constant():
             equal = self.as_constant(machine) == other.as_constant(machine)
-            return machine.literal(equal == (operation == "=="))
-        unequal = machine.literal(operation == "!=")
-        return machine.polyfill("equal_mappings", [self, other, unequal])
+            return machine.values.literal(equal == (operation == "=="))
+        unequal = machine.values.literal(operation == "!=")
+        return machine.values.polyfill("equal_mappings", [self, other, unequal])
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`|` of two dicts; a kind that derives from this one goes first."""
@@ -396,7 +375,7 @@ class Dict(Value):
         """`get`."""
         plain = key.key(machine)
         found = self.lookup(machine, plain)
-        return found if found is not None else default or machine.literal(None)
+        return found if found is not None else default or machine.values.literal(None)
 
     def copied(self, machine: Machine) -> Dict:
         """A new dict with the same items."""
@@ -414,7 +393,7 @@ class Dict(Value):
             admit_writes(machine, self, other)
         if isinstance(other, Dict):
             for key, value in list(other.load(machine).items()):
-                self.set_item(machine, other.key_value(machine, key), _there(value))
+                self.set_item(machine, other.key_value(machine, key), present(value))
         elif other is not None:
             if has(other, "keys"):
                 stop(UNKNOWN_OPERATION, f"dict.update by {other.describe()}")
@@ -426,7 +405,7 @@ class Dict(Value):
                 self.set_item(machine, parts[0], parts[1])
         for name, value in keywords.items():
             self.store(machine, name, value)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def take(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
         """`pop`."""
@@ -443,17 +422,17 @@ class Dict(Value):
         """`popitem`."""
         entries = self.load(machine)
         if not entries:
-            raise machine.raised(KeyError("popitem(): dictionary is empty"))
+            raise machine.values.raised(KeyError("popitem(): dictionary is empty"))
         key, value = next(reversed(entries.items()))
         shown = self.key_value(machine, key)
         self.store(machine, key, None)
-        return machine.tuple([shown, _there(value)])
+        return machine.values.tuple([shown, present(value)])
 
     def set_default(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
         """`setdefault`."""
         found = self.lookup(machine, key.key(machine))
         if found is None:
-            found = default or machine.literal(None)
+            found = default or machine.values.literal(None)
             self.set_item(machine, key, found)
         return found
 
@@ -461,7 +440,7 @@ class Dict(Value):
         """`clear`."""
         for key in list(self.load(machine)):
             self.store(machine, key, None)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def view_keys(self, machine: Machine) -> Value:
         """`keys`."""
@@ -485,28 +464,6 @@ class Dict(Value):
             return "{" + ", ".join(parts) + "}"
 
         return recipe.container(self, "{}", display, "{}.update({})")
-
-
-def no_key(machine: Machine, key: Value, plain: Any) -> Raised:
-    """What a missing key raises. It holds the key itself: natively, where that is another object
-    than the constant that it is looked up by."""
-    if not is_plain_key(plain) or not _is_same_key(machine, key, plain):
-        stop(UNKNOWN_OPERATION, "KeyError of an object")
-    return machine.raised(KeyError(plain))
-
-
-def _is_same_key(machine: Machine, key: Value, plain: Any) -> bool:
-    if key.python_type() is not type(plain):
-        return False
-    if not isinstance(plain, tuple):
-        return True
-    parts = zip(key.unpack(machine), plain, strict=True)
-    return all(_is_same_key(machine, one, other) for one, other in parts)
-
-
-def _there(value: Value | None) -> Value:
-    assert value is not None, "a whole dict has no absent items"
-    return value
 
 
 DICT_METHODS: dict[str, Callable[..., Value]] = {
@@ -564,209 +521,15 @@ class InstanceDict(Dict):
             recipe.later(f"{table}[{recipe.key(self, key)}] = {{}}", value)
 
 
-class Ordered(Dict):
-    """An `OrderedDict`."""
-
-    __slots__ = ()
-    made_of = collections.OrderedDict
-
-    def load(self, machine: Machine) -> dict[Any, Value | None]:
-        """As of a dict, unless methods of `dict` wrote to it past its own."""
-        if (
-            not self.whole
-            and self.real is not None
-            and keys_in_order(self.made_of, self.real) is None
-        ):
-            stop(UNKNOWN_OPERATION, f"{self.describe()}, whose order and items differ")
-        return super().load(machine)
-
-    def rely_on_keys(self, machine: Machine) -> None:
-        """Its order is its own, not that of the dict inside."""
-        assert self.real is not None and self.source is not None
-        if self.guarded is None or "keys" not in self.guarded:
-            machine.add_guard(KeysOf(self.source), Equals(tuple(self.real)), "all keys")
-            self.guarded = {*(self.guarded or ()), "keys"}
-
-    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Between two of this kind the order counts."""
-        if isinstance(other, Ordered) and operation in ("==", "!="):
-            mine, others = list(self.load(machine)), list(other.load(machine))
-            if mine != others:
-                return machine.literal(operation == "!=")
-        return super().compare(machine, operation, other)
-
-    def call_method(
-        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
-    ) -> Value:
-        """A dict's methods, and those that depend on the order."""
-        if name == "popitem":
-            return self.take_end(machine, *arguments, **keywords)
-        if name == "move_to_end":
-            return self.move_to_end(machine, *arguments, **keywords)
-        return super().call_method(machine, name, arguments, keywords)
-
-    def get_attribute(self, machine: Machine, name: str) -> Value:
-        """A dict's methods, and `move_to_end`."""
-        if name == "move_to_end":
-            return machine.method(self, name)
-        return super().get_attribute(machine, name)
-
-    def move_to_end(self, machine: Machine, key: Value, last: Value | None = None) -> Value:
-        """`move_to_end`."""
-        at_end = last is None or bool(last.as_constant(machine))
-        plain, entries = key.key(machine), self.load(machine)
-        if plain not in entries:
-            if plain is None or isinstance(plain, tuple):  # CPython takes these for the arguments
-                stop(UNKNOWN_OPERATION, "KeyError of None or a tuple")
-            raise no_key(machine, key, plain)
-        self.watchers.refuse_change(self.describe())
-        before = dict(entries)
-
-        def restore() -> None:
-            entries.clear()
-            entries.update(before)
-
-        machine.undo(restore)
-        moved = entries.pop(plain)
-        others = dict(entries)
-        entries.clear()
-        entries.update({**others, plain: moved} if at_end else {plain: moved, **others})
-        if self.source is not None:
-            shown = self.key_value(machine, plain)
-            machine.effects.add("{}.move_to_end({}, {})", self, shown, machine.literal(at_end))
-        return machine.literal(None)
-
-    def take_end(self, machine: Machine, last: Value | None = None) -> Value:
-        """`popitem`, from either end."""
-        entries = self.load(machine)
-        if not entries:
-            raise machine.raised(KeyError("dictionary is empty"))
-        keys = list(entries)
-        key = keys[-1] if last is None or last.as_constant(machine) else keys[0]
-        shown, value = self.key_value(machine, key), _there(entries[key])
-        self.store(machine, key, None)
-        return machine.tuple([shown, value])
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """Made empty, then filled."""
-        name = recipe.bind(self, f"{recipe.known(self.made_of, self.made_of.__name__)}()")
-        for key, value in self.present():
-            recipe.later(f"{name}[{recipe.key(self, key)}] = {{}}", value)
-        return name
-
-
-_VIEW_TYPES = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
-
-
-# What `sets.py` does with views of keys.
-KEYS_AS_SETS: dict[str, Callable[[Machine, DictView, str, Value], Value | None]] = {}
-
-
-class DictView(Value):
-    """`keys()`, `values()` or `items()`."""
-
-    __slots__ = ("kind", "owner")
-
-    def __init__(self, owner: Dict, kind: str) -> None:
-        super().__init__()
-        self.owner = owner
-        self.kind = kind
-
-    def python_type(self) -> type:
-        """The view's class."""
-        return _VIEW_TYPES[self.kind]
-
-    def unpack(self, machine: Machine) -> list[Value]:
-        """What it shows now."""
-        if self.kind == "keys":
-            return self.owner.key_values(machine)
-        if self.kind == "values":
-            return self.owner.item_values(machine)
-        pairs = zip(self.owner.key_values(machine), self.owner.item_values(machine), strict=True)
-        return [machine.tuple(list(pair)) for pair in pairs]
-
-    def known_length(self) -> int | None:
-        """As of the dict."""
-        return self.owner.known_length()
-
-    def iterate(self, machine: Machine) -> Value:
-        """Over what it shows now."""
-        return self._iterate(machine, list(self.owner.load(machine)), iter)
-
-    def iterate_back(self, machine: Machine) -> Value:
-        """`reversed` of what it shows now."""
-        return self._iterate(machine, list(self.owner.load(machine))[::-1], reversed)
-
-    def _iterate(self, machine: Machine, keys: list[Any], how: Any) -> Value:
-        owner, kind = self.owner, self.kind
-        sample: Any = owner.made_of()
-
-        def read(machine: Machine, place: int) -> Value | None:
-            if place >= len(keys):
-                return None
-            shown = owner.key_value(machine, keys[place])
-            if kind == "keys":
-                return shown
-            value = _there(owner.load(machine)[keys[place]])
-            return value if kind == "values" else machine.tuple([shown, value])
-
-        real = type(how(getattr(sample, kind)()))
-        made = machine.iterate_over(self, real, read, f"{how.__name__}({{}})")
-        return owner.watchers.add(made)  # type: ignore[no-any-return]
-
-    def length(self, machine: Machine) -> Value:
-        """How many items."""
-        return self.owner.length(machine)
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """Whether there are items."""
-        return self.owner.truth(machine)
-
-    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Keys as a set."""
-        rule = KEYS_AS_SETS["operation"]
-        return rule(machine, self, operation, other) if self.kind == "keys" else None
-
-    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Likewise."""
-        rule = KEYS_AS_SETS["comparison"]
-        return rule(machine, self, operation, other) if self.kind == "keys" else None
-
-    def contains(self, machine: Machine, item: Value) -> Value:
-        """Of keys only."""
-        if self.kind == "keys":
-            return self.owner.contains(machine, item)
-        return super().contains(machine, item)
-
-    def get_attribute(self, machine: Machine, name: str) -> Value:
-        """Methods of views."""
-        if name in ("__iter__", "__len__", "__contains__"):
-            return machine.method(self, name)
-        stop(UNKNOWN_OPERATION, f"dict view .{name}")
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """Asked of the dict; of an instance of a subclass past the methods of its class."""
-        owner = self.owner
-        kind = getattr(owner, "kind", owner.made_of)
-        if owner.python_type() is kind:
-            return f"{recipe.name(owner)}.{self.kind}()"
-        return f"{recipe.known(getattr(kind, self.kind), self.kind)}({recipe.name(owner)})"
-
-
 @wraps(dict)
 def _wrap_dict(machine: Machine, value: dict[Any, Any], source: Source | None) -> Value:
-    return _wrapped(machine, Dict, value, source)
+    return wrapped_dict(machine, Dict, value, source)
 
 
-@wraps(collections.OrderedDict)
-def _wrap_ordered(machine: Machine, value: dict[Any, Any], source: Source | None) -> Value:
-    return _wrapped(machine, Ordered, value, source)
-
-
-def _wrapped(
+def wrapped_dict(
     machine: Machine, kind: type[Dict], value: dict[Any, Any], source: Source | None
 ) -> Value:
     if source is None:
         admit(machine, len(value), kind.made_of.__name__)
-        return kind({key: machine.wrap(one, None) for key, one in value.items()})
-    return machine.remember(value, kind(None, source, value))
+        return kind({key: machine.values.wrap(one, None) for key, one in value.items()})
+    return machine.values.remember(value, kind(None, source, value))

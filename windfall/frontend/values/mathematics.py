@@ -24,15 +24,16 @@ from windfall.frontend.spans import Span
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.number_calls import BUILTINS, operands
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
-from windfall.frontend.values.symbolic import BUILTINS, Float, Integer, made, operands, span_of
+from windfall.frontend.values.symbolic import Float, Integer, made, span_of
 from windfall.frontend.values.torchapi import treated
 from windfall.ir.reading import is_among
 from windfall.ir.relation import decide
 from windfall.ir.symint import Size
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,10 @@ def _in_graph(function: Any, row: _Function) -> None:
         if span is None:
             return fold(machine, function, arguments, keywords)
         mine = Float.of(machine, arguments[0])
-        before, idle = machine.graph.mark(), machine.idle
-        result = machine.torch_call("call_function", row.torch, [mine.held], {})
+        before, idle = machine.graph.mark(), machine.graph.idle
+        result = machine.values.torch_call("call_function", row.torch, [mine.held], {})
         machine.graph.scalars += machine.graph.mark() - before
-        machine.idle = idle
+        machine.graph.idle = idle
         ends = (-1.0, 1.0) if row.turns else (function(span.low), function(span.high))
         return Float(result, mine.names, span=Span(*ends))
 
@@ -131,7 +132,7 @@ def _product(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     (first, *rest) = arguments or (None,)
     short = isinstance(first, SequenceValue) and not first.is_long(machine)
     items = first.items(machine) if short and isinstance(first, SequenceValue) else []
-    total: Value | None = keywords.get("start", machine.literal(1))
+    total: Value | None = keywords.get("start", machine.values.literal(1))
     if rest or set(keywords) - {"start"} or not _varies([*items, *keywords.values()], {}):
         return fold(machine, math.prod, arguments, keywords)
     for one in items:
@@ -230,8 +231,8 @@ def _full(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if not isinstance(value, Float) or "out" in named or not arguments:
         return treated(machine, Treatment.GRAPH, torch.full, arguments, keywords)
     value.guard_type(machine)
-    fresh = machine.torch_call("call_function", torch.empty, [arguments[0]], named)
-    return machine.torch_call("call_method", "fill_", [fresh, value.held], {})
+    fresh = machine.values.torch_call("call_function", torch.empty, [arguments[0]], named)
+    return machine.values.torch_call("call_method", "fill_", [fresh, value.held], {})
 
 
 @calls(torch.tensor)
@@ -244,11 +245,13 @@ def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     varies = numbers and any(isinstance(one, Float) for one in parts)
     if not varies or rest or not keywords.keys() <= {"dtype"}:
         return treated(machine, Treatment.GRAPH, torch.tensor, arguments, keywords)
-    kind = keywords.get("dtype", machine.literal(None))
+    kind = keywords.get("dtype", machine.values.literal(None))
     if kind.as_constant(machine) is None:
-        kind = machine.literal(torch.get_default_dtype())
+        kind = machine.values.literal(torch.get_default_dtype())
     held = [Float.of(machine, one).held for one in parts if one is not None]
-    made = machine.torch_call("call_function", torch.stack, [machine.tuple(held)], {})
+    made = machine.values.torch_call("call_function", torch.stack, [machine.values.tuple(held)], {})
     if not several:
-        made = machine.torch_call("call_method", "squeeze", [made, machine.literal(0)], {})
-    return machine.torch_call("call_method", "to", [made, kind], {})
+        made = machine.values.torch_call(
+            "call_method", "squeeze", [made, machine.values.literal(0)], {}
+        )
+    return machine.values.torch_call("call_method", "to", [made, kind], {})

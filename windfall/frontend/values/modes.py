@@ -31,8 +31,8 @@ from windfall.ir.guard import Equals
 from windfall.ir.source import ByMethod, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 def switch(machine: Machine, name: str, value: Any) -> None:
@@ -40,7 +40,7 @@ def switch(machine: Machine, name: str, value: Any) -> None:
     before = torch_abi.SWITCHES[name].read()
     if before == value:
         return
-    machine.undo(lambda: torch_abi.set_mode(name, before))
+    machine.effects.undo(lambda: torch_abi.set_mode(name, before))
     torch_abi.set_mode(name, value)
     machine.effects.switched.add(name)
     if name == "grad":
@@ -62,7 +62,7 @@ def _rely(machine: Machine, reader: Callable[[], Any], name: str, value: Any) ->
     asked = ByMethod(Known(reader, name), torch_abi.Asked, "answer")
     if (asked, "mode") not in machine.effects.relied:
         machine.effects.relied.add((asked, "mode"))
-        machine.add_guard(asked, Equals(value), "a mode is read")
+        machine.guards.add(asked, Equals(value), "a mode is read")
 
 
 def _settings(*readers: Callable[[], Any]) -> None:
@@ -74,7 +74,7 @@ def _settings(*readers: Callable[[], Any]) -> None:
                 stop(ARGUMENTS, reader.__name__)
             value = reader()
             _rely(machine, reader, reader.__name__, value)
-            return machine.literal(value)
+            return machine.values.literal(value)
 
         return rule
 
@@ -120,12 +120,12 @@ def lines(machine: Machine, recipe: Recipe, found: Mapping[str, Any]) -> list[st
 def _set_grad_mode(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (mode,) = arguments
     switch(machine, "grad", bool(mode.as_constant(machine)))
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @calls(torch_abi.tracing_state)
 def _tracing_state(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 # ------------------------------------------------------------------------------------- autocast
@@ -146,60 +146,60 @@ def _device(machine: Machine, arguments: Arguments, count: int) -> tuple[str, li
 @calls(torch.is_autocast_enabled)
 def _is_autocast_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if not arguments:  # of any device
-        return machine.literal(torch.is_autocast_enabled())
+        return machine.values.literal(torch.is_autocast_enabled())
     device, _ = _device(machine, arguments, 1)
-    return machine.literal(present(machine, f"autocast_enabled_{device}"))
+    return machine.values.literal(present(machine, f"autocast_enabled_{device}"))
 
 
 @calls(torch.get_autocast_dtype)
 def _get_autocast_dtype(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     device, _ = _device(machine, arguments, 1)
-    return machine.literal(present(machine, f"autocast_dtype_{device}"))
+    return machine.values.literal(present(machine, f"autocast_dtype_{device}"))
 
 
 @calls(torch.is_autocast_cache_enabled)
 def _is_cache_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(present(machine, "autocast_cache"))
+    return machine.values.literal(present(machine, "autocast_cache"))
 
 
 @calls(torch.set_autocast_enabled)
 def _set_autocast_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     device, (mode,) = _device(machine, arguments, 2)
     switch(machine, f"autocast_enabled_{device}", bool(mode))
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @calls(torch.set_autocast_dtype)
 def _set_autocast_dtype(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     device, (dtype,) = _device(machine, arguments, 2)
     switch(machine, f"autocast_dtype_{device}", dtype)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @calls(torch.set_autocast_cache_enabled)
 def _set_cache_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     switch(machine, "autocast_cache", bool(arguments[0].as_constant(machine)))
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @calls(torch.autocast_increment_nesting)
 def _increment_nesting(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(machine.effects.nest_autocast(machine, 1))
+    return machine.values.literal(machine.effects.nest_autocast(1))
 
 
 @calls(torch.autocast_decrement_nesting)
 def _decrement_nesting(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     """How deep it is nested outside is not known, so what was cast is forgotten at each level:
     that costs a cast, a weight that was kept too long would be a wrong one."""
-    machine.effects.nest_autocast(machine, -1)
+    machine.effects.nest_autocast(-1)
     machine.graph.call("call_function", torch.clear_autocast_cache, (), {}, None)
-    return machine.literal(1)
+    return machine.values.literal(1)
 
 
 @calls(torch.clear_autocast_cache)
 def _clear_cache(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     machine.graph.call("call_function", torch.clear_autocast_cache, (), {}, None)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 def _folded(*functions: Any) -> None:
@@ -219,7 +219,7 @@ _folded(
 
 @calls(torch_abi.function_mode_enabled)
 def _function_mode_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(False)  # ambient, and refused before the capture
+    return machine.values.literal(False)  # ambient, and refused before the capture
 
 
 # ---------------------------------------------------------------------------------- inference mode
@@ -240,7 +240,7 @@ class Inference(Value):
         def undo() -> None:
             entered.pop()
 
-        machine.undo(undo)
+        machine.effects.undo(undo)
         entered.append(self)
         if self.quiet:
             switch(machine, "grad", not mode)
@@ -255,7 +255,7 @@ class Inference(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Its two methods."""
         if name in ("__enter__", "__exit__"):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         return super().get_attribute(machine, name)
 
     def call_method(
@@ -266,17 +266,17 @@ class Inference(Value):
         if name == "__exit__" and any(one is self for one in entered):
             if entered[-1] is not self:
                 stop(UNKNOWN_CALL, "_InferenceMode.__exit__, not nested")
-            machine.undo(lambda: entered.append(self))
+            machine.effects.undo(lambda: entered.append(self))
             entered.pop()
             if self.quiet:
                 switch(machine, "grad", self.grad)
             else:
                 self._leave(machine)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def _enter(self, machine: Machine) -> None:
         before = torch_abi.modes()
-        machine.undo(lambda: torch_abi.set_modes(before))
+        machine.effects.undo(lambda: torch_abi.set_modes(before))
         machine.graph.call("call_function", torch_abi.enter_inference, (self.mode,), {}, None)
         torch_abi.enter_inference(self.mode)
         machine.effects.switched |= {"inference", "grad"}
@@ -288,7 +288,7 @@ class Inference(Value):
             torch_abi.enter_inference(self.mode)
             torch_abi.set_grad_mode(before)
 
-        machine.undo(undo)
+        machine.effects.undo(undo)
         machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
         torch_abi.leave_inference()
 
@@ -326,7 +326,7 @@ class HeldInference(Opaque):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Its two methods are read here, so that leaving it is one break and not two."""
         if name in ("__enter__", "__exit__"):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         return super().get_attribute(machine, name)
 
     def call_method(
@@ -338,7 +338,9 @@ class HeldInference(Opaque):
 
 @wraps(torch_abi.inference_guard)
 def _wrap_held(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, HeldInference(value, source or Known(value, "_InferenceMode")))
+    return machine.values.remember(
+        value, HeldInference(value, source or Known(value, "_InferenceMode"))
+    )
 
 
 @calls(torch_abi.inference_guard)
@@ -355,7 +357,7 @@ def _is_inference_tensor(
     if arguments or keywords:
         stop(ARGUMENTS, "is_inference")
     fake = tensor.fake(machine)
-    return machine.literal((tensor.real if tensor.real is not None else fake).is_inference())
+    return machine.values.literal((tensor.real if tensor.real is not None else fake).is_inference())
 
 
 METHOD_RULES["is_inference"] = _is_inference_tensor
@@ -370,7 +372,7 @@ def _is_inference_call(machine: Machine, arguments: Arguments, keywords: Keyword
 
 @calls(torch.is_inference_mode_enabled)
 def _is_inference(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(torch.is_inference_mode_enabled())
+    return machine.values.literal(torch.is_inference_mode_enabled())
 
 
 # ------------------------------------------------------------------------------------- attention
@@ -383,7 +385,7 @@ def _wrap_backend(machine: Machine, value: Any, source: Source | None) -> Value:
 
 def _reader(function: Any, name: str) -> None:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        return machine.literal(present(machine, name))
+        return machine.values.literal(present(machine, name))
 
     calls(function)(rule)
 
@@ -391,7 +393,7 @@ def _reader(function: Any, name: str) -> None:
 def _writer(function: Any, name: str) -> None:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         switch(machine, name, arguments[0].as_constant(machine))
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     calls(function)(rule)
 

@@ -17,16 +17,17 @@ from windfall.directives import StandIn
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.reading import class_name, is_a
 from windfall.ir.source import Item, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -72,7 +73,7 @@ class Module(Object):
             if found is not None:
                 return found
         text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
-        raise machine.no_attribute(self, name, text)
+        raise machine.values.no_attribute(self, name, text)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Plain attributes and buffers; registering parameters and modules happens natively."""
@@ -103,14 +104,14 @@ class Module(Object):
             return super().call(machine, arguments, keywords)
         forward = self.get_attribute(machine, "forward")
         if isinstance(forward, Method) and isinstance(forward.function, Function):
-            region = machine.enter_region(module_path(self.source), self.cls.real.__name__)
+            region = machine.frames.enter_region(module_path(self.source), self.cls.real.__name__)
             function, inner = forward.function, [forward.owner, *arguments]
             return function.inline(machine, inner, keywords, region=region)
         return forward.call(machine, arguments, keywords)
 
     def _calls_forward(self, machine: Machine) -> bool:
         """Whether what `nn.Module.__call__` calls is torch's own."""
-        own = machine.rely_on_answer(nn.Module, "_call_impl")
+        own = machine.guards.rely_on_answer(nn.Module, "_call_impl")
         return own is _CALL_IMPL and find(self.cls.real, "_call_impl") is own
 
     def _has_hooks(self, machine: Machine) -> bool:
@@ -121,12 +122,12 @@ class Module(Object):
             return True
         for name in _HOOKS:
             hooks = attributes.lookup(machine, name)
-            if hooks is None or machine.length_of(hooks):
+            if hooks is None or machine.values.length_of(hooks):
                 return True
-        space = machine.globals_dict(_MODULE_GLOBALS, nn.Module.__module__)
+        space = machine.values.globals_dict(_MODULE_GLOBALS, nn.Module.__module__)
         for name in _GLOBAL_HOOKS:
             hooks = space.lookup(machine, name)
-            if hooks is None or machine.length_of(hooks):
+            if hooks is None or machine.values.length_of(hooks):
                 return True
         return False
 
@@ -145,12 +146,12 @@ def created(cls: Class) -> Module | None:
 @calls(torch_abi.log_api_usage_once)
 def _log_api_usage(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     """Counts features used by a process, once; what it counts has been made before."""
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @wraps_if(40, lambda value: is_a(value, nn.Module))
 def _wrap_module(machine: Machine, value: nn.Module, source: Source | None) -> Value:
-    cls = machine.known(type(value), class_name(type(value)))
+    cls = machine.values.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     source = source or Known(value, type(value).__name__)
-    return machine.remember(value, Module(cls, source, value))
+    return machine.values.remember(value, Module(cls, source, value))

@@ -18,8 +18,8 @@ from windfall.frontend.values.wrap import wraps
 from windfall.ir.source import Attribute, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 class Partial(Value):
@@ -46,7 +46,7 @@ class Partial(Value):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """A partial is true."""
@@ -55,7 +55,7 @@ class Partial(Value):
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """What it holds, with all arguments."""
         self.guard_type(machine)
-        given = machine.string_keyed(self.keywords)
+        given = machine.values.string_keyed(self.keywords)
         return self.function.call(
             machine, [*self.args.unpack(machine), *arguments], {**given, **keywords}
         )
@@ -89,18 +89,18 @@ def _partial(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     function, args = arguments[0], list(arguments[1:])
     if isinstance(function, Partial):
         function.guard_type(machine)
-        keywords = {**machine.string_keyed(function.keywords), **keywords}
+        keywords = {**machine.values.string_keyed(function.keywords), **keywords}
         args = [*function.args.unpack(machine), *args]
         function = function.function
-    return Partial(function, Tuple(args), machine.created_dict(keywords))
+    return Partial(function, Tuple(args), machine.values.created_dict(keywords))
 
 
 @wraps(functools.partial)
 def _wrap_partial(machine: Machine, value: functools.partial[Any], source: Source | None) -> Value:
     source = source or Known(value, "partial")
     if value.__dict__:  # attributes of the user's own
-        return machine.opaque(value, source)
-    function = machine.wrap(value.func, Attribute(source, "func"))
-    args = machine.wrap(value.args, Attribute(source, "args"))
-    keywords = machine.wrap(value.keywords, Attribute(source, "keywords"))
-    return machine.remember(value, Partial(function, args, keywords, source))
+        return machine.values.opaque(value, source)
+    function = machine.values.wrap(value.func, Attribute(source, "func"))
+    args = machine.values.wrap(value.args, Attribute(source, "args"))
+    keywords = machine.values.wrap(value.keywords, Attribute(source, "keywords"))
+    return machine.values.remember(value, Partial(function, args, keywords, source))

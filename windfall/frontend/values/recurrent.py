@@ -21,7 +21,7 @@ from windfall.frontend.values.torchapi import treated
 from windfall.ops.recurrent import FUNCTIONS
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 _SHORT = 16  # steps that are taken apart
 

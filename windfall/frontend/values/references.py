@@ -15,7 +15,7 @@ from windfall.frontend.values.wrap import wraps
 from windfall.ir.source import ByMethod, Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 class Reference(Given):
@@ -36,10 +36,10 @@ class Reference(Given):
             stop(WATCHED_DEATH, "a weak reference, behind a write")
         self.guard_type(machine)
         assert self.source is not None
-        return machine.wrap(self.real(), ByMethod(self.source, weakref.ref, "__call__"))
+        return machine.values.wrap(self.real(), ByMethod(self.source, weakref.ref, "__call__"))
 
 
 @wraps(weakref.ref)
 def _wrap_reference(machine: Machine, value: Any, source: Source | None) -> Value:
 
-    return machine.remember(value, Reference(value, source or Known(value, "reference")))
+    return machine.values.remember(value, Reference(value, source or Known(value, "reference")))

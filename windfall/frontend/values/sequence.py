@@ -7,16 +7,16 @@ the present contents; a list from outside to which the program only appends is n
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from windfall.frontend.bounds import admit, admit_growth, admit_values, admit_writes, range_length
+from windfall.frontend.bounds import admit, admit_growth, admit_values, admit_writes
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import COMPARE, Constant, fold
+from windfall.frontend.values.ranges import Slice
 from windfall.frontend.values.unseen import look, made_here
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import LengthIs
@@ -24,8 +24,8 @@ from windfall.ir.reading import is_among, resolve
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 class SequenceValue(Value):
@@ -61,7 +61,8 @@ class SequenceValue(Value):
             self.guard(machine, "length", LengthIs(len(self.real)))
             source = self.source
             self._items = [
-                machine.wrap(value, Item(source, index)) for index, value in enumerate(self.real)
+                machine.values.wrap(value, Item(source, index))
+                for index, value in enumerate(self.real)
             ]
         return self._items
 
@@ -84,14 +85,14 @@ class SequenceValue(Value):
     def truth(self, machine: Machine) -> bool | Value:
         """Whether there are items."""
         if self.is_long(machine):
-            return bool(machine.length_of(self))
+            return bool(machine.values.length_of(self))
         return bool(self.items(machine))
 
     def length(self, machine: Machine) -> Value:
         """How many items."""
         if self.is_long(machine):
-            return machine.literal(machine.length_of(self))
-        return machine.literal(len(self.items(machine)))
+            return machine.values.literal(machine.values.length_of(self))
+        return machine.values.literal(len(self.items(machine)))
 
     def unpack(self, machine: Machine) -> list[Value]:
         """A copy of the items."""
@@ -111,7 +112,7 @@ class SequenceValue(Value):
     def iterate(self, machine: Machine) -> Value:
         """An iterator that sees later changes, as Python's do."""
         admit_values(machine, (self,))
-        return machine.iterate_sequence(self)
+        return machine.values.iterate_sequence(self)
 
     def iterator_text(self, recipe: Recipe, name: str) -> str:
         """What makes an iterator over it."""
@@ -133,7 +134,7 @@ class SequenceValue(Value):
         try:
             found = items[index]
         except (IndexError, TypeError, ValueError):
-            raise machine.raised(_item_error(self, len(items), index)) from None
+            raise machine.values.raised(_item_error(self, len(items), index)) from None
         if not isinstance(index, slice):
             one: Value = found  # passed on, not looked at
             return one
@@ -142,31 +143,31 @@ class SequenceValue(Value):
 
     def _one_item(self, machine: Machine, index: int) -> Value:
         """Of a long one from outside: its length is relied upon, the others are not looked at."""
-        count = machine.length_of(self)
+        count = machine.values.length_of(self)
         if not -count <= index < count:
             text = f"{self.made_of.__name__} index out of range"
-            raise machine.raised(IndexError(text))
+            raise machine.values.raised(IndexError(text))
         assert self.real is not None and self.source is not None
         place = index % count
-        return machine.wrap(self.real[place], Item(self.source, place))
+        return machine.values.wrap(self.real[place], Item(self.source, place))
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By identity or equality of constants."""
         item = look(item)
         for one in map(look, self.items(machine)):
             if one is item:
-                return machine.literal(True)
+                return machine.values.literal(True)
             if not (one.is_constant() and item.is_constant()):
                 if one.is_constant() != item.is_constant():
                     raise_if_unknown(machine, one, item)
                     continue
-                return machine.contains_by_equality(self, item)
+                return machine.values.polyfill("contains", [self, item])
             if any(isinstance(each, Constant) and each.has_own_class for each in (one, item)):
-                return machine.contains_by_equality(self, item)
+                return machine.values.polyfill("contains", [self, item])
             mine, other = one.as_constant(machine), item.as_constant(machine)
             if mine is other or mine == other:  # a NaN is not equal to itself
-                return machine.literal(True)
-        return machine.literal(False)
+                return machine.values.literal(True)
+        return machine.values.literal(False)
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Concatenation and repetition."""
@@ -205,19 +206,21 @@ class SequenceValue(Value):
             return None
         mine, others = self.items(machine), other.items(machine)
         if not self._joins(other) and operation in ("==", "!="):
-            return machine.literal(operation == "!=")
+            return machine.values.literal(operation == "!=")
         if self.is_constant() and other.is_constant() and not _vary((*mine, *others)):
             return fold(machine, COMPARE[operation], [self, other], {})
         if operation not in ("==", "!="):
             if not self._joins(other):
                 return None
-            return machine.polyfill("order_sequences", [self, other, machine.literal(operation)])
+            return machine.values.polyfill(
+                "order_sequences", [self, other, machine.values.literal(operation)]
+            )
         if len(mine) != len(others):
-            return machine.literal(operation == "!=")
+            return machine.values.literal(operation == "!=")
         if all(a is b for a, b in zip(mine, others, strict=True)):
-            return machine.literal(operation == "==")
-        unequal = machine.literal(operation == "!=")
-        return machine.polyfill("equal_sequences", [self, other, unequal])
+            return machine.values.literal(operation == "==")
+        unequal = machine.values.literal(operation == "!=")
+        return machine.values.polyfill("equal_sequences", [self, other, unequal])
 
 
 def _vary(items: Iterable[Value]) -> bool:
@@ -237,7 +240,7 @@ def raise_if_unknown(machine: Machine, one: Value, other: Value) -> None:
 
 
 def _has_plain_equality(machine: Machine, kind: type) -> bool:
-    return machine.rely_on_answer(kind, "__eq__") is resolve(object, "__eq__")
+    return machine.guards.rely_on_answer(kind, "__eq__") is resolve(object, "__eq__")
 
 
 def key_of(machine: Machine, key: Value) -> Any:
@@ -268,8 +271,12 @@ def index_in(machine: Machine, owner: SequenceValue, item: Value, limits: Sequen
         bounds = slice(bounds.stop, None)
     first, last, _ = bounds.indices(count)
     text = "tuple.index(x): x not in tuple" if isinstance(owner, Tuple) else _NOT_IN_LIST
-    where = [machine.literal(first), machine.literal(last), machine.literal(text)]
-    return machine.polyfill("index_of", [owner, item, *where])
+    where = [
+        machine.values.literal(first),
+        machine.values.literal(last),
+        machine.values.literal(text),
+    ]
+    return machine.values.polyfill("index_of", [owner, item, *where])
 
 
 def _absent_from_list() -> str | None:
@@ -291,7 +298,7 @@ def count_in(machine: Machine, owner: SequenceValue, item: Value) -> Value:
     owner.items(machine)
     if owner.is_constant() and item.is_constant():
         return fold(machine, owner.made_of.count, [owner, item], {})  # type: ignore[attr-defined]
-    return machine.polyfill("count_of", [owner, item])
+    return machine.values.polyfill("count_of", [owner, item])
 
 
 class Tuple(SequenceValue):
@@ -306,7 +313,7 @@ class Tuple(SequenceValue):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`index` and `count`."""
         if name in ("index", "count"):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         no_method(machine, self, "tuple", tuple, name)
 
     def call_method(
@@ -344,7 +351,7 @@ class Size(Tuple):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of a tuple, and `numel`."""
         if name == "numel":
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         if name not in ("index", "count"):
             no_method(machine, self, "torch.Size", torch.Size, name)
         return super().get_attribute(machine, name)
@@ -387,7 +394,7 @@ class List(SequenceValue):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods."""
         if name in LIST_METHODS:
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         no_method(machine, self, "list", list, name)
 
     def call_method(
@@ -395,7 +402,7 @@ class List(SequenceValue):
     ) -> Value:
         """A row of LIST_METHODS."""
         if name == "sort" and not arguments:
-            return machine.polyfill("sort_list", [self], keywords)
+            return machine.values.polyfill("sort_list", [self], keywords)
         method = LIST_METHODS.get(name)
         if method is None or keywords:
             stop(UNKNOWN_OPERATION, f"list.{name}")
@@ -411,7 +418,7 @@ class List(SequenceValue):
         def restore() -> None:
             items[:] = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         return items
 
     def write(self, machine: Machine, template: str, *operands: Value) -> None:
@@ -431,8 +438,8 @@ class List(SequenceValue):
         count = len(self.real)
         if self._items is None and machine.symbols.varies(self._length_source(), count):
             self.guard_type(machine)
-            found = machine.wrap(count, self._length_source())
-            more = machine.literal(len(self.appended))
+            found = machine.values.wrap(count, self._length_source())
+            more = machine.values.literal(len(self.appended))
             return (found.binary(machine, "+", more) if self.appended else found) or more
         self.guarded = {*(self.guarded or ()), "counted"}
         return super().length(machine)
@@ -444,24 +451,24 @@ class List(SequenceValue):
         if self.source is not None and self.guarded is not None and "counted" in self.guarded:
             machine.effects.lengths.add(str(self._length_source()))
         target.append(item)
-        machine.undo(lambda: target.__delitem__(-1))
+        machine.effects.undo(lambda: target.__delitem__(-1))
         self.write(machine, "{}.append({})", item)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def extend(self, machine: Machine, other: Value) -> Value:
         """By items that are known, or by those that interpreted code gives."""
-        if machine.runs_frames(other):
-            return machine.polyfill("extend", [self, other])
+        if machine.values.runs_frames(other):
+            return machine.values.polyfill("extend", [self, other])
         admit_writes(machine, self, other)
         for item in other.unpack(machine):
             self.append(machine, item)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def insert(self, machine: Machine, index: Value, item: Value) -> Value:
         """Before an index."""
         self.changed(machine).insert(index.as_constant(machine), item)
         self.write(machine, "{}.insert({}, {})", index, item)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def take(self, machine: Machine, index: Value | None = None) -> Value:
         """`pop`."""
@@ -470,21 +477,21 @@ class List(SequenceValue):
         try:
             found = items.pop(position)
         except (IndexError, TypeError) as error:
-            raise machine.raised(error) from None
-        self.write(machine, "{}.pop({})", machine.literal(position))
+            raise machine.values.raised(error) from None
+        self.write(machine, "{}.pop({})", machine.values.literal(position))
         return found
 
     def clear(self, machine: Machine) -> Value:
         """All items."""
         self.changed(machine).clear()
         self.write(machine, "{}.clear()")
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def reverse(self, machine: Machine) -> Value:
         """In place."""
         self.changed(machine).reverse()
         self.write(machine, "{}.reverse()")
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def copy(self, machine: Machine) -> Value:
         """A new list."""
@@ -500,8 +507,8 @@ class List(SequenceValue):
 
     def remove(self, machine: Machine, item: Value) -> Value:
         """The first one that is equal."""
-        text = machine.literal("list.remove(x): x not in list")
-        return machine.polyfill("remove_from", [self, item, text])
+        text = machine.values.literal("list.remove(x): x not in list")
+        return machine.values.polyfill("remove_from", [self, item, text])
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """At an index, or for a slice."""
@@ -513,7 +520,7 @@ class List(SequenceValue):
         try:
             items[index] = new
         except (IndexError, TypeError, ValueError) as error:
-            raise machine.raised(error) from None
+            raise machine.values.raised(error) from None
         self.write(machine, "{}[{}] = {}", key, value)
 
     def delete_item(self, machine: Machine, key: Value) -> None:
@@ -523,14 +530,14 @@ class List(SequenceValue):
         try:
             del items[index]
         except (IndexError, TypeError, ValueError) as error:
-            raise machine.raised(error) from None
+            raise machine.values.raised(error) from None
         self.write(machine, "del {}[{}]", key)
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`+=` extends this very list."""
         if operation == "+":
-            if machine.runs_frames(other):
-                return machine.polyfill("extended", [self, other])
+            if machine.values.runs_frames(other):
+                return machine.values.polyfill("extended", [self, other])
             self.extend(machine, other)
             return self
         if operation == "*" and isinstance(other, Constant):
@@ -538,7 +545,7 @@ class List(SequenceValue):
             if isinstance(count, int):
                 admit(machine, len(self.items(machine)) * count, self)
                 self.changed(machine)[:] = self.items(machine) * count
-                self.write(machine, "{}.__imul__({})", machine.literal(count))
+                self.write(machine, "{}.__imul__({})", machine.values.literal(count))
                 return self
         return None
 
@@ -566,111 +573,6 @@ LIST_METHODS: dict[str, Callable[..., Value]] = {
 }
 
 
-class Slice(Value):
-    """A slice whose parts are values."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: tuple[Value, Value, Value], source: Source | None = None) -> None:
-        super().__init__(source)
-        self.parts = parts
-
-    def python_type(self) -> type:
-        """`slice`."""
-        return slice
-
-    def plain(self, machine: Machine) -> slice:
-        """As Python's own, of constants."""
-        return slice(*(one.as_constant(machine) for one in self.parts))
-
-    def is_constant(self) -> bool:
-        """Whether its parts are."""
-        return all(one.is_constant() for one in self.parts)
-
-    def as_constant(self, machine: Machine) -> Any:
-        """The slice."""
-        return self.plain(machine)
-
-    def key(self, machine: Machine) -> Any:
-        """Hashed as CPython does, if it does (from 3.12 on)."""
-        plain = self.plain(machine)
-        try:
-            hash(plain)
-        except TypeError as error:
-            raise machine.raised(error) from None
-        return plain
-
-    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
-        """A slice of arguments."""
-        read = [machine.index(one) for one in self.parts]
-        parts = [one.graph_argument(machine) for one in read]
-        return slice(*(node for node, _ in parts)), slice(*(one for _, one in parts))
-
-    def get_attribute(self, machine: Machine, name: str) -> Value:
-        """Its parts."""
-        if name in ("start", "stop", "step"):
-            return self.parts[("start", "stop", "step").index(name)]
-        if name == "indices":
-            return machine.method(self, name)
-        no_method(machine, self, "slice", slice, name)
-
-    def call_method(
-        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
-    ) -> Value:
-        """`indices`."""
-        return fold(machine, getattr(slice, name), [self, *arguments], keywords)
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """Made anew."""
-        return f"slice({', '.join(map(recipe.name, self.parts))})"
-
-
-class Range(Constant):
-    """A range, whole."""
-
-    __slots__ = ()
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """As printed."""
-        return repr(self.value)
-
-    def iterator_text(self, recipe: Recipe, name: str) -> str:
-        """What makes an iterator over it."""
-        return f"iter({name})"
-
-    def iterate(self, machine: Machine) -> Value:
-        """Lazily, so that a long range costs nothing."""
-        return machine.iterate_sequence(self)
-
-    def known_length(self) -> int | None:
-        """As `len` says, of any size."""
-        return range_length(self.value)
-
-    def get_item(self, machine: Machine, key: Value) -> Value:
-        """An integer or a shorter range."""
-        return fold(machine, operator.getitem, [self, key], {})
-
-
-@wraps(range)
-def _wrap_range(machine: Machine, value: range, source: Source | None) -> Value:
-    if source is not None and str(source) in machine.facts.dynamic - machine.facts.static:
-        return machine.opaque(value, source)  # another one in each call: a loop over it is native
-    return Range(value, source)
-
-
-@wraps(slice)
-def _wrap_slice(machine: Machine, value: slice, source: Source | None) -> Value:
-    from windfall.ir.source import Attribute
-
-    parts = tuple(
-        machine.wrap(getattr(value, name), Attribute(source, name) if source else None)
-        for name in ("start", "stop", "step")
-    )
-    result = Slice((parts[0], parts[1], parts[2]), source)
-    result.guard_type(machine)
-    return result
-
-
 @wraps(tuple)
 def _wrap_tuple(machine: Machine, value: tuple[Any, ...], source: Source | None) -> Value:
     return _wrapped(machine, Tuple, value, source)
@@ -691,5 +593,5 @@ def _wrapped(
 ) -> Value:
     if source is None:
         admit(machine, len(value), kind.made_of.__name__)
-        return kind([machine.wrap(one, None) for one in value])
-    return machine.remember(value, kind(None, source, value))
+        return kind([machine.values.wrap(one, None) for one in value])
+    return machine.values.remember(value, kind(None, source, value))

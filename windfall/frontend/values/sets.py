@@ -18,15 +18,12 @@ from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
-from windfall.frontend.values.mapping import (
-    KEYS_AS_SETS,
-    Dict,
-    DictView,
-    is_its_key,
-    is_plain_key,
-    no_key,
-)
+from windfall.frontend.values.dict_views import KEYS_AS_SETS, DictView
+from windfall.frontend.values.iterator import OverIterator
+from windfall.frontend.values.keys import is_its_key, is_plain_key, no_key
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
+from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
@@ -35,8 +32,8 @@ from windfall.ir.guard import Equals
 from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _PURE = words("""
     union intersection difference symmetric_difference issubset issuperset isdisjoint copy
@@ -92,11 +89,11 @@ class Set(Value):
                 stop(UNKNOWN_OPERATION, f"items of {self.describe()}")
             self.guard_type(machine)
             where, items = KeysOf(self.source), tuple(self.real)
-            machine.add_guard(where, Equals(items), "all items")
+            machine.guards.add(where, Equals(items), "all items")
             self.mirror = self.made_of(self.real)
             for index, one in enumerate(items):
                 if type(one) is tuple:
-                    self.values[one] = machine.wrap(one, Item(where, index))
+                    self.values[one] = machine.values.wrap(one, Item(where, index))
         return self.mirror
 
     def is_constant(self) -> bool:
@@ -117,7 +114,7 @@ class Set(Value):
     def key(self, machine: Machine) -> Any:
         """Of a frozenset."""
         if self.made_of is not frozenset:
-            raise machine.raised(TypeError(f"unhashable type: '{self.made_of.__name__}'"))
+            raise machine.values.raised(TypeError(f"unhashable type: '{self.made_of.__name__}'"))
         return self.load(machine)
 
     # ---------------------------------------------------------------------------------- reading
@@ -137,22 +134,23 @@ class Set(Value):
 
     def item(self, machine: Machine, key: Any) -> Value:
         """A key as a value."""
-        return self.values.get(key) or machine.literal(key)
+        return self.values.get(key) or machine.values.literal(key)
 
     def iterate(self, machine: Machine) -> Value:
         """Over what it holds now."""
         items = self.unpack(machine)
-        made = machine.iterate_over(
+        made = OverIterator(
             self,
             type(iter(self.made_of())),
             lambda _, place: items[place] if place < len(items) else None,
+            "iter({})",
         )
-        made.items = machine.tuple(items)
+        made.items = Tuple(items)
         return self.watchers.add(made)  # type: ignore[no-any-return]
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By key."""
-        return machine.literal(_looked_for(machine, item) in self.load(machine))
+        return machine.values.literal(_looked_for(machine, item) in self.load(machine))
 
     def truth(self, machine: Machine) -> bool | Value:
         """Whether there are items."""
@@ -161,15 +159,15 @@ class Set(Value):
     def length(self, machine: Machine) -> Value:
         """How many items."""
         if self.mirror is None and (self.known_length() or 0) > machine.facts.elements:
-            return machine.literal(machine.length_of(self))
-        return machine.literal(len(self.load(machine)))
+            return machine.values.literal(machine.values.length_of(self))
+        return machine.values.literal(len(self.load(machine)))
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """With another set."""
         if not isinstance(other, Set):
             return None
         rule = _COMPARISONS[operation]
-        return machine.literal(rule(self.load(machine), other.load(machine)))
+        return machine.values.literal(rule(self.load(machine), other.load(machine)))
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`|`, `&`, `-`, `^` with another set."""
@@ -190,9 +188,9 @@ class Set(Value):
         result, values = rule(before, other.load(machine)), {**self.values, **other.values}
         admit(machine, len(result), self)
         for key in before - result:
-            self.write(machine, "{}.discard({})", values.get(key) or machine.literal(key))
+            self.write(machine, "{}.discard({})", values.get(key) or machine.values.literal(key))
         for key in result - before:
-            self.write(machine, "{}.add({})", values.get(key) or machine.literal(key))
+            self.write(machine, "{}.add({})", values.get(key) or machine.values.literal(key))
         self.replace(machine, result, _kept(result, self, other))
         return self
 
@@ -201,7 +199,7 @@ class Set(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods."""
         if (name in _PURE or name in _METHODS) and hasattr(self.made_of, name):
-            return machine.method(self, name)
+            return machine.values.method(self, name)
         no_method(machine, self, self.made_of.__name__, self.made_of, name)
 
     def call_method(
@@ -216,7 +214,7 @@ class Set(Value):
         if rule is None:
             stop(UNKNOWN_OPERATION, f"{self.made_of.__name__}.{name}")
         rule(self, machine, *arguments)
-        return machine.literal(None)
+        return machine.values.literal(None)
 
     def _pure(self, machine: Machine, name: str, arguments: Arguments) -> Value:
         if name == "intersection" and any(has(one, "__next__") for one in arguments):
@@ -228,7 +226,7 @@ class Set(Value):
         others = [mirrored(machine, one) for one in arguments]
         result = getattr(self.load(machine), name)(*(mirror for mirror, _ in others))
         if not isinstance(result, set | frozenset):
-            return machine.literal(result)
+            return machine.values.literal(result)
         admit(machine, len(result), self)
         known = dict(self.values)
         for _, values in others:
@@ -243,7 +241,7 @@ class Set(Value):
         def restore() -> None:
             self.mirror, self.values, self.changed = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.mirror, self.values, self.changed = mirror, values, True
 
     def write(self, machine: Machine, template: str, *operands: Value) -> None:
@@ -267,7 +265,7 @@ class Set(Value):
             mirror.discard(key)
             self.values, self.changed = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         mirror.add(key)
         self.values, self.changed = values, True
         self.write(machine, "{}.add({})", item)
@@ -355,7 +353,7 @@ def _is_told_by_key(machine: Machine, key: Any, item: Value) -> bool:
 
 def keys_operation(machine: Machine, view: DictView, operation: str, other: Value) -> Value | None:
     """`view & other` and its like, by Python's own on the mirrors: in its order."""
-    if operation not in _OPERATORS or machine.runs_frames(other):
+    if operation not in _OPERATORS or machine.values.runs_frames(other):
         return None
     mine, values = mirrored(machine, view)
     theirs, more = mirrored(machine, other)
@@ -370,7 +368,7 @@ def keys_comparison(machine: Machine, view: DictView, operation: str, other: Val
         return None
     mine, theirs = mirrored(machine, view)[0].keys(), mirrored(machine, other)[0]
     theirs = theirs.keys() if isinstance(theirs, dict) else theirs
-    return machine.literal(_COMPARISONS[operation](mine, theirs))
+    return machine.values.literal(_COMPARISONS[operation](mine, theirs))
 
 
 KEYS_AS_SETS["operation"] = keys_operation
@@ -393,8 +391,8 @@ def _made(kind: type, name: str) -> Callable[[Machine, Arguments, Keywords], Val
         (source,) = arguments
         if kind is frozenset and source.python_type() is frozenset:
             return source
-        if isinstance(source, Object) or machine.is_generator(source):
-            return machine.polyfill(name, arguments)
+        if isinstance(source, Object) or machine.values.is_generator(source):
+            return machine.values.polyfill(name, arguments)
         mirror, values = mirrored(machine, source)
         return Set(kind(mirror), dict(values))
 
@@ -409,11 +407,11 @@ calls(frozenset)(_made(frozenset, "frozenset"))
 def _wrap_set(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is None:
         admit(machine, len(value), type(value).__name__)
-        made = {one: machine.wrap(one, None) for one in value if not is_plain_key(one)}
+        made = {one: machine.values.wrap(one, None) for one in value if not is_plain_key(one)}
         if not made:
             return Set(value if type(value) is frozenset else set(value))
         if not all(one.key(machine) is look(one) for one in made.values()):
             stop(UNKNOWN_OPERATION, "a set of objects")
         keys = [made.get(one, one) for one in value]
         return Set(type(value)(keys), {one: one for one in made.values()})
-    return machine.remember(value, Set(None, None, source, value))
+    return machine.values.remember(value, Set(None, None, source, value))

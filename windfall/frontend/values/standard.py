@@ -16,23 +16,25 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.bounds import admit, admit_values, chosen_count, product_count
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import iterators, ordering
-from windfall.frontend.values import symbolic
+from windfall.frontend.values import number_calls
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls, calls_of
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ForeignIterator, Iterator
-from windfall.frontend.values.objects import Class, Opaque
-from windfall.frontend.values.sequence import List, Range, SequenceValue
+from windfall.frontend.values.objects import Opaque
+from windfall.frontend.values.ranges import Range
+from windfall.frontend.values.sequence import List, SequenceValue
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import IdentityIs, LengthIs
 from windfall.ir.reading import dict_of
 from windfall.ir.source import Attribute, CellContents, Item
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _POLYFILLED: dict[Any, str] = {
     itertools.chain: "chain",
@@ -67,7 +69,7 @@ def _polyfilled(name: str) -> Callable[[Machine, Arguments, Keywords], Value]:
         _admit_items(machine, name, arguments, keywords)
         if name in ("tee", "groupby") and arguments and _is_opaque(arguments[0]):
             stop(UNKNOWN_CALL, f"{name} of {arguments[0].describe()}")
-        return machine.polyfill(name, arguments, keywords)
+        return machine.values.polyfill(name, arguments, keywords)
 
     return rule
 
@@ -122,12 +124,12 @@ def _sorted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     admit_values(machine, arguments)
     given = look(arguments[0])
     if not keywords and isinstance(given, SequenceValue) and given.is_constant():
-        order = fold(machine, _order, [given, machine.literal(False)], {})
+        order = fold(machine, _order, [given, machine.values.literal(False)], {})
         items = given.items(machine)  # the very objects, in order
         return List([items[place] for place in order.as_constant(machine)])
     if not keywords and isinstance(given, Constant | Range):
         return fold(machine, sorted, arguments, {})
-    return machine.polyfill("sorted", arguments, keywords)
+    return machine.values.polyfill("sorted", arguments, keywords)
 
 
 def _holds_containers(machine: Machine, values: Arguments) -> bool:
@@ -148,7 +150,7 @@ def _order_of(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     assert isinstance(keys, SequenceValue), "sorted has made a list of them"
     if all(one.is_constant() for one in keys.items(machine)):
         return fold(machine, _order, [keys, reverse], {})
-    function = machine.known(ordering.order_of, "order_of")
+    function = machine.values.known(ordering.order_of, "order_of")
     assert isinstance(function, Function)
     return function.inline(machine, arguments, keywords)
 
@@ -174,24 +176,26 @@ def _extreme(function: Any) -> None:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         everything = [*arguments, *keywords.values()]
         admit_values(machine, arguments if len(arguments) == 1 else ())
-        varies = None if keywords else symbolic.builtin(machine, function, arguments)
+        varies = None if keywords else number_calls.builtin(machine, function, arguments)
         if varies is not None:
             return varies
-        chosen: Arguments = [*arguments] if len(arguments) == 1 else [machine.tuple(arguments)]
+        chosen: Arguments = (
+            [*arguments] if len(arguments) == 1 else [machine.values.tuple(arguments)]
+        )
         known = all(one.is_constant() for one in everything)
         if not arguments or (known and not _holds_containers(machine, chosen)):
             return _itself(machine, fold(machine, function, arguments, keywords), everything)
         if set(keywords) - {"key", "default"} or (len(arguments) > 1 and "default" in keywords):
             stop(ARGUMENTS, name)
-        none = machine.literal(None)
-        return machine.polyfill(
+        none = machine.values.literal(None)
+        return machine.values.polyfill(
             "extreme",
             [
-                machine.literal(name),
-                arguments[0] if len(arguments) == 1 else machine.tuple(arguments),
+                machine.values.literal(name),
+                arguments[0] if len(arguments) == 1 else machine.values.tuple(arguments),
                 keywords.get("key", none),
-                machine.literal(function is max),
-                machine.literal("default" in keywords),
+                machine.values.literal(function is max),
+                machine.values.literal("default" in keywords),
                 keywords.get("default", none),
             ],
         )
@@ -231,7 +235,7 @@ class Repeat(Iterator):
         def restore() -> None:
             self.left = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.left = before - 1
         return self.item
 
@@ -275,7 +279,7 @@ class Count(Iterator):
         def restore() -> None:
             self.present = before
 
-        machine.undo(restore)
+        machine.effects.undo(restore)
         self.present = after
         return before
 
@@ -303,7 +307,10 @@ def _count(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     named = dict(zip(("start", "step"), arguments, strict=False)) | keywords
     if set(named) - {"start", "step"} or len(arguments) > 2:
         stop(ARGUMENTS, "count")
-    start, step = named.get("start", machine.literal(0)), named.get("step", machine.literal(1))
+    start, step = (
+        named.get("start", machine.values.literal(0)),
+        named.get("step", machine.values.literal(1)),
+    )
     if not start.is_constant() or not step.is_constant():
         stop(UNKNOWN_OPERATION, f"count from {start.describe()} by {step.describe()}")
     return Count(start, step)
@@ -344,14 +351,14 @@ def _dispatch(
     function.rely(machine)
     place = Item(Attribute(function.source, "__closure__"), names.index("registry"))
     source = CellContents(place)
-    machine.add_guard(source, IdentityIs(registry), "dispatch by class")
-    machine.add_guard(source, LengthIs(len(registry)), "dispatch by class")
+    machine.guards.add(source, IdentityIs(registry), "dispatch by class")
+    machine.guards.add(source, LengthIs(len(registry)), "dispatch by class")
     for one, implementation in registry.items():
-        machine.add_guard(Item(source, one), IdentityIs(implementation), "dispatch by class")
+        machine.guards.add(Item(source, one), IdentityIs(implementation), "dispatch by class")
     # What was registered in this very capture is not there yet, and the cache will change.
     cached = dict_of(held["dispatch_cache"]).get("data", registry)
-    if any(_stands_for(one, registry, cached) for one in machine.from_outside()):
+    if any(_stands_for(one, registry, cached) for one in machine.values.from_outside()):
         stop(UNKNOWN_OPERATION, "dispatch by class beside a look at what is registered")
     chosen = function.real(cls.real)
     where = next(one for one, implementation in registry.items() if implementation is chosen)
-    return machine.wrap(chosen, Item(source, where))
+    return machine.values.wrap(chosen, Item(source, where))

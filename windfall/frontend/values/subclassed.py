@@ -20,19 +20,22 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION,
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find, is_abstract
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.mapping import DICT_METHODS, Dict, Ordered, keys_in_order
-from windfall.frontend.values.objects import Class, Object, find, is_abstract
+from windfall.frontend.values.held import HeldDict, HeldList, OwnDict, OwnOrdered, held_items
+from windfall.frontend.values.mapping import DICT_METHODS, Dict
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.ordered import Ordered
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
 from windfall.frontend.values.wrap import wraps_if
-from windfall.ir.guard import ABSENT, Equals
-from windfall.ir.reading import class_name, flags_of, is_among, mro_of
-from windfall.ir.source import ByMethod, KeysOf, Known, Source
+from windfall.ir.guard import ABSENT
+from windfall.ir.reading import class_name, flags_of, mro_of
+from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 KINDS: tuple[type, ...] = (collections.OrderedDict, dict, list, tuple)
@@ -47,170 +50,6 @@ def container_kind(cls: type) -> type | None:
     if builtin == [collections.OrderedDict, dict]:
         return collections.OrderedDict
     return builtin[0] if len(builtin) == 1 and builtin[0] in KINDS else None
-
-
-# ------------------------------------------------------------------------- contents from outside
-
-
-class HeldDict(Dict):
-    """The contents of an instance from outside, read past the methods of its class."""
-
-    __slots__ = ("cls", "kind")
-
-    def __init__(self, real: Any, source: Source, kind: type) -> None:
-        super().__init__(None, source, real)
-        self.cls = type(real)
-        self.kind = kind
-
-    def python_type(self) -> type:
-        """The class of the instance: guards are on that."""
-        return self.cls
-
-    def lookup(self, machine: Machine, key: Any) -> Value | None:
-        """The item at a key: looks at all of it, instances of such classes are small."""
-        return self.load(machine).get(key)
-
-    def load(self, machine: Machine) -> dict[Any, Value | None]:
-        """All items, in order."""
-        if not self.whole:
-            assert self.source is not None
-            source: Source = self.source
-            builtin: Any = self.kind
-            self.guard_type(machine)
-            keys = keys_in_order(builtin, self.real)
-            if keys is None or not all(is_among(type(key), (str, int)) for key in keys):
-                stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
-            where = KeysOf(ByMethod(source, self.kind, "keys"))
-            machine.add_guard(where, Equals(keys), "all keys")
-            self.entries = {
-                key: machine.wrap(
-                    builtin.__getitem__(self.real, key),
-                    ByMethod(source, self.kind, "__getitem__", (key,)),
-                )
-                for key in keys
-            }
-            self.whole = True
-        return self.entries
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """Whether there are items, past any `__len__`."""
-        return bool(self.load(machine))
-
-    def copied(self, machine: Machine) -> Dict:
-        """A plain dict, as `dict.copy` gives."""
-        return Dict(dict(self.load(machine)))
-
-    def store(self, machine: Machine, key: Any, value: Value | None) -> None:
-        """Write past the methods of the class."""
-        self.load(machine)
-        entries, before = self.entries, dict(self.entries)
-
-        def restore() -> None:
-            entries.clear()
-            entries.update(before)
-
-        self.watchers.refuse_change(self.describe(), (key in entries) != (value is not None))
-        machine.undo(restore)
-        name = f"{self.kind.__name__}_"
-        shown = self.key_value(machine, key)
-        known = machine.known(self.kind, name)
-        if value is None:
-            entries.pop(key, None)
-            machine.effects.add("{1}.__delitem__({0}, {2})", self, known, shown)
-        else:
-            entries[key] = value
-            machine.effects.add("{1}.__setitem__({0}, {2}, {3})", self, known, shown, value)
-
-
-class _Own(Dict):
-    """The contents of an instance that the program makes: where they live on, those of it."""
-
-    __slots__ = ()
-    holder: Subclassed
-
-    def python_type(self) -> type:
-        """The class of the instance."""
-        return self.holder.cls.real
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """The instance itself; views of it go past its methods."""
-        return recipe.name(self.holder)
-
-
-class OwnDict(_Own):
-    """Of a dict."""
-
-    __slots__ = ("holder", "kind")
-
-    def __init__(self, holder: Subclassed) -> None:
-        super().__init__({})
-        self.holder, self.kind = holder, holder.kind
-
-    def like(self, entries: dict[Any, Value | None]) -> Dict:
-        """What the builtin's methods make is of no other class."""
-        return Dict(entries)
-
-
-class OwnOrdered(_Own, Ordered):
-    """Of an `OrderedDict`."""
-
-    __slots__ = ("holder", "kind")
-
-    def __init__(self, holder: Subclassed) -> None:
-        super().__init__({})
-        self.holder, self.kind = holder, holder.kind
-
-    def like(self, entries: dict[Any, Value | None]) -> Dict:
-        """What the builtin's methods make is of no other class."""
-        return Ordered(entries)
-
-
-class HeldList(List):
-    """The contents of a list from outside, or of one that the program makes: written past the
-    methods of its class."""
-
-    __slots__ = ("owner",)
-
-    def __init__(self, owner: Subclassed, items: list[Value]) -> None:
-        super().__init__(items)
-        self.owner = owner
-
-    def same_kind(self, items: list[Value]) -> Value:
-        """A plain list: what the builtin's methods make is of no other class."""
-        return List(items)
-
-    def write(self, machine: Machine, template: str, *operands: Value) -> None:
-        """As a call of the builtin's own method, if the list existed before."""
-        if self.owner.source is None:
-            return
-        method = _ITEM_METHODS.get(template) or template.partition(".")[2].partition("(")[0]
-        places = "".join(f", {{{2 + index}}}" for index in range(len(operands)))
-        known = machine.known(list, "list_")
-        machine.effects.add(f"{{1}}.{method}({{0}}{places})", self.owner, known, *operands)
-
-    def iterator_text(self, recipe: Recipe, name: str) -> str:
-        """Past any `__iter__` of its class."""
-        return f"{recipe.known(list.__iter__, 'iter_list')}({name})"
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """The instance itself."""
-        return recipe.name(self.owner)
-
-
-_ITEM_METHODS = {"{}[{}] = {}": "__setitem__", "del {}[{}]": "__delitem__"}
-
-
-def _held_items(machine: Machine, real: Any, source: Source, kind: Any) -> list[Value]:
-    """The items of a list or tuple from outside."""
-    count = kind.__len__(real)
-    machine.add_guard(ByMethod(source, kind, "__len__"), Equals(count), "length")
-    return [
-        machine.wrap(
-            kind.__getitem__(real, index),
-            ByMethod(source, kind, "__getitem__", (index,)),
-        )
-        for index in range(count)
-    ]
 
 
 _CREATED: dict[type, Callable[[Any], Value]] = {
@@ -250,7 +89,7 @@ class Subclassed(Object):
         self.guard_type(machine)
         if issubclass(self.kind, dict):
             return HeldDict(self.real, self.source, self.kind)
-        items = _held_items(machine, self.real, self.source, self.kind)
+        items = held_items(machine, self.real, self.source, self.kind)
         return HeldList(self, items) if self.kind is list else Tuple(items)
 
     def overrides(self, machine: Machine, *names: str) -> bool:
@@ -504,7 +343,7 @@ def _setitem(self: Subclassed, machine: Machine, arguments: Arguments, keywords:
     _count(arguments, keywords, 2, "__setitem__")
     self.writable(machine, "__setitem__")
     self.contents(machine).set_item(machine, *arguments)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @_method("__delitem__")
@@ -512,7 +351,7 @@ def _delitem(self: Subclassed, machine: Machine, arguments: Arguments, keywords:
     _count(arguments, keywords, 1, "__delitem__")
     self.writable(machine, "__delitem__")
     self.contents(machine).delete_item(machine, *arguments)
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 @_method("__eq__")
@@ -528,9 +367,11 @@ def _ordered(self: Subclassed, machine: Machine, arguments: Arguments, keywords:
     if len(arguments) > 1:
         stop(ARGUMENTS, "OrderedDict.update")
     if not arguments and not keywords:
-        return machine.literal(None)
-    other = arguments[0] if arguments else machine.tuple([])
-    return machine.polyfill("fill_mapping", [self, other, machine.created_dict(keywords)])
+        return machine.values.literal(None)
+    other = arguments[0] if arguments else machine.values.tuple([])
+    return machine.values.polyfill(
+        "fill_mapping", [self, other, machine.values.created_dict(keywords)]
+    )
 
 
 @_method("__init__", dict)
@@ -565,7 +406,7 @@ def _list_init(
     items = arguments[0].unpack(machine) if arguments else []
     contents = self.contents(machine)
     contents.changed(machine)[:] = items
-    return machine.literal(None)
+    return machine.values.literal(None)
 
 
 # ----------------------------------------------------------------------------------- instances
@@ -592,8 +433,8 @@ def _new(kind: type) -> None:
             stop(UNKNOWN_CALL, f"{kind.__name__}.__new__")
         if kind is tuple and keywords:
             stop(ARGUMENTS, "tuple.__new__")
-        if kind is tuple and len(arguments) == 2 and machine.runs_frames(arguments[1]):
-            return machine.polyfill("tuple_new", arguments)
+        if kind is tuple and len(arguments) == 2 and machine.values.runs_frames(arguments[1]):
+            return machine.values.polyfill("tuple_new", arguments)
         return new_instance(machine, cls, arguments[1:])
 
     calls(kind.__new__)(rule)
@@ -617,7 +458,7 @@ def instantiate(
     if isinstance(init, types.FunctionType):
         hook = cls.value_of(machine, "__init__", init)
         assert isinstance(hook, Function)
-        return machine.initialise(hook, made, arguments, keywords)
+        return machine.values.initialise(hook, made, arguments, keywords)
     if kind is tuple:
         return made if not keywords else stop(ARGUMENTS, cls.describe())
     if init is not find(kind, "__init__"):
@@ -625,8 +466,8 @@ def instantiate(
     if len(arguments) > 1:
         stop(ARGUMENTS, cls.describe())
     if kind is collections.OrderedDict and (arguments or keywords):
-        packed = [machine.tuple(arguments), machine.created_dict(keywords)]
-        return machine.polyfill("filled_mapping", [made, *packed])
+        packed = [machine.values.tuple(arguments), machine.values.created_dict(keywords)]
+        return machine.values.polyfill("filled_mapping", [made, *packed])
     made.builtin_method(machine, "__init__", arguments, keywords)
     return made
 
@@ -646,11 +487,11 @@ def _ordered_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
 
 @wraps_if(800, lambda value: container_kind(type(value)) is not None)
 def _wrap_instance(machine: Machine, value: Any, source: Source | None) -> Value:
-    cls = machine.known(type(value), class_name(type(value)))
+    cls = machine.values.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     kind = container_kind(type(value))
     assert kind is not None
     source = source or Known(value, type(value).__name__)
     if find(type(value), "__missing__") is not ABSENT:  # reading a key might run it
-        return machine.opaque(value, source)
-    return machine.remember(value, Subclassed(cls, kind, None, source, value))
+        return machine.values.opaque(value, source)
+    return machine.values.remember(value, Subclassed(cls, kind, None, source, value))

@@ -13,7 +13,7 @@ with that number fixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,8 @@ from windfall.frontend import spans
 from windfall.frontend.symbols import python_text
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, Constant, fold
-from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps
-from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Compares, TypeIs
 from windfall.ir.reading import is_among
@@ -40,18 +37,16 @@ from windfall.ir.symint import (
     Size,
     floor_divide,
     hint_of,
-    maximum,
-    minimum,
     modulo,
     reads_of,
     symbols_of,
 )
-from windfall.ops.fake import constant_of, fake
+from windfall.ops.fake import fake
 from windfall.ops.symbolic import as_torch, from_torch
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 def _power(machine: Machine, left: Size, right: Size) -> Size | None:
@@ -122,7 +117,7 @@ class Integer(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The value is needed: it does not vary, then."""
-        raise Specialise(_names(self.size), "a step of Python's own", machine.where())
+        raise Specialise(_names(self.size), "a step of Python's own", machine.frames.where())
 
     def guard_type(self, machine: Machine) -> None:
         """It is bound."""
@@ -140,7 +135,7 @@ class Integer(Value):
         if not reads_of(size) and hint_of(size) > 1:
             wide = frozenset(one.key for one in size.symbols if not known_at_least_two(one))
             if wide:
-                raise Narrow(wide, f"{size} as a size", machine.where())
+                raise Narrow(wide, f"{size} as a size", machine.frames.where())
         return machine.graph.size_node(size), as_torch(size)
 
     def operand(self, machine: Machine, beside: Tensor) -> Value:
@@ -160,7 +155,7 @@ class Integer(Value):
         return self._with(machine, operation, other, True)
 
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
-        size = _as_size(machine, other)
+        size = as_size(machine, other)
         if size is None:
             if other.python_type() is not float:
                 return None
@@ -187,7 +182,7 @@ class Integer(Value):
         if isinstance(result, Expression) and len(str(result)) > _LONGEST:
             # As of a number that a long loop works on: each step would double it.
             raise Specialise(
-                _names(result), "a number that goes through many steps", machine.where()
+                _names(result), "a number that goes through many steps", machine.frames.where()
             )
         return made(machine, result)
 
@@ -204,12 +199,12 @@ class Integer(Value):
         if operation == "+":
             return made(machine, self.bound(machine))
         if operation == "not":
-            return machine.literal(not self.truth(machine))
+            return machine.values.literal(not self.truth(machine))
         return made(machine, -1 - self.bound(machine))
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Decided as in the call being compiled."""
-        size = _as_size(machine, other)
+        size = as_size(machine, other)
         if size is None:
             return (
                 None
@@ -227,8 +222,8 @@ class Integer(Value):
         if name in ("real", "numerator"):
             return self
         if not _has(int, name):
-            raise machine.no_attribute(self, name, f"'int' object has no attribute '{name}'")
-        return machine.method(self, name)
+            raise machine.values.no_attribute(self, name, f"'int' object has no attribute '{name}'")
+        return machine.values.method(self, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -292,23 +287,23 @@ class Question(Value):
         if operation == "not":
             one = self.relation
             return question(machine, OPPOSITE[one.operation], one.left, one.right)
-        return machine.literal(self.truth(machine)).unary(machine, operation)
+        return machine.values.literal(self.truth(machine)).unary(machine, operation)
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As of a bool."""
-        return machine.literal(self.truth(machine)).binary(machine, operation, other)
+        return machine.values.literal(self.truth(machine)).binary(machine, operation, other)
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As of a bool."""
-        return other.binary(machine, operation, machine.literal(self.truth(machine)))
+        return other.binary(machine, operation, machine.values.literal(self.truth(machine)))
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As of a bool."""
-        return machine.literal(self.truth(machine)).compare(machine, operation, other)
+        return machine.values.literal(self.truth(machine)).compare(machine, operation, other)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """As of a bool."""
-        return machine.literal(self.truth(machine)).get_attribute(machine, name)
+        return machine.values.literal(self.truth(machine)).get_attribute(machine, name)
 
     def rebuild(self, recipe: Recipe) -> str:
         """Compared again."""
@@ -329,7 +324,7 @@ def question(machine: Machine, operation: str, left: Size, right: Size) -> Value
     """A comparison: decided as in the call being compiled, unless it is about data."""
     if reads_of(left, right) and told(operation, left, right) is None:
         return Question(Relation(operation, left, right))
-    return machine.literal(decide(operation, left, right))
+    return machine.values.literal(decide(operation, left, right))
 
 
 def known_at_least_two(atom: Atom) -> bool:
@@ -346,10 +341,10 @@ def fold_compare(machine: Machine, operation: str, left: Value, right: Value) ->
 
 def made(machine: Machine, size: Size) -> Value:
     """The value of a size."""
-    return machine.literal(size) if isinstance(size, int) else Integer(size)
+    return machine.values.literal(size) if isinstance(size, int) else Integer(size)
 
 
-def _as_size(machine: Machine, value: Value) -> Size | None:
+def as_size(machine: Machine, value: Value) -> Size | None:
     """The integer that a value is; None: it is none."""
     if isinstance(value, Integer):
         return value.bound(machine)
@@ -360,10 +355,10 @@ def _as_size(machine: Machine, value: Value) -> Size | None:
 
 def _quotient(machine: Machine, left: Size, right: Size) -> Value:
     if not decide("!=", right, 0):
-        raise machine.raised(ZeroDivisionError("division by zero"))
+        raise machine.values.raised(ZeroDivisionError("division by zero"))
     parts = [Float.of(machine, made(machine, one)) for one in (left, right)]
     return Float(
-        machine.torch_call("call_function", BINARY["/"], [one.held for one in parts], {}),
+        machine.values.torch_call("call_function", BINARY["/"], [one.held for one in parts], {}),
         _names(left) | _names(right),
         span=spans.combined("/", spans.of_size(left), spans.of_size(right)),
     )
@@ -372,8 +367,8 @@ def _quotient(machine: Machine, left: Size, right: Size) -> Value:
 def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
     if isinstance(value, Integer):
         value = _Amount(value.bound(machine))
-    keywords = {"dtype": machine.literal(kind)}
-    result = machine.torch_call("call_function", torch.scalar_tensor, [value], keywords)
+    keywords = {"dtype": machine.values.literal(kind)}
+    result = machine.values.torch_call("call_function", torch.scalar_tensor, [value], keywords)
     assert isinstance(result, Tensor)
     return result
 
@@ -408,7 +403,7 @@ class Float(Value):
         names = _names(value.size) if isinstance(value, Integer) else frozenset[str]()
         span = span_of(machine, value)
         if isinstance(value, Constant):
-            value = machine.literal(float(value.as_constant(machine)))
+            value = machine.values.literal(float(value.as_constant(machine)))
         return cls(_scalar_tensor(machine, value, torch.float64), names, span=span)
 
     def used(self, machine: Machine) -> Float:
@@ -430,7 +425,7 @@ class Float(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The value is needed: it does not vary, then."""
-        raise Specialise(self.names, "a step of Python's own", machine.where())
+        raise Specialise(self.names, "a step of Python's own", machine.frames.where())
 
     def operand(self, machine: Machine, beside: Tensor) -> Value:
         """The tensor, in a dtype in which it promotes as Python's floats do."""
@@ -442,7 +437,9 @@ class Float(Value):
             kind = other.dtype
         else:
             kind = torch.get_default_dtype()
-        return machine.torch_call("call_method", "to", [self.held, machine.literal(kind)], {})
+        return machine.values.torch_call(
+            "call_method", "to", [self.held, machine.values.literal(kind)], {}
+        )
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph, where Python cannot raise."""
@@ -460,13 +457,13 @@ class Float(Value):
         if not spans.cannot_raise(operation, *ordered):
             order = [other, self] if swapped else [self, other]
             return fold(machine, BINARY[operation], order, {})
-        before, idle = machine.graph.mark(), machine.idle
+        before, idle = machine.graph.mark(), machine.graph.idle
         mine, its = self.used(machine), Float.of(machine, other)
         pair = [its.held, mine.held] if swapped else [mine.held, its.held]
-        result = machine.torch_call("call_function", BINARY[operation], pair, {})
+        result = machine.values.torch_call("call_function", BINARY[operation], pair, {})
         # A loop that works on numbers only does nothing with tensors, though it grows the graph.
         machine.graph.scalars += machine.graph.mark() - before
-        machine.idle = idle
+        machine.graph.idle = idle
         return Float(result, mine.names | its.names, span=spans.combined(operation, *ordered))
 
     def unary(self, machine: Machine, operation: str) -> Value:
@@ -475,7 +472,7 @@ class Float(Value):
             return fold(machine, lambda value: value, [self], {})
         self.guard_type(machine)
         span = spans.combined("-", spans.of_number(0.0), self.span)
-        held = machine.torch_call("call_method", "neg", [self.held], {})
+        held = machine.values.torch_call("call_method", "neg", [self.held], {})
         return Float(held, self.names, span=span)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -488,10 +485,10 @@ class Float(Value):
             decided = self._decided(machine, operation, None) if other is self else None
         sizes = spans.compared(self.span, span_of(machine, other))
         if decided is None and sizes is not None:
-            return machine.literal(decide(operation, *sizes))
+            return machine.values.literal(decide(operation, *sizes))
         if decided is None:
             return fold_compare(machine, operation, self, other)
-        return machine.literal(decided)
+        return machine.values.literal(decided)
 
     def _decided(self, machine: Machine, operation: str, other: float | None) -> bool | None:
         if self.source is None or self.value is None:
@@ -512,8 +509,10 @@ class Float(Value):
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of floats."""
         if not _has(float, name):
-            raise machine.no_attribute(self, name, f"'float' object has no attribute '{name}'")
-        return machine.method(self, name)
+            raise machine.values.no_attribute(
+                self, name, f"'float' object has no attribute '{name}'"
+            )
+        return machine.values.method(self, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -546,78 +545,6 @@ def span_of(machine: Machine, value: Value) -> spans.Span | None:
     return None
 
 
-def item(machine: Machine, tensor: Tensor) -> Value | None:
-    """`tensor.item()` of a float: it stays in the graph until somebody needs the value. None: that
-    is now, or it is no float."""
-    known = tensor.fake(machine)
-    if any(size != 1 for size in known.shape):
-        return None
-    if known.dtype in INTEGRAL:
-        return _integer_item(machine, tensor)
-    if not known.dtype.is_floating_point:
-        return None
-    name = machine.symbols.item(machine.where())
-    if name is None:
-        return None
-    held = machine.torch_call("call_method", "detach", [tensor], {})
-    if known.dim():
-        held = machine.torch_call("call_method", "reshape", [held, machine.tuple([])], {})
-    # A copy, because the tensor may be written before the value leaves the graph.
-    copied = {"copy": machine.literal(True)}
-    kind = machine.literal(torch.float64)
-    held = machine.torch_call("call_method", "to", [held, kind], copied)
-    return Float(held, frozenset((name,)))
-
-
-INTEGRAL = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
-def _integer_item(machine: Machine, tensor: Tensor) -> Value | None:
-    """`tensor.item()` of an integer."""
-    constant = constant_of(tensor.fake(machine))
-    if constant is not None:
-        return machine.literal(constant.item())
-    reads = machine.graph.reads
-    number, known = reads.item(tensor.fake(machine), tensor.node(machine))
-    if number is None:
-        return None
-    if not known:
-        reads.answer(number, machine.graph.read("item", (tensor.node(machine),), number))
-    return Integer(number)
-
-
-def items(machine: Machine, tensor: Tensor) -> Value | None:
-    """`tensor.tolist()` of a few integers."""
-    known = tensor.fake(machine)
-    if known.dtype not in INTEGRAL or known.dim() > 1:
-        return None
-    if not known.dim():
-        return _integer_item(machine, tensor)
-    count = from_torch(known.shape[0])
-    if not isinstance(count, int) or count > _FEW:
-        return None
-    found = []
-    for index in range(count):
-        part = tensor.get_item(machine, machine.literal(index))
-        assert isinstance(part, Tensor)
-        one = _integer_item(machine, part)
-        if one is None:
-            return None
-        found.append(one)
-    return List(found)
-
-
-def index(machine: Machine, value: Value) -> Value:
-    """What stands in a slice: a tensor without dimensions is the integer that it holds."""
-    if isinstance(value, Tensor) and value.fake(machine).dtype in INTEGRAL:
-        found = item(machine, value)
-        return value if found is None else found
-    return value
-
-
-_FEW = 16  # integers that are read one by one
-
-
 def varying(machine: Machine, value: Any, source: Source) -> Value:
     """The value of an int or float from outside that varies."""
     if isinstance(value, int):
@@ -642,118 +569,3 @@ def varying_names(values: Sequence[Value]) -> frozenset[str]:
         else:
             found |= getattr(one, "names", frozenset())  # of a float, a truth, a text
     return found
-
-
-# ------------------------------------------------------------------------------------- builtins
-
-
-def _extreme(machine: Machine, arguments: Arguments, choose: Callable[..., Size]) -> Value | None:
-    sizes = [_as_size(machine, one) for one in arguments]
-    known = [one for one in sizes if one is not None]
-    if len(known) < 2 or len(known) < len(sizes):
-        return None
-    return made(machine, choose(*known))
-
-
-def _absolute(machine: Machine, arguments: Arguments) -> Value | None:
-    (value,) = arguments
-    if not isinstance(value, Integer):
-        return None
-    return value if decide(">=", value.bound(machine), 0) else value.unary(machine, "-")
-
-
-def _both(machine: Machine, arguments: Arguments) -> Value | None:
-    left, right = arguments
-    parts = [_ARITHMETIC_OF.get(one) for one in (type(left), type(right))]
-    if None in parts:
-        return None
-    found = [operands(machine, sign, left, right) for sign in ("//", "%")]
-    return machine.tuple([one for one in found if one is not None])
-
-
-def operands(machine: Machine, operation: str, left: Value, right: Value) -> Value | None:
-    """`left operation right` of two numbers, one of which varies."""
-    found = left.binary(machine, operation, right)
-    return found if found is not None else right.reflected(machine, operation, left)
-
-
-_ARITHMETIC_OF = {Integer: True, Constant: True}
-# Python's own functions of numbers that vary; None: the values are needed.
-BUILTINS: dict[Any, Callable[[Machine, Arguments], Value | None]] = {
-    min: lambda machine, arguments: _extreme(machine, arguments, minimum),
-    max: lambda machine, arguments: _extreme(machine, arguments, maximum),
-    abs: _absolute,
-    float: lambda machine, arguments: Float.of(machine, arguments[0]),
-    divmod: _both,
-}
-
-
-def builtin(machine: Machine, function: Any, arguments: Arguments) -> Value | None:
-    """A call of a builtin with numbers that vary; None: it has no rule, or none varies."""
-    if not any(isinstance(one, Integer | Float) for one in arguments):
-        return None
-    rule = BUILTINS.get(function)
-    return rule(machine, arguments) if rule is not None else None
-
-
-# --------------------------------------------------------------------------- torch's functions
-
-# Functions whose operands may be tensors where they are numbers: name -> keyword that scales the
-# second operand, if there is one.
-_OPERANDS: dict[str, str | None] = {
-    **dict.fromkeys(("mul", "div", "true_divide", "multiply", "divide", "pow", "maximum"), None),
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"), None),
-    "masked_fill": None,
-    **dict.fromkeys(("add", "sub", "subtract"), "alpha"),
-    **dict.fromkeys(("addcmul", "addcdiv"), "value"),
-}
-
-
-# Functions and methods that take sizes or places, among them tensors without dimensions, which they
-# read.
-_CREATORS = frozenset(words("zeros ones empty rand randn arange eye"))
-_SIZED = frozenset(words("new_zeros new_ones new_empty view reshape expand repeat unflatten"))
-
-
-def with_sizes(machine: Machine, target: Any, arguments: Sequence[Value]) -> Sequence[Value]:
-    """The arguments of a torch function with numbers in place of tensors that are read as sizes."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if name not in _SIZED and (name not in _CREATORS or isinstance(target, str)):
-        return arguments
-    first = 1 if name in _SIZED else 0
-    return [*arguments[:first], *(_as_number(machine, one) for one in arguments[first:])]
-
-
-def _as_number(machine: Machine, value: Value) -> Value:
-    kind = type(look(value))
-    if kind in (Tuple, List):
-        parts = value.unpack(machine)
-        read = [_as_number(machine, one) for one in parts]
-        if all(same(one, other) for one, other in zip(read, parts, strict=True)):
-            return value
-        return Tuple(read) if kind is Tuple else List(read)
-    if isinstance(value, Tensor) and not value.fake(machine).dim():
-        return index(machine, value)
-    return value
-
-
-def prepared(
-    machine: Machine, target: Any, arguments: Sequence[Value], keywords: Mapping[str, Value]
-) -> tuple[Sequence[Value], Mapping[str, Value]]:
-    """The arguments of a torch function with tensors in place of numbers that vary, where the
-    function takes tensors too."""
-    name = (target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
-    if name not in _OPERANDS or not arguments or not isinstance(arguments[0], Tensor):
-        return arguments, keywords
-    tensor, rest = arguments[0], arguments[1:]
-    named = dict(keywords)
-    changed: list[Value] = [
-        one.operand(machine, tensor) if isinstance(one, Integer | Float) else one for one in rest
-    ]
-    scale = _OPERANDS[name]
-    factor = named.get(scale) if scale is not None else None
-    if scale is not None and isinstance(factor, Integer | Float) and changed:
-        del named[scale]
-        scaled = factor.operand(machine, tensor)
-        changed[0] = machine.torch_call("call_method", "mul", [changed[0], scaled], {})
-    return [tensor, *changed], named

@@ -27,6 +27,7 @@ from windfall.frontend.breaks import (
     UNKNOWN_OPERATION,
     stop,
 )
+from windfall.frontend.effects import restore
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
 from windfall.frontend.values.function import bound_class
@@ -41,8 +42,8 @@ from windfall.ir.source import Attribute, DictOf, Item, Source
 from windfall.ops.fake import fake, is_fake, storage_of
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 # Attributes that say something of the type, or are the same for every tensor of one type.
 METADATA = words("""
@@ -153,14 +154,14 @@ class Tensor(Value):
 
     def key(self, machine: Machine) -> Any:
         """Tensors are hashed by identity."""
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     # ------------------------------------------------------------------------------- operations
 
     def rely_on(self, machine: Machine, name: str) -> None:
         """Rely on an operator's, or attribute's, being torch's own. One that the user has patched
         is used natively."""
-        found = machine.rely_on_answer(self.exact_class, name)
+        found = machine.guards.rely_on_answer(self.exact_class, name)
         if not _is_untouched(name, found):
             stop(UNKNOWN_ATTRIBUTE, f"{name} of tensors, which was patched")
 
@@ -180,16 +181,18 @@ class Tensor(Value):
             return self._metadata(machine, name)
         if name in VIEWS:
             self.rely_on(machine, name)
-            return machine.torch_call("call_function", getattr, [self, machine.literal(name)], {})
+            return machine.values.torch_call(
+                "call_function", getattr, [self, machine.values.literal(name)], {}
+            )
         if name == "data":
             self.rely_on(machine, name)
-            return machine.torch_call("call_method", "detach", [self], {})
+            return machine.values.torch_call("call_method", "detach", [self], {})
         if name == "grad":
             self.rely_on(machine, name)
             return self._grad(machine)
         if name == "__class__":
             self.guard_type(machine)
-            return machine.known(self.exact_class, self.exact_class.__name__)
+            return machine.values.known(self.exact_class, self.exact_class.__name__)
         return self._other_attribute(machine, name)
 
     def _metadata(self, machine: Machine, name: str) -> Value:
@@ -197,38 +200,40 @@ class Tensor(Value):
         if name == "is_leaf" and self.real is not None:
             if self.real.requires_grad:
                 assert self.source is not None
-                machine.add_guard(Attribute(self.source, name), Equals(self.real.is_leaf), name)
-            return machine.literal(self.real.is_leaf)
-        return machine.literal(getattr(fake, name))
+                machine.guards.add(Attribute(self.source, name), Equals(self.real.is_leaf), name)
+            return machine.values.literal(self.real.is_leaf)
+        return machine.values.literal(getattr(fake, name))
 
     def _grad(self, machine: Machine) -> Value:
         if self.real is None or self.source is None:
             if self.fake(machine).requires_grad:
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.grad")
-            return machine.literal(None)
-        return machine.wrap(self.real.grad, Attribute(self.source, "grad"))
+            return machine.values.literal(None)
+        return machine.values.wrap(self.real.grad, Attribute(self.source, "grad"))
 
     def _other_attribute(self, machine: Machine, name: str) -> Value:
         attached = getattr(self.real, "__dict__", {}) if self.real is not None else {}
         if name in attached and self.source is not None:
-            machine.found.append((DictOf(self.source), name))
-            return machine.wrap(attached[name], Item(DictOf(self.source), name))
-        found = machine.rely_on_answer(self.exact_class, name)  # users patch methods of tensors
+            machine.guards.found.append((DictOf(self.source), name))
+            return machine.values.wrap(attached[name], Item(DictOf(self.source), name))
+        found = machine.guards.rely_on_answer(
+            self.exact_class, name
+        )  # users patch methods of tensors
         if found is not ABSENT and not _is_untouched(name, found):
             if not isinstance(found, types.FunctionType):
                 stop(UNKNOWN_ATTRIBUTE, f"{name} of tensors, which was patched")
             self.guard_type(machine)
-            return machine.class_attribute(self, self.exact_class, name)
+            return machine.values.class_attribute(self, self.exact_class, name)
         if callable(getattr(torch.Tensor, name, None)):
             return TensorMethod(self, name)
         if hasattr(torch.Tensor, name) or hasattr(self.exact_class, name):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         self.guard_type(machine)
         if self.source is not None and ("absent", name) not in (self.guarded or ()):
-            machine.add_guard(DictOf(self.source), HasKey(name, False), "no such attribute")
+            machine.guards.add(DictOf(self.source), HasKey(name, False), "no such attribute")
             self.guarded = {*(self.guarded or ()), ("absent", name)}
         text = f"'{self.exact_class.__name__}' object has no attribute '{name}'"
-        raise machine.no_attribute(self, name, text)
+        raise machine.values.no_attribute(self, name, text)
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Attributes of the user's own are written back, and `grad` and `data`; others of torch's
@@ -240,7 +245,7 @@ class Tensor(Value):
         if hasattr(torch.Tensor, name) or not name.isidentifier() or keyword.iskeyword(name):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         before = self.children.get(name)
-        machine.undo(lambda: machine.restore(self.children, name, before))
+        machine.effects.undo(lambda: restore(self.children, name, before))
         self.children[name] = value
         machine.effects.add(f"{{}}.{name} = {{}}", self, value)
 
@@ -259,24 +264,24 @@ class Tensor(Value):
         if native is not None:
             stop(native, f"{self.describe()}.{name}(){machine.symbols.needed}")
         if name in METADATA_METHODS or (name == "type" and not arguments and not keywords):
-            return machine.torch_fold(name, [self, *arguments], keywords)
-        return machine.torch_call("call_method", name, [self, *arguments], keywords)
+            return machine.values.torch_fold(name, [self, *arguments], keywords)
+        return machine.values.torch_call("call_method", name, [self, *arguments], keywords)
 
     def _item(self, machine: Machine, name: str) -> Value | None:
         """A number of the data without its value; None: the value is needed."""
         if name == "tolist":
-            return machine.items(self)
+            return machine.values.items(self)
         kind = self.fake(machine).dtype
         if kind is torch.bool and name == "item":
-            return machine.flag(self)
+            return machine.values.flag(self)
         whole = not kind.is_floating_point and not kind.is_complex and kind is not torch.bool
         fits = {"item": True, "__float__": not whole}.get(name, whole)
-        return machine.item(self) if fits else None
+        return machine.values.item(self) if fits else None
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
         self._rely_beside(machine, BINARY[operation], other)
-        return machine.torch_call(
+        return machine.values.torch_call(
             "call_function", BINARY[operation], [self, other.operand(machine, self)], {}
         )
 
@@ -285,7 +290,7 @@ class Tensor(Value):
         if operation == "%" and issubclass(other.python_type(), str | bytes | bytearray):
             stop(UNKNOWN_OPERATION, f"text % {self.describe()}")
         self.rely_on(machine, _special(BINARY[operation], "r"))
-        return machine.torch_call(
+        return machine.values.torch_call(
             "call_function", BINARY[operation], [other.operand(machine, self), self], {}
         )
 
@@ -295,7 +300,7 @@ class Tensor(Value):
         self.rely_on(machine, name)
         if not hasattr(torch.Tensor, name):
             self._rely_beside(machine, BINARY[operation], other)
-        return machine.torch_call(
+        return machine.values.torch_call(
             "call_function", IN_PLACE[operation], [self, other.operand(machine, self)], {}
         )
 
@@ -304,14 +309,14 @@ class Tensor(Value):
         if operation == "not":
             stop(TENSOR_BRANCH, f"not {self.describe()}")
         self.rely_on(machine, _special(UNARY[operation]))
-        return machine.torch_call("call_function", UNARY[operation], [self], {})
+        return machine.values.torch_call("call_function", UNARY[operation], [self], {})
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
         self.rely_on(machine, _special(COMPARE[operation]))
         if isinstance(other, Tensor) and other.exact_class is not self.exact_class:
             other.rely_on(machine, _special(COMPARE[_MIRRORED.get(operation, operation)]))
-        return machine.torch_call(
+        return machine.values.torch_call(
             "call_function", COMPARE[operation], [self, other.operand(machine, self)], {}
         )
 
@@ -319,13 +324,13 @@ class Tensor(Value):
         """In the graph."""
         self.rely_on(machine, "__getitem__")
         place = _place(machine, key)
-        return machine.torch_call("call_function", operator.getitem, [self, place], {})
+        return machine.values.torch_call("call_function", operator.getitem, [self, place], {})
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """In the graph, in place."""
         self.rely_on(machine, "__setitem__")
         place = _place(machine, key)
-        machine.torch_call("call_function", operator.setitem, [self, place, value], {})
+        machine.values.torch_call("call_function", operator.setitem, [self, place, value], {})
 
     def truth(self, machine: Machine) -> bool | Value:
         """Depends on the data."""
@@ -336,27 +341,29 @@ class Tensor(Value):
         self.rely_on(machine, "__len__")
         sizes = self._metadata(machine, "shape").unpack(machine)
         if not sizes:
-            raise machine.raised(TypeError("len() of a 0-d tensor"))
+            raise machine.values.raised(TypeError("len() of a 0-d tensor"))
         return sizes[0]
 
     def unpack(self, machine: Machine) -> list[Value]:
         """Its rows."""
         self.rely_on(machine, "__iter__")
         if self.fake(machine).dim() == 0:
-            raise machine.raised(TypeError("iteration over a 0-d tensor"))
-        zero = machine.literal(0)
-        return machine.torch_call("call_method", "unbind", [self, zero], {}).unpack(machine)
+            raise machine.values.raised(TypeError("iteration over a 0-d tensor"))
+        zero = machine.values.literal(0)
+        return machine.values.torch_call("call_method", "unbind", [self, zero], {}).unpack(machine)
 
     def iterate(self, machine: Machine) -> Value:
         """Its rows."""
-        return machine.iterator(self.unpack(machine))
+        return machine.values.iterator(self.unpack(machine))
 
     def reversed(self, machine: Machine) -> Value:
         """`reversed(self)`: a tensor again, whose rows share nothing with these."""
         self.rely_on(machine, "__reversed__")
         if self.fake(machine).dim() == 0:
             return self
-        return machine.torch_call("call_method", "flip", [self, machine.literal(0)], {})
+        return machine.values.torch_call(
+            "call_method", "flip", [self, machine.values.literal(0)], {}
+        )
 
     def rebuild(self, recipe: Recipe) -> str:
         """A result of the graph."""
@@ -404,7 +411,7 @@ def _place(machine: Machine, key: Value) -> Value:
         return key
     known = key.fake(machine)
     # One of bytes is a mask.
-    return key if known.dim() or known.dtype is torch.uint8 else machine.index(key)
+    return key if known.dim() or known.dtype is torch.uint8 else machine.values.index(key)
 
 
 def _is_taken_for_tuple(machine: Machine, key: Value) -> bool:
@@ -492,10 +499,10 @@ def _wrap_tensor(machine: Machine, value: Any, source: Source | None) -> Value:
         assert known is not None, "a tensor comes from outside or from the graph"
         return known
     if not torch_abi.is_plain_tensor(value):
-        return machine.remember(value, ForeignTensor(value, source))
-    return machine.remember(value, Tensor(source, value))
+        return machine.values.remember(value, ForeignTensor(value, source))
+    return machine.values.remember(value, Tensor(source, value))
 
 
 @wraps_if(20, lambda value: is_a(value, torch.Tensor))
 def _wrap_foreign(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, ForeignTensor(value, source))
+    return machine.values.remember(value, ForeignTensor(value, source))

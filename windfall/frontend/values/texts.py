@@ -26,8 +26,8 @@ from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 
 def join(*parts: str) -> str:
@@ -62,7 +62,7 @@ class Text(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The numbers are needed."""
-        raise Specialise(self.names, "a string with it", machine.where())
+        raise Specialise(self.names, "a string with it", machine.frames.where())
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """A longer text."""
@@ -80,7 +80,7 @@ class Text(Value):
         """The numbers are needed, beside a string."""
         if other.python_type() is not str:
             return None
-        return machine.literal(self.as_constant(machine))
+        return machine.values.literal(self.as_constant(machine))
 
     def truth(self, machine: Machine) -> bool | Value:
         """The numbers are needed."""
@@ -88,29 +88,29 @@ class Text(Value):
 
     def length(self, machine: Machine) -> Value:
         """The numbers are needed."""
-        return machine.literal(len(self.as_constant(machine)))
+        return machine.values.literal(len(self.as_constant(machine)))
 
     def get_item(self, machine: Machine, key: Value) -> Value:
         """The numbers are needed."""
-        return machine.literal(self.as_constant(machine))
+        return machine.values.literal(self.as_constant(machine))
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """The numbers are needed."""
-        return machine.literal(self.as_constant(machine))
+        return machine.values.literal(self.as_constant(machine))
 
     def iterate(self, machine: Machine) -> Value:
         """The numbers are needed."""
-        return machine.literal(self.as_constant(machine))
+        return machine.values.literal(self.as_constant(machine))
 
     def unpack(self, machine: Machine) -> list[Value]:
         """The numbers are needed."""
-        return [machine.literal(self.as_constant(machine))]
+        return [machine.values.literal(self.as_constant(machine))]
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Methods of strings."""
         if not any(name in vars(base) for base in str.__mro__):
-            raise machine.no_attribute(self, name, f"'str' object has no attribute '{name}'")
-        return machine.method(self, name)
+            raise machine.values.no_attribute(self, name, f"'str' object has no attribute '{name}'")
+        return machine.values.method(self, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

@@ -29,15 +29,15 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.policy import Treatment, treatment
-from windfall.frontend.values import symbolic
+from windfall.frontend.values import number_calls
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
+from windfall.frontend.values.class_value import find
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.objects import find
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
@@ -48,8 +48,8 @@ from windfall.ir.source import Attribute, BoundTo, Known, Source
 from windfall.ops.fake import is_fake
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 Kind = str  # "call_function" or "call_method"
 
@@ -78,13 +78,14 @@ def torch_call(
     """Put a call into the graph."""
     from windfall.frontend.graph import value_type
 
-    if machine.frames and is_skipped(machine.frames[-1].code):
+    if machine.frames.stack and is_skipped(machine.frames.stack[-1].code):
         stop(
-            NATIVE_FUNCTION, f"{machine.frames[-1].code.co_qualname} is disabled (not recursively)"
+            NATIVE_FUNCTION,
+            f"{machine.frames.stack[-1].code.co_qualname} is disabled (not recursively)",
         )
-    arguments = symbolic.with_sizes(machine, target, arguments)
+    arguments = number_calls.with_sizes(machine, target, arguments)
     if machine.symbols.by_name:
-        arguments, keywords = symbolic.prepared(machine, target, arguments, keywords)
+        arguments, keywords = number_calls.prepared(machine, target, arguments, keywords)
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
     function = target if callable(target) else getattr(torch.Tensor, target)
     name = function.__name__ if hasattr(function, "__name__") else ""
@@ -122,7 +123,7 @@ def _plain_result(
     if name == "setitem":
         machine.graph.call(kind, target, nodes, named, None)
     _refuse_text(target, name, result)
-    return machine.literal(result)
+    return machine.values.literal(result)
 
 
 def _refuse_text(function: Any, name: str, result: Any) -> None:
@@ -150,13 +151,13 @@ def result_value(machine: Machine, node: torch.fx.Node, result: Any) -> Value:
         items = [
             result_value(machine, machine.graph.item(node, index, value_type(one)), one)
             if _has_tensor(one) or isinstance(one, tuple | list)
-            else machine.literal(one)
+            else machine.values.literal(one)
             for index, one in enumerate(result)
         ]
         if isinstance(result, list):
             return List(items)
         return Tuple(items) if type(result) is tuple else Record(type(result), items)
-    return machine.literal(result)
+    return machine.values.literal(result)
 
 
 class Record(Tuple):
@@ -205,7 +206,7 @@ def torch_fold(
     plain = [_type_only(machine, one) for one in arguments]
     named = {key: _type_only(machine, one) for key, one in keywords.items()}
     function = getattr(torch.Tensor, name)
-    return machine.literal(machine.graph.on_fakes(function, tuple(plain), named))
+    return machine.values.literal(machine.graph.on_fakes(function, tuple(plain), named))
 
 
 def _type_only(machine: Machine, value: Value) -> Any:
@@ -232,7 +233,7 @@ def treated(
             if _has_tensor(result):
                 return torch_call(machine, "call_function", function, arguments, keywords)
             _refuse_text(function, name, result)
-            return machine.literal(result)
+            return machine.values.literal(result)
         return fold(machine, function, arguments, keywords)
     stop(WATCHER if how is Treatment.WATCHER else UNKNOWN_CALL, name)
 
@@ -251,7 +252,7 @@ def _in_graph(machine: Machine, function: Any, arguments: Arguments, keywords: K
     except Unsupported as refused:
         if refused.number not in _FOLLOWED or not isinstance(function, types.FunctionType):
             raise
-    followed = machine.known(function, function.__qualname__)
+    followed = machine.values.known(function, function.__qualname__)
     assert isinstance(followed, Function)
     return followed.inline(machine, arguments, keywords)
 
@@ -267,7 +268,7 @@ class Builtin(Given):
 
     def key(self, machine: Machine) -> Any:
         """By identity."""
-        return machine.told_apart(self)
+        return machine.guards.told_apart(self)
 
     def truth(self, machine: Machine) -> bool | Value:
         """Builtins are true."""
@@ -313,7 +314,7 @@ class Builtin(Given):
         self.rely(machine)
         if (
             isinstance(owner, Tensor)
-            and machine.rely_on_answer(owner.exact_class, name) is not self.real
+            and machine.guards.rely_on_answer(owner.exact_class, name) is not self.real
         ):
             # A graph calls methods by their names: this one is behind what the user put before it.
             stop(UNKNOWN_CALL, f"{self.describe()}, which was patched")
@@ -324,9 +325,9 @@ class Builtin(Given):
         if name in ("__name__", "__qualname__", "__doc__", "__module__"):
             self.rely(machine)
             try:
-                return machine.literal(getattr(self.real, name))
+                return machine.values.literal(getattr(self.real, name))
             except AttributeError as error:
-                raise machine.raised(error) from None
+                raise machine.values.raised(error) from None
         return super().get_attribute(machine, name)
 
 
@@ -348,12 +349,12 @@ def _wrap_builtin(machine: Machine, value: Any, source: Source | None) -> Value:
     owner = getattr(value, "__self__", None)
     if source is not None and is_among(type(owner), (dict, list, tuple, str, int, float, bytes)):
         # A method of a container that was bound outside: the container is what matters.
-        held = machine.wrap(owner, BoundTo(source))
-        method = machine.method(held, value.__name__)
+        held = machine.values.wrap(owner, BoundTo(source))
+        method = machine.values.method(held, value.__name__)
         method.source = source
-        machine.add_guard(Attribute(source, "__name__"), Equals(value.__name__), "a bound method")
-        return machine.remember(value, method)
-    return machine.remember(value, Builtin(value, source or Known(value, value.__name__)))
+        machine.guards.add(Attribute(source, "__name__"), Equals(value.__name__), "a bound method")
+        return machine.values.remember(value, method)
+    return machine.values.remember(value, Builtin(value, source or Known(value, value.__name__)))
 
 
 @wraps(torch.finfo, torch.iinfo)
@@ -365,26 +366,26 @@ def _wrap_info(machine: Machine, value: Any, source: Source | None) -> Value:
 def _is_tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (value,) = arguments
     value.guard_type(machine)
-    return machine.literal(issubclass(value.python_type(), torch.Tensor))
+    return machine.values.literal(issubclass(value.python_type(), torch.Tensor))
 
 
 @calls(getattr(torch.jit, "is_scripting"), getattr(torch.jit, "is_tracing"))  # noqa: B009
 def _false(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(False)
+    return machine.values.literal(False)
 
 
 @calls(torch.compiler.is_exporting, is_exporting, *torch_abi.TRACER_QUESTIONS)
 def _not_exporting(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(False)
+    return machine.values.literal(False)
 
 
 @calls(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _compiling(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     # torch's own call of a module leaves out hooks with `always_call` when it hears a yes.
-    frame = machine.frames[-1] if machine.frames else None
-    return machine.literal(frame is None or frame.code is not torch_abi.CALL_OF_MODULES)
+    frame = machine.frames.stack[-1] if machine.frames.stack else None
+    return machine.values.literal(frame is None or frame.code is not torch_abi.CALL_OF_MODULES)
 
 
 @calls(torch.is_grad_enabled)
 def _grad_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    return machine.literal(torch.is_grad_enabled())  # ambient, guarded always
+    return machine.values.literal(torch.is_grad_enabled())  # ambient, guarded always

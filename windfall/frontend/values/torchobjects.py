@@ -23,7 +23,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.objects import PythonModule
+from windfall.frontend.values.python_module import PythonModule
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.torchapi import Builtin, torch_call
 from windfall.frontend.values.wrap import wraps_if
@@ -32,7 +32,7 @@ from windfall.ir.reading import is_a
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 
 class Operation(Builtin):
@@ -55,7 +55,7 @@ class Operation(Builtin):
         if not torch_abi.is_operation(found):
             return super().get_attribute(machine, name)
         self.rely(machine)
-        return machine.known(found, str(found))
+        return machine.values.known(found, str(found))
 
 
 class CustomOperation(Builtin):
@@ -89,7 +89,9 @@ class Scripted(Builtin):
         if not isinstance(original, types.FunctionType):
             stop(UNKNOWN_CALL, self.describe())
         self.rely(machine)
-        return machine.known(original, original.__qualname__).call(machine, arguments, keywords)
+        return machine.values.known(original, original.__qualname__).call(
+            machine, arguments, keywords
+        )
 
 
 class FunctionSpace(PythonModule):
@@ -103,27 +105,29 @@ class FunctionSpace(PythonModule):
         if not isinstance(found, types.BuiltinFunctionType):
             return super().get_attribute(machine, name)
         self.guard(machine, "identity", IdentityIs(self.real))
-        return machine.known(found, name)
+        return machine.values.known(found, name)
 
 
 @wraps_if(25, lambda value: value is torch_abi.function_space)
 def _wrap_space(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, FunctionSpace(value, source or Known(value, "torch._VF")))
+    return machine.values.remember(value, FunctionSpace(value, source or Known(value, "torch._VF")))
 
 
 @wraps_if(45, torch_abi.is_operation)
 def _wrap_operation(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, Operation(value, source or Known(value, str(value))))
+    return machine.values.remember(value, Operation(value, source or Known(value, str(value))))
 
 
 @wraps_if(46, lambda value: torch_abi.custom_operation(value) is not None)
 def _wrap_custom(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, CustomOperation(value, source or Known(value, "custom op")))
+    return machine.values.remember(
+        value, CustomOperation(value, source or Known(value, "custom op"))
+    )
 
 
 @wraps_if(47, lambda value: is_a(value, torch.jit.ScriptFunction))
 def _wrap_scripted(machine: Machine, value: Any, source: Source | None) -> Value:
-    return machine.remember(value, Scripted(value, source or Known(value, _name(value))))
+    return machine.values.remember(value, Scripted(value, source or Known(value, _name(value))))
 
 
 def _name(scripted: Any) -> str:
@@ -159,7 +163,7 @@ def _plain_arguments(machine: Machine, arguments: Arguments) -> Value:
             kind, "__torch_function__"
         ):
             stop(UNKNOWN_CALL, f"has_torch_function of {one.describe()}")
-    return machine.literal(False)
+    return machine.values.literal(False)
 
 
 @calls(torch.overrides.has_torch_function)

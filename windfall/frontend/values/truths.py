@@ -18,12 +18,13 @@ import torch
 from windfall.errors import Specialise
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.readings import detached
 from windfall.frontend.values.symbolic import Integer
 from windfall.frontend.values.tensor import Tensor
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
     from windfall.frontend.recipe import Recipe
+    from windfall.frontend.services import Machine
 
 _CONNECTIVES = {"&": torch.logical_and, "|": torch.logical_or, "^": torch.logical_xor}
 _BOOL: dict[str, Value] = {"dtype": Constant(torch.bool)}
@@ -53,11 +54,11 @@ class Truth(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The value is needed."""
-        raise Specialise(self.names, "a step of Python's own", machine.where())
+        raise Specialise(self.names, "a step of Python's own", machine.frames.where())
 
     def truth(self, machine: Machine) -> bool:
         """Likewise."""
-        raise Specialise(self.names, "a branch", machine.where())
+        raise Specialise(self.names, "a branch", machine.frames.where())
 
     def operand(self, machine: Machine, beside: Tensor) -> Value:
         """A bool promotes as a tensor of bools without dimensions does: to whatever it meets."""
@@ -66,7 +67,7 @@ class Truth(Value):
     def unary(self, machine: Machine, operation: str) -> Value:
         """The opposite; signs are those of an integer."""
         if operation == "not":
-            held = machine.torch_call("call_function", torch.logical_not, [self.held], {})
+            held = machine.values.torch_call("call_function", torch.logical_not, [self.held], {})
             return Truth(held, self.names)
         return self.number(machine).unary(machine, operation)
 
@@ -75,11 +76,13 @@ class Truth(Value):
         connective = _CONNECTIVES.get(operation)
         if connective is not None and other.python_type() is bool:
             if not isinstance(other, Truth):
-                known = machine.literal(bool(other.as_constant(machine)))
-                held = machine.torch_call("call_function", torch.scalar_tensor, [known], _BOOL)
+                known = machine.values.literal(bool(other.as_constant(machine)))
+                held = machine.values.torch_call(
+                    "call_function", torch.scalar_tensor, [known], _BOOL
+                )
                 other = Truth(held, frozenset())
             pair = [self.held, other.held]
-            held = machine.torch_call("call_function", connective, pair, {})
+            held = machine.values.torch_call("call_function", connective, pair, {})
             return Truth(held, self.names | other.names)
         if isinstance(other, Tensor):
             return None
@@ -102,16 +105,16 @@ class Truth(Value):
         reads = machine.graph.reads
         found = reads.number(0, 1)
         if found is None or not isinstance(self.held, Tensor):
-            return machine.literal(int(self.as_constant(machine)))
-        kind = machine.literal(torch.int64)
-        held = machine.torch_call("call_method", "to", [self.held, kind], {})
+            return machine.values.literal(int(self.as_constant(machine)))
+        kind = machine.values.literal(torch.int64)
+        held = machine.values.torch_call("call_method", "to", [self.held, kind], {})
         assert isinstance(held, Tensor)
         reads.answer(found, machine.graph.read("item", (held.node(machine),), found))
         return Integer(found)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """As of a bool."""
-        return machine.literal(self.truth(machine)).get_attribute(machine, name)
+        return machine.values.literal(self.truth(machine)).get_attribute(machine, name)
 
     def rebuild(self, recipe: Recipe) -> str:
         """Read from the graph's result."""
@@ -122,17 +125,14 @@ def read(machine: Machine, tensor: Tensor) -> Truth | None:
     """Whether the one element of a tensor is not 0; None: the program needs to know, or it has not
     one element."""
     known = tensor.fake(machine)
-    if any(size != 1 for size in known.shape) or machine.is_one_operation:
+    if any(size != 1 for size in known.shape) or machine.frames.is_one_operation:
         return None
-    name = machine.symbols.item(machine.where())
+    name = machine.symbols.item(machine.frames.where())
     if name is None:
         return None
-    held = machine.torch_call("call_method", "detach", [tensor], {})
-    if known.dim():
-        held = machine.torch_call("call_method", "reshape", [held, machine.tuple([])], {})
-    # A copy, because the tensor may be written before the value leaves the graph.
+    held = detached(machine, tensor)
     if known.dtype is torch.bool:
-        held = machine.torch_call("call_method", "clone", [held], {})
+        held = machine.values.torch_call("call_method", "clone", [held], {})
     else:
-        held = machine.torch_call("call_method", "ne", [held, machine.literal(0)], {})
+        held = machine.values.torch_call("call_method", "ne", [held, machine.values.literal(0)], {})
     return Truth(held, frozenset((name,)))

@@ -37,7 +37,7 @@ from windfall.ir.reading import ABSENT, flags_of, is_among, length, resolve
 from windfall.ir.source import Slot, Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.values.outside import Outside
 
 Kind = TypeVar("Kind", bound=Value)
 
@@ -48,10 +48,10 @@ _UNMISSED = frozenset({type(None), bool, int, float, str, bytes, types.CodeType,
 class Unseen:
     """It has the source of the object, and nothing else that could be asked for."""
 
-    __slots__ = ("_machine", "_real", "_seen", "source")
+    __slots__ = ("_real", "_seen", "_values", "source")
 
-    def __init__(self, machine: Machine, real: Any, source: Source) -> None:
-        _set_machine(self, machine)
+    def __init__(self, values: Outside, real: Any, source: Source) -> None:
+        _set_values(self, values)
         _set_real(self, real)
         _set_seen(self, None)
         _set_source(self, source)
@@ -70,17 +70,17 @@ class Unseen:
         return f"<Unseen {self.source}>" if _get_seen(self) is None else repr(_get_seen(self))
 
 
-_set_machine, _set_real, _set_seen, _set_source = (
-    vars(Unseen)[name].__set__ for name in ("_machine", "_real", "_seen", "source")
+_set_values, _set_real, _set_seen, _set_source = (
+    vars(Unseen)[name].__set__ for name in ("_values", "_real", "_seen", "source")
 )
-_get_machine, _get_real, _get_seen = (
-    vars(Unseen)[name].__get__ for name in ("_machine", "_real", "_seen")
+_get_values, _get_real, _get_seen = (
+    vars(Unseen)[name].__get__ for name in ("_values", "_real", "_seen")
 )
 
 
-def unseen(machine: Machine, real: Any, source: Source) -> Value:
+def unseen(values: Outside, real: Any, source: Source) -> Value:
     """An object from outside, not looked at."""
-    return cast(Value, Unseen(machine, real, source))
+    return cast(Value, Unseen(values, real, source))
 
 
 def look(value: Any) -> Any:
@@ -89,7 +89,7 @@ def look(value: Any) -> Any:
         return value
     seen = _get_seen(value)
     if seen is None:
-        seen = _get_machine(value).see(_get_real(value), value.source)
+        seen = _get_values(value).see(_get_real(value), value.source)
         _set_seen(value, seen)
     return seen
 

@@ -2,7 +2,7 @@
 
 Enters: an object and its source. Leaves: a `Value`. Invariant: wrapping runs no user code, and is
 done when something looks at the object (`unseen.py`): the guard that covers the choice of the kind
-is added by the one who looks (`Machine.see`), guards on contents when contents are asked for.
+is added by the one who looks (`Outside.see`), guards on contents when contents are asked for.
 
 A kind is one row: `@wraps(type, ...)` for exact types, `@wraps_if(order, predicate)` where the
 exact type is not enough (subclasses, classes of the user). Rows by exact type go first; predicates
@@ -19,7 +19,7 @@ from windfall.ir.reading import flags_of
 from windfall.ir.source import Source
 
 if TYPE_CHECKING:
-    from windfall.frontend.machine import Machine
+    from windfall.frontend.services import Machine
 
 Wrapper = Callable[["Machine", Any, Source | None], Value]
 

@@ -1,1 +1,2 @@
-"""The shared machine code, as LLVM text. `support.py` loads it; start reading at `builtins.py`."""
+"""The shared machine code, function by function. `support.py` loads it; start reading at
+`builtins.py`, and at `basics.py` for how a function is written."""

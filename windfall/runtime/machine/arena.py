@@ -1,118 +1,82 @@
-"""Memory for intermediate values."""
+"""Memory for intermediate values: blocks that are kept for reuse by any program.
+
+Taken and given back under the GIL, so that nested and concurrent calls each have their own. The
+size of a block stands before it.
+"""
 
 from __future__ import annotations
 
+from windfall.llvm import NULL, ZERO, Value, integer
+from windfall.runtime.machine.basics import MachineCode, function
 
-def text() -> str:
-    """Blocks for intermediate values, kept for reuse by any program; taken and given back under
-    the GIL, so that nested and concurrent calls each have their own. The size stands before."""
-    return """
-@arenas = internal global [8 x ptr] zeroinitializer
-define internal i64 @arena.size(ptr %block) alwaysinline {
-  %start = getelementptr i8, ptr %block, i64 -64
-  %size = load i64, ptr %start
-  ret i64 %size
-}
-define internal void @arena.free(ptr %block) {
-  %start = getelementptr i8, ptr %block, i64 -64
-  call void @free(ptr %start)
-  ret void
-}
-define internal ptr @arena.take(i64 %bytes) {
-entry:
-  %slot = alloca ptr
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %skip ]
-  %small = phi i64 [ 8, %entry ], [ %small.next, %skip ]
-  %more = icmp ult i64 %index, 8
-  br i1 %more, label %look, label %make
-look:
-  %at = getelementptr ptr, ptr @arenas, i64 %index
-  %block = load ptr, ptr %at
-  %empty = icmp eq ptr %block, null
-  br i1 %empty, label %skip, label %measure
-measure:
-  %size = call i64 @arena.size(ptr %block)
-  %fits = icmp uge i64 %size, %bytes
-  br i1 %fits, label %take, label %too_small
-take:
-  store ptr null, ptr %at
-  ret ptr %block
-too_small:
-  br label %skip
-skip:
-  %small.next = phi i64 [ %small, %look ], [ %index, %too_small ]
-  %next = add i64 %index, 1
-  br label %loop
-make:
-  ; A larger block serves where the smaller did: only one of them is kept.
-  %replace = icmp ult i64 %small, 8
-  br i1 %replace, label %drop, label %allocate
-drop:
-  %old.at = getelementptr ptr, ptr @arenas, i64 %small
-  %old = load ptr, ptr %old.at
-  store ptr null, ptr %old.at
-  call void @arena.free(ptr %old)
-  br label %allocate
-allocate:
-  %whole = add i64 %bytes, 64
-  %failed = call i32 @posix_memalign(ptr %slot, i64 64, i64 %whole)
-  %ok = icmp eq i32 %failed, 0
-  br i1 %ok, label %made, label %none
-made:
-  %start = load ptr, ptr %slot
-  store i64 %bytes, ptr %start
-  %usable = getelementptr i8, ptr %start, i64 64
-  ret ptr %usable
-none:
-  ret ptr null
-}
-define internal void @arena.give(ptr %block) {
-entry:
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %skip ]
-  %more = icmp ult i64 %index, 8
-  br i1 %more, label %look, label %full
-look:
-  %at = getelementptr ptr, ptr @arenas, i64 %index
-  %held = load ptr, ptr %at
-  %empty = icmp eq ptr %held, null
-  br i1 %empty, label %keep, label %skip
-skip:
-  %next = add i64 %index, 1
-  br label %loop
-keep:
-  store ptr %block, ptr %at
-  ret void
-full:
-  call void @arena.free(ptr %block)
-  ret void
-}
-define i64 @arena.trim() {
-entry:
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %skip ]
-  %freed = phi i64 [ 0, %entry ], [ %freed.next, %skip ]
-  %more = icmp ult i64 %index, 8
-  br i1 %more, label %look, label %done
-look:
-  %at = getelementptr ptr, ptr @arenas, i64 %index
-  %held = load ptr, ptr %at
-  %empty = icmp eq ptr %held, null
-  br i1 %empty, label %skip, label %drop
-drop:
-  store ptr null, ptr %at
-  call void @arena.free(ptr %held)
-  %freed.one = add i64 %freed, 1
-  br label %skip
-skip:
-  %freed.next = phi i64 [ %freed, %look ], [ %freed.one, %drop ]
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret i64 %freed
-}
-"""
+PLACES = 8
+BEFORE = 64  # bytes before a block, of which it keeps the alignment
+
+
+def _place(code: MachineCode, index: Value) -> Value:
+    return code.element(code.assembly.variable("arenas", f"[{PLACES} x ptr]"), index, "ptr")
+
+
+@function("void", "ptr")
+def free(code: MachineCode, block: Value) -> None:
+    """Give a block back to the system."""
+    code.call("free", "void", code.offset(block, -BEFORE))
+
+
+@function("ptr", "i64")
+def take(code: MachineCode, bytes: Value) -> None:
+    """A block of at least so many bytes; null: there is no memory."""
+    with code.repeat(ZERO, integer(PLACES), start=[integer(PLACES)], certain=True) as loop:
+        (small,) = loop.carried
+        place = _place(code, loop.index)
+        block = code.load("ptr", place)
+
+        def measure() -> Value:
+            fits = code.compare("icmp uge", code.field(block, -BEFORE), bytes)
+            with code.when(fits):
+                code.store(NULL, place)
+                code.ret(block)
+            return loop.index
+
+        loop.carry(code.either(code.different(block, NULL), measure, small))
+    (small,) = loop.results
+    # A larger block serves where the smaller did: only one of them is kept.
+    with code.when(code.compare("icmp ult", small, PLACES)):
+        place = _place(code, small)
+        old = code.load("ptr", place)
+        code.store(NULL, place)
+        free(code, old)
+    slot = code.reserve("ptr")
+    whole = code.binary("add", bytes, BEFORE)
+    failed = code.call("posix_memalign", "i32", slot, BEFORE, whole)
+    code.require(code.equal(failed, 0), NULL)
+    start = code.load("ptr", slot)
+    code.store(bytes, start)
+    code.ret(code.offset(start, BEFORE))
+
+
+@function("void", "ptr")
+def give(code: MachineCode, block: Value) -> None:
+    """A block is not needed any more: it is kept if there is a place."""
+    with code.repeat(ZERO, integer(PLACES), certain=True) as loop:
+        place = _place(code, loop.index)
+        with code.when(code.is_null(code.load("ptr", place))):
+            code.store(block, place)
+            code.ret()
+    free(code, block)
+
+
+@function("i64", exported=True)
+def trim(code: MachineCode) -> None:
+    """Free all that is kept; the answer is how many blocks that was."""
+    with code.repeat(ZERO, integer(PLACES), start=[ZERO], certain=True) as loop:
+        place = _place(code, loop.index)
+        held = code.load("ptr", place)
+
+        def drop() -> Value:
+            code.store(NULL, place)
+            free(code, held)
+            return code.binary("add", loop.carried[0], 1)
+
+        loop.carry(code.either(code.different(held, NULL), drop, loop.carried[0]))
+    code.ret(loop.results[0])

@@ -3,696 +3,432 @@
 from __future__ import annotations
 
 from windfall import torch_abi
+from windfall.llvm import FALSE, NULL, TRUE, ZERO, Cases, Fields, Value, integer
+from windfall.runtime.machine import arena, kept
+from windfall.runtime.machine.arithmetic import calculate
+from windfall.runtime.machine.basics import MachineCode, function
 from windfall.runtime.machine.layout import (
-    ARENA_BYTES,
-    ARENA_COUNT,
-    ARENA_ROW_WORDS,
-    ARENA_ROWS,
-    AS_STRIDED,
-    BUFFERS,
-    ERROR_ROWS,
-    ERRORS,
-    FRESH,
-    FRESH_ROW_WORDS,
-    FRESH_ROWS,
+    ARENA_ROW,
+    ERROR_ROW,
+    FRESH_ROW,
     INPUT,
-    INPUT_ROW_WORDS,
-    INPUT_ROWS,
+    INPUT_ROW,
     INPUT_VIEW,
-    INPUTS,
-    INSTRUCTION_ROWS,
-    INSTRUCTIONS,
-    LIST,
+    LEAF,
     NO_MEMORY,
-    OBJECT_ROW_WORDS,
-    OBJECT_ROWS,
+    OBJECT_ROW,
     OBJECT_VIEW,
-    OBJECTS,
-    ORDER,
-    ORDER_COUNT,
-    OTHER_ERROR,
+    PLAN,
     RELEASE_BYTES,
     RESULT,
-    STEP,
-    STRUCTURE,
-    SYMBOL_PLACES,
-    SYMBOLS,
-    TABLE,
-    TABLE_WORDS,
-    TEMPLATE,
-    TOUCHED,
     TUPLE,
 )
-from windfall.torch_abi import ObjectLayout, TensorLayout
 
 
-def text(objects: ObjectLayout, tensors: TensorLayout) -> str:
+def _quantity(row: Fields, name: str, table: Value) -> Value:
+    """A number of a row: itself, or what stands at its place in the table of sizes."""
+    code, here = row.code, row.at(name)
+    there = code.element(table, code.load("i64", here))
+    fixed = code.equal(code.word(here, 1), 0)
+    return code.load("i64", code.select(fixed, here, there))
+
+
+# ----------------------------------------------------------------------------- the table of sizes
+
+
+def _start_table(code: MachineCode, plan: Fields, table: Value) -> None:
+    """The table of sizes as it starts; the symbols' values are to be stored at their places."""
+    code.copy(table, plan["table"], plan["table_words"])
+
+
+def _set_symbol(code: MachineCode, plan: Fields, table: Value, index: Value, value: Value) -> None:
+    place = code.word(plan["symbol_places"], index)
+    code.store(value, code.element(table, place))
+
+
+def _finish_table(code: MachineCode, plan: Fields, table: Value) -> Value:
+    """All that follows from the symbols' values; false: some of it has no value."""
+    base = code.convert("ptrtoint", table, "i64")
+    return calculate(code, base, plan["instruction_rows"], plan["instructions"])
+
+
+@function("i1", "ptr", "ptr", "ptr")
+def table_of_cells(code: MachineCode, address: Value, table: Value, cells: Value) -> None:
+    """The table of sizes for symbols that stand in cells; false: some of it has no value."""
+    plan = Fields(code, PLAN, address)
+    _start_table(code, plan, table)
+    with code.repeat(ZERO, plan["symbols"]) as loop:
+        value = code.load("i64", code.word(cells, loop.index, "ptr"))
+        _set_symbol(code, plan, table, loop.index, value)
+    code.ret(_finish_table(code, plan, table))
+
+
+@function("i1")
+def too_large(code: MachineCode) -> None:
+    """Set an exception; the answer is false."""
+    code.raise_error("OverflowError", "a size of a compiled graph does not fit 64 bits")
+    code.ret(FALSE)
+
+
+@function("i1", "ptr", "ptr", "ptr")
+def table_of_objects(code: MachineCode, address: Value, table: Value, objects: Value) -> None:
+    """The table of sizes for symbols that are Python integers; false: an exception is set."""
+    plan = Fields(code, PLAN, address)
+    _start_table(code, plan, table)
+
+    with code.repeat(ZERO, plan["symbols"]) as loop:
+        value, fits = code.integer_of(code.word(objects, loop.index, "ptr"))
+        with code.when(code.equal(fits, 0)):
+            code.ret(too_large(code))
+        with code.when(code.equal(value, -1)):
+            code.require(code.is_null(code.call("PyErr_Occurred", "ptr")), FALSE)
+        _set_symbol(code, plan, table, loop.index, value)
+    done = _finish_table(code, plan, table)
+    code.ret(code.either(code.equal(done, 0), lambda: too_large(code), TRUE))
+
+
+# --------------------------------------------------------------------------------------- buffers
+
+
+@function("ptr", "ptr", "i64")
+def data_of(code: MachineCode, handle: Value, item: Value) -> None:
+    """The address of a tensor's first element, given the bytes of an element."""
+    tensors = code.tensors
+    impl = code.load("ptr", handle)
+    storage = code.field(impl, tensors.storage, "ptr")
+    with code.when(code.different(code.field(storage, tensors.storage_check, "i8"), 0)):
+        slot = code.reserve("ptr")
+        code.store(NULL, slot)
+        code.call("aoti_torch_get_data_ptr", "i32", handle, slot)
+        code.ret(code.load("ptr", slot))
+    data = code.field(storage, tensors.storage_data, "ptr")
+    start = code.element(data, code.binary("mul", code.field(impl, tensors.storage_offset), item))
+    code.ret(code.select(code.is_null(data), NULL, start))
+
+
+@function("void", "ptr", "i32")
+def fail(code: MachineCode, address: Value, number: Value) -> None:
+    """Set the exception that an error of the program stands for."""
+    plan = Fields(code, PLAN, address)
+    wide = code.convert("sext", number, "i64")
+    with (
+        code.each(plan["error_rows"], plan["errors"], ERROR_ROW) as (_, row),
+        code.when(code.equal(row["code"], wide)),
+    ):
+        code.call("PyErr_SetString", "void", row["class"], row["text"])
+        code.ret()
+    code.call("PyErr_SetString", "void", plan["other_error"], plan["other_text"])
+
+
+@function("i1", "ptr", "ptr", "ptr", "ptr")
+def fill_inputs(
+    code: MachineCode, address: Value, tensors: Value, table: Value, buffers: Value
+) -> None:
+    """Where the inputs stand; false: an exception is set."""
+    plan = Fields(code, PLAN, address)
+    with code.each(plan["input_rows"], plan["inputs"], INPUT_ROW) as (_, row):
+        item = row["item"]
+        elements = _quantity(row, "elements", table)
+        object = code.word(tensors, row["position"], "ptr")
+        data = code.either(
+            code.equal(item, 0),
+            # A Python float is read where it stands.
+            lambda: code.offset(object, code.objects.float_value),
+            lambda: data_of(code, code.offset(object, code.tensors.handle), item),
+        )
+        with code.when(code.both(code.is_null(data), code.different(elements, 0))):
+            code.raise_error("RuntimeError", "an input of the graph has no storage")
+            code.ret(FALSE)
+        code.store(data, code.element(buffers, row["buffer"], "ptr"))
+    code.ret(TRUE)
+
+
+@function("i1", "ptr", "ptr", "ptr", "ptr")
+def fill_fresh(
+    code: MachineCode, address: Value, handles: Value, table: Value, buffers: Value
+) -> None:
+    """Memory for results; false: an exception is set."""
+    plan = Fields(code, PLAN, address)
+    with code.each(plan["fresh_rows"], plan["fresh"], FRESH_ROW) as (index, row):
+        rank, dtype = row["rank"], row["dtype"]
+        base = code.select(code.equal(row["varies"], 0), NULL, table)
+        start = code.convert("ptrtoint", base, "i64")
+        sizes, strides = (
+            code.convert("inttoptr", code.binary("add", start, row[name]), "ptr")
+            for name in ("sizes", "strides")
+        )
+        slot = code.element(handles, index, "ptr")
+        bytes = _quantity(row, "bytes", table)
+        keep = code.different(row["keep"], 0)
+        shape = (rank, sizes, strides)
+        found = code.either(keep, lambda: kept.take(code, bytes, dtype, *shape, slot), FALSE)
+        with code.when(code.equal(found, 0)):
+            zero = integer(0, "i32")
+            short = code.convert("trunc", dtype, "i32")
+            failed = code.call("aoti_torch_empty_strided", "i32", *shape, short, zero, zero, slot)
+            with code.when(code.different(failed, 0)):
+                code.store(NULL, slot)
+                fail(code, plan.base, integer(NO_MEMORY, "i32"))
+                code.ret(FALSE)
+            with code.when(keep):
+                kept.add(code, code.load("ptr", slot), bytes, dtype, *shape)
+        data = data_of(code, code.load("ptr", slot), 1)
+        code.store(data, code.element(buffers, row["buffer"], "ptr"))
+    code.ret(TRUE)
+
+
+@function("void", "ptr", "ptr", "ptr", "ptr")
+def fill_arena(
+    code: MachineCode, address: Value, block: Value, table: Value, buffers: Value
+) -> None:
+    """Where intermediate values stand."""
+    plan = Fields(code, PLAN, address)
+    with code.each(plan["arena_rows"], plan["arena_count"], ARENA_ROW) as (_, row):
+        data = code.element(block, _quantity(row, "offset", table))
+        code.store(data, code.element(buffers, row["buffer"], "ptr"))
+
+
+# ----------------------------------------------------------------------------------- the program
+
+
+@function("void", "ptr", "ptr", "ptr")
+def each_input(code: MachineCode, address: Value, tensors: Value, function: Value) -> None:
+    """Call a function with each input."""
+    plan = Fields(code, PLAN, address)
+    with code.each(plan["input_rows"], plan["inputs"], INPUT_ROW) as (_, row):
+        code.call(function, "void", code.word(tensors, row["position"], "ptr"))
+
+
+@function("i32", "ptr", "ptr", "ptr", "ptr", "i1")
+def work(
+    code: MachineCode,
+    address: Value,
+    tensors: Value,
+    table: Value,
+    buffers: Value,
+    release: Value,
+) -> None:
+    """The program's own code, without the GIL if that is to be released."""
+    function = Fields(code, PLAN, address)["step"]
+    with code.when(release):
+        # Another thread may drop an input meanwhile: hold them.
+        each_input(code, address, tensors, code.assembly.declare("Py_IncRef", "void", ["ptr"]))
+        thread = code.call("PyEval_SaveThread", "ptr")
+        answer = code.call(function, "i32", buffers, table)
+        code.call("PyEval_RestoreThread", "void", thread)
+        code.ret(answer)
+    code.ret(code.call(function, "i32", buffers, table))
+
+
+# --------------------------------------------------------------------------------------- results
+
+
+@function("ptr", "ptr", "i64")
+def int_tuple(code: MachineCode, numbers: Value, rank: Value) -> None:
+    """A tuple of integers, a new reference."""
+    tuple = code.call("PyTuple_New", "ptr", rank)
+    code.require(code.different(tuple, NULL), NULL)
+    with code.repeat(ZERO, rank) as loop:
+        number = code.call("PyLong_FromLongLong", "ptr", code.word(numbers, loop.index))
+        with code.when(code.is_null(number)):
+            code.drop(tuple)
+            code.ret(NULL)
+        code.call("PyTuple_SetItem", "i32", tuple, loop.index, number)
+    code.ret(tuple)
+
+
+@function("ptr", "ptr", "i64", "ptr")
+def shape_of(code: MachineCode, address: Value, word: Value, table: Value) -> None:
+    """Sizes or strides of a row as a tuple, a new reference: one that the plan has, or from the
+    table."""
+    row = Fields(code, OBJECT_ROW, address)
+    with code.when(code.equal(row["varies"], 0)):
+        tuple = code.convert("inttoptr", word, "ptr")
+        code.hold(tuple)
+        code.ret(tuple)
+    code.ret(int_tuple(code, code.element(table, word), row["rank"]))
+
+
+@function("ptr", "ptr", "ptr", "ptr", "i64", "ptr")
+def view(
+    code: MachineCode, address: Value, base: Value, row: Value, offset: Value, table: Value
+) -> None:
+    """A view of a tensor with the shape of a row; null: an exception is set."""
+    fields = Fields(code, OBJECT_ROW, row)
+    given = [
+        base,
+        shape_of(code, row, fields["sizes"], table),
+        shape_of(code, row, fields["strides"], table),
+        code.call("PyLong_FromLongLong", "ptr", offset),
+    ]
+    arguments = code.reserve("[4 x ptr]")
+    for place, one in enumerate(given):
+        code.store(one, code.element(arguments, place, "ptr"))
+    made = code.both(*(code.different(one, NULL) for one in given))
+    method = Fields(code, PLAN, address)["as_strided"]
+    result = code.either(made, lambda: code.vectorcall(method, arguments, 4), NULL)
+    for one in given[1:]:
+        with code.when(code.different(one, NULL)):
+            code.drop(one)
+    code.ret(result)
+
+
+@function("i1", "ptr", "ptr", "ptr", "ptr", "ptr")
+def make_objects(
+    code: MachineCode,
+    address: Value,
+    tensors: Value,
+    handles: Value,
+    table: Value,
+    objects: Value,
+) -> None:
+    """The Python objects of a run; false: an exception is set."""
+    plan = Fields(code, PLAN, address)
+    rows, count = plan["object_rows"], plan["objects"]
+    # Wrapping may run the collector, hence any code: first hold the inputs that are still needed.
+    with code.each(rows, count, OBJECT_ROW) as (index, row):
+        kind = row["kind"]
+        is_input = code.equal(kind, INPUT)
+        with code.when(code.binary("or", is_input, code.equal(kind, INPUT_VIEW))):
+            object = code.word(tensors, row["index"], "ptr")
+            code.hold(object)
+            code.store(object, code.element(objects, index, "ptr"))
+    with code.each(rows, count, OBJECT_ROW) as (index, row):
+        slot = code.element(objects, index, "ptr")
+        made = _made_object(code, plan.base, row, handles, table, objects, slot)
+        code.store(made, slot)
+        code.require(code.different(made, NULL), FALSE)
+    code.ret(TRUE)
+
+
+def _made_object(
+    code: MachineCode,
+    plan: Value,
+    row: Fields,
+    handles: Value,
+    table: Value,
+    objects: Value,
+    slot: Value,
+) -> Value:
+    def nothing() -> Value:
+        none = code.assembly.outside("_Py_NoneStruct")
+        code.hold(none)
+        return none
+
+    def input_view() -> Value:
+        base = code.load("ptr", slot)
+        impl = code.field(base, code.tensors.handle, "ptr")
+        start = code.field(impl, code.tensors.storage_offset)
+        seen = view(code, plan, base, row.base, code.binary("add", start, offset), table)
+        code.drop(base)
+        return seen
+
+    def object_view() -> Value:
+        base = code.word(objects, row["index"], "ptr")
+        return view(code, plan, base, row.base, offset, table)
+
+    def wrapped() -> Value:
+        return code.call(torch_abi.WRAP, "ptr", code.word(handles, row["index"], "ptr"))
+
+    offset = _quantity(row, "offset", table)
+    cases: Cases = {
+        (INPUT,): lambda: code.load("ptr", slot),
+        (INPUT_VIEW,): input_view,
+        (RESULT,): wrapped,
+        (OBJECT_VIEW,): object_view,
+    }
+    return code.switch(row["kind"], cases, nothing)
+
+
+@function("ptr", "ptr", "ptr")
+def structure(code: MachineCode, address: Value, objects: Value) -> None:
+    """What a run returns, a new reference."""
+    plan = Fields(code, PLAN, address)
+    kind, count, order = plan["structure"], plan["order_count"], plan["order"]
+
+    def item(index: Value) -> Value:
+        object = code.word(objects, code.word(order, index), "ptr")
+        code.hold(object)
+        return object
+
+    def tuple_or_list(name: str, result: str, *parameters: str) -> Value:
+        declare = code.assembly.declare
+        both = (declare(f"{kind}_{name}", result, parameters) for kind in ("PyTuple", "PyList"))
+        return code.select(code.equal(kind, TUPLE), *both)
+
+    with code.when(code.equal(kind, LEAF)):
+        code.ret(item(ZERO))
+    whole = code.call(tuple_or_list("New", "ptr", "i64"), "ptr", count)
+    code.require(code.different(whole, NULL), NULL)
+    put = tuple_or_list("SetItem", "i32", "ptr", "i64", "ptr")
+    with code.repeat(ZERO, count) as loop:
+        code.call(put, "i32", whole, loop.index, item(loop.index))
+    code.ret(whole)
+
+
+# ------------------------------------------------------------------------------------- all of it
+
+
+@function("ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr")
+def run(
+    code: MachineCode,
+    address: Value,
+    tensors: Value,
+    table: Value,
+    buffers: Value,
+    handles: Value,
+    objects: Value,
+) -> None:
+    """Everything between what `execute` takes and gives back."""
+    plan = Fields(code, PLAN, address)
+
+    def wrap() -> Value:
+        made = make_objects(code, address, tensors, handles, table, objects)
+        return code.either(made, lambda: structure(code, address, objects), NULL)
+
+    def failed(number: Value) -> Value:
+        fail(code, address, number)
+        return NULL
+
+    code.require(fill_inputs(code, address, tensors, table, buffers), NULL)
+    code.require(fill_fresh(code, address, handles, table, buffers), NULL)
+    with code.when(code.is_null(plan["step"])):
+        code.ret(wrap())
+    bytes = _quantity(plan, "arena_bytes", table)
+    wants = code.different(bytes, 0)
+    block = code.either(wants, lambda: arena.take(code, bytes), NULL)
+    with code.when(wants):
+        with code.when(code.is_null(block)):
+            code.ret(failed(integer(NO_MEMORY, "i32")))
+        fill_arena(code, address, block, table, buffers)
+    release = code.compare("icmp sge", _quantity(plan, "touched", table), RELEASE_BYTES)
+    status = work(code, address, tensors, table, buffers, release)
+    with code.when(wants):
+        arena.give(code, block)
+    result = code.either(code.equal(status, 0), wrap, lambda: failed(status))
+    with code.when(release):
+        each_input(code, address, tensors, code.assembly.declare("Py_DecRef", "void", ["ptr"]))
+    code.ret(result)
+
+
+@function("ptr", "ptr", "ptr", "ptr")
+def execute(code: MachineCode, address: Value, tensors: Value, table: Value) -> None:
     """Run a plan on the tensors of its inputs, with the table of its sizes; the answer is a new
-    reference, or null and an exception. Every exit goes through `finish`, which gives back what was
-    taken."""
-    return f"""
-declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
-declare i32 @aoti_torch_empty_strided(i64, ptr, ptr, i32, i32, i32, ptr)
-declare i32 @aoti_torch_delete_tensor_object(ptr)
-declare ptr @{torch_abi.WRAP}(ptr)
-@no_memory = internal constant [38 x i8] c"an input of the graph has no storage\\00\\00"
-; A number of a row: itself, or where it stands in the table of sizes.
-define internal i64 @quantity(ptr %row, i64 %place, ptr %table) alwaysinline {{
-  %here = getelementptr i64, ptr %row, i64 %place
-  %word = load i64, ptr %here
-  %moves.at = getelementptr i64, ptr %here, i64 1
-  %moves = load i64, ptr %moves.at
-  %there = getelementptr i8, ptr %table, i64 %word
-  %fixed = icmp eq i64 %moves, 0
-  %from = select i1 %fixed, ptr %here, ptr %there
-  %number = load i64, ptr %from
-  ret i64 %number
-}}
-; The table of sizes as it starts; the symbols' values are to be stored at their places.
-define internal void @start_table(ptr %plan, ptr %table) {{
-  %words = call i64 @word(ptr %plan, i64 {TABLE_WORDS})
-  %bytes = mul i64 %words, 8
-  %template = call ptr @pointer(ptr %plan, i64 {TABLE})
-  call void @llvm.memcpy.p0.p0.i64(ptr %table, ptr %template, i64 %bytes, i1 false)
-  ret void
-}}
-define internal void @set_symbol(ptr %plan, ptr %table, i64 %index, i64 %value) alwaysinline {{
-  %places = call ptr @pointer(ptr %plan, i64 {SYMBOL_PLACES})
-  %place = call i64 @word(ptr %places, i64 %index)
-  %at = getelementptr i8, ptr %table, i64 %place
-  store i64 %value, ptr %at
-  ret void
-}}
-; All that follows from the symbols' values; 0: some of it has no value.
-define internal i1 @finish_table(ptr %plan, ptr %table) {{
-  %instructions = call ptr @pointer(ptr %plan, i64 {INSTRUCTION_ROWS})
-  %count = call i64 @word(ptr %plan, i64 {INSTRUCTIONS})
-  %base = ptrtoint ptr %table to i64
-  %done = call i1 @calculate(i64 %base, ptr %instructions, i64 %count)
-  ret i1 %done
-}}
-; The table of sizes for symbols that stand in cells.
-define internal i1 @table_of_cells(ptr %plan, ptr %table, ptr %cells) {{
-entry:
-  call void @start_table(ptr %plan, ptr %table)
-  %count = call i64 @word(ptr %plan, i64 {SYMBOLS})
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %set ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %set, label %done
-set:
-  %cell = call ptr @pointer(ptr %cells, i64 %index)
-  %value = load i64, ptr %cell
-  call void @set_symbol(ptr %plan, ptr %table, i64 %index, i64 %value)
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  %finished = call i1 @finish_table(ptr %plan, ptr %table)
-  ret i1 %finished
-}}
-@out_of_range = internal constant [48 x i8]
-  c"a size of a compiled graph does not fit 64 bits\\00"
-; The table of sizes for symbols that are Python integers; 0: an exception is set.
-define internal i1 @table_of_objects(ptr %plan, ptr %table, ptr %objects) {{
-entry:
-  %overflow = alloca i32
-  call void @start_table(ptr %plan, ptr %table)
-  %count = call i64 @word(ptr %plan, i64 {SYMBOLS})
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %set ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %read, label %done
-read:
-  %object = call ptr @pointer(ptr %objects, i64 %index)
-  %value = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow)
-  %outside = load i32, ptr %overflow
-  %fits = icmp eq i32 %outside, 0
-  br i1 %fits, label %doubt, label %range
-doubt:
-  %maybe = icmp eq i64 %value, -1
-  br i1 %maybe, label %ask, label %set
-ask:
-  %error = call ptr @PyErr_Occurred()
-  %good = icmp eq ptr %error, null
-  br i1 %good, label %set, label %fail
-set:
-  call void @set_symbol(ptr %plan, ptr %table, i64 %index, i64 %value)
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  %finished = call i1 @finish_table(ptr %plan, ptr %table)
-  br i1 %finished, label %yes, label %range
-yes:
-  ret i1 1
-range:
-  %class = load ptr, ptr @PyExc_OverflowError
-  call void @PyErr_SetString(ptr %class, ptr @out_of_range)
-  ret i1 0
-fail:
-  ret i1 0
-}}
-define internal ptr @data_of(ptr %handle, i64 %item) {{
-  %slot = alloca ptr
-  %impl = load ptr, ptr %handle
-  %storage = call ptr @behind(ptr %impl, i64 {tensors.storage})
-  %check = call i8 @byte(ptr %storage, i64 {tensors.storage_check})
-  %plain = icmp eq i8 %check, 0
-  br i1 %plain, label %read, label %ask
-read:
-  %data = call ptr @behind(ptr %storage, i64 {tensors.storage_data})
-  %offset = call i64 @field(ptr %impl, i64 {tensors.storage_offset})
-  %bytes = mul i64 %offset, %item
-  %start = getelementptr i8, ptr %data, i64 %bytes
-  %empty = icmp eq ptr %data, null
-  %answer = select i1 %empty, ptr null, ptr %start
-  ret ptr %answer
-ask:
-  store ptr null, ptr %slot
-  %failed = call i32 @aoti_torch_get_data_ptr(ptr %handle, ptr %slot)
-  %given = load ptr, ptr %slot
-  ret ptr %given
-}}
-define internal void @raise(ptr %plan, i32 %code) {{
-entry:
-  %wide = sext i32 %code to i64
-  %count = call i64 @word(ptr %plan, i64 {ERRORS})
-  %rows = call ptr @pointer(ptr %plan, i64 {ERROR_ROWS})
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %row ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %row, label %other
-row:
-  %first = mul i64 %index, 3
-  %at = getelementptr i64, ptr %rows, i64 %first
-  %known = load i64, ptr %at
-  %next = add i64 %index, 1
-  %same = icmp eq i64 %known, %wide
-  br i1 %same, label %found, label %loop
-found:
-  br label %set
-other:
-  %spare = getelementptr i64, ptr %plan, i64 {OTHER_ERROR - 1}
-  br label %set
-set:
-  %chosen = phi ptr [ %at, %found ], [ %spare, %other ]
-  %class = call ptr @pointer(ptr %chosen, i64 1)
-  %text = call ptr @pointer(ptr %chosen, i64 2)
-  call void @PyErr_SetString(ptr %class, ptr %text)
-  ret void
-}}
-define internal ptr @int_tuple(ptr %numbers, i64 %rank) {{
-entry:
-  %tuple = call ptr @PyTuple_New(i64 %rank)
-  %none = icmp eq ptr %tuple, null
-  br i1 %none, label %fail, label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %set ]
-  %more = icmp ult i64 %index, %rank
-  br i1 %more, label %one, label %done
-one:
-  %number = call i64 @word(ptr %numbers, i64 %index)
-  %object = call ptr @PyLong_FromLongLong(i64 %number)
-  %failed = icmp eq ptr %object, null
-  br i1 %failed, label %drop, label %set
-set:
-  %ignored = call i32 @PyTuple_SetItem(ptr %tuple, i64 %index, ptr %object)
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret ptr %tuple
-drop:
-  call void @Py_DecRef(ptr %tuple)
-  br label %fail
-fail:
-  ret ptr null
-}}
-; Sizes or strides of a row as a tuple, a new reference: one that the plan has, or from the table.
-define internal ptr @shape_of(ptr %row, i64 %place, ptr %table) {{
-  %moves = call i64 @word(ptr %row, i64 6)
-  %fixed = icmp eq i64 %moves, 0
-  br i1 %fixed, label %known, label %make
-known:
-  %held = call ptr @pointer(ptr %row, i64 %place)
-  call void @Py_IncRef(ptr %held)
-  ret ptr %held
-make:
-  %offset = call i64 @word(ptr %row, i64 %place)
-  %rank = call i64 @word(ptr %row, i64 7)
-  %numbers = getelementptr i8, ptr %table, i64 %offset
-  %made = call ptr @int_tuple(ptr %numbers, i64 %rank)
-  ret ptr %made
-}}
-define internal ptr @view(ptr %plan, ptr %base, ptr %row, i64 %offset, ptr %table) {{
-  %arguments = alloca [4 x ptr]
-  %number = call ptr @PyLong_FromLongLong(i64 %offset)
-  %none = icmp eq ptr %number, null
-  br i1 %none, label %fail, label %first
-first:
-  %sizes = call ptr @shape_of(ptr %row, i64 2, ptr %table)
-  %no.sizes = icmp eq ptr %sizes, null
-  br i1 %no.sizes, label %drop.number, label %second
-second:
-  %strides = call ptr @shape_of(ptr %row, i64 3, ptr %table)
-  %no.strides = icmp eq ptr %strides, null
-  br i1 %no.strides, label %drop.sizes, label %go
-go:
-  store ptr %base, ptr %arguments
-  %second.at = getelementptr ptr, ptr %arguments, i64 1
-  store ptr %sizes, ptr %second.at
-  %third.at = getelementptr ptr, ptr %arguments, i64 2
-  store ptr %strides, ptr %third.at
-  %fourth.at = getelementptr ptr, ptr %arguments, i64 3
-  store ptr %number, ptr %fourth.at
-  %method = call ptr @pointer(ptr %plan, i64 {AS_STRIDED})
-  %result = call ptr @PyObject_Vectorcall(ptr %method, ptr %arguments, i64 4, ptr null)
-  call void @Py_DecRef(ptr %strides)
-  br label %drop.sizes
-drop.sizes:
-  %late = phi ptr [ null, %second ], [ %result, %go ]
-  call void @Py_DecRef(ptr %sizes)
-  br label %drop.number
-drop.number:
-  %answer = phi ptr [ null, %first ], [ %late, %drop.sizes ]
-  call void @Py_DecRef(ptr %number)
-  ret ptr %answer
-fail:
-  ret ptr null
-}}
-define internal void @drop_objects(ptr %objects, i64 %count) {{
-entry:
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %skip ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %look, label %done
-look:
-  %object = call ptr @pointer(ptr %objects, i64 %index)
-  %empty = icmp eq ptr %object, null
-  br i1 %empty, label %skip, label %drop
-drop:
-  call void @Py_DecRef(ptr %object)
-  br label %skip
-skip:
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret void
-}}
-define internal void @drop_handles(ptr %handles, i64 %count) {{
-entry:
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %skip ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %look, label %done
-look:
-  %handle = call ptr @pointer(ptr %handles, i64 %index)
-  %empty = icmp eq ptr %handle, null
-  br i1 %empty, label %skip, label %drop
-drop:
-  %ignored = call i32 @aoti_torch_delete_tensor_object(ptr %handle)
-  br label %skip
-skip:
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret void
-}}
-define internal i1 @fill_inputs(ptr %plan, ptr %tensors, ptr %table, ptr %buffers) {{
-entry:
-  %count = call i64 @word(ptr %plan, i64 {INPUTS})
-  %rows = call ptr @pointer(ptr %plan, i64 {INPUT_ROWS})
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %store ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %row, label %done
-row:
-  %first = mul i64 %index, {INPUT_ROW_WORDS}
-  %at = getelementptr i64, ptr %rows, i64 %first
-  %position = call i64 @word(ptr %at, i64 0)
-  %buffer = call i64 @word(ptr %at, i64 1)
-  %item = call i64 @word(ptr %at, i64 2)
-  %elements = call i64 @quantity(ptr %at, i64 3, ptr %table)
-  %object = call ptr @pointer(ptr %tensors, i64 %position)
-  %number = icmp eq i64 %item, 0
-  br i1 %number, label %float, label %tensor
-float:
-  ; A Python float is read where it stands.
-  %inside = getelementptr i8, ptr %object, i64 {objects.float_value}
-  br label %found
-tensor:
-  %handle = getelementptr i8, ptr %object, i64 {tensors.handle}
-  %start = call ptr @data_of(ptr %handle, i64 %item)
-  br label %found
-found:
-  %data = phi ptr [ %inside, %float ], [ %start, %tensor ]
-  %null = icmp eq ptr %data, null
-  %some = icmp ne i64 %elements, 0
-  %bad = and i1 %null, %some
-  br i1 %bad, label %fail, label %store
-store:
-  %slot = getelementptr ptr, ptr %buffers, i64 %buffer
-  store ptr %data, ptr %slot
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret i1 1
-fail:
-  %class = load ptr, ptr @PyExc_RuntimeError
-  call void @PyErr_SetString(ptr %class, ptr @no_memory)
-  ret i1 0
-}}
-define internal i1 @fill_fresh(ptr %plan, ptr %handles, ptr %table, ptr %buffers) {{
-entry:
-  %count = call i64 @word(ptr %plan, i64 {FRESH})
-  %rows = call ptr @pointer(ptr %plan, i64 {FRESH_ROWS})
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %store ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %row, label %done
-row:
-  %first = mul i64 %index, {FRESH_ROW_WORDS}
-  %at = getelementptr i64, ptr %rows, i64 %first
-  %buffer = call i64 @word(ptr %at, i64 0)
-  %rank = call i64 @word(ptr %at, i64 1)
-  %moves = call i64 @word(ptr %at, i64 5)
-  %fixed = icmp eq i64 %moves, 0
-  %base = select i1 %fixed, ptr null, ptr %table
-  %sizes.place = call i64 @word(ptr %at, i64 2)
-  %strides.place = call i64 @word(ptr %at, i64 3)
-  %base.word = ptrtoint ptr %base to i64
-  %sizes.word = add i64 %base.word, %sizes.place
-  %strides.word = add i64 %base.word, %strides.place
-  %sizes = inttoptr i64 %sizes.word to ptr
-  %strides = inttoptr i64 %strides.word to ptr
-  %dtype.word = call i64 @word(ptr %at, i64 4)
-  %dtype = trunc i64 %dtype.word to i32
-  %slot = getelementptr ptr, ptr %handles, i64 %index
-  %bytes = call i64 @quantity(ptr %at, i64 6, ptr %table)
-  %keep.word = call i64 @word(ptr %at, i64 8)
-  %keep = icmp ne i64 %keep.word, 0
-  br i1 %keep, label %again, label %allocate
-again:
-  %found = call i1 @kept.take(i64 %bytes, i64 %dtype.word, i64 %rank, ptr %sizes, ptr %strides,
-    ptr %slot)
-  br i1 %found, label %store, label %allocate
-allocate:
-  %failed = call i32 @aoti_torch_empty_strided(i64 %rank, ptr %sizes, ptr %strides, i32 %dtype,
-    i32 0, i32 0, ptr %slot)
-  %ok = icmp eq i32 %failed, 0
-  br i1 %ok, label %allocated, label %fail
-allocated:
-  %new = load ptr, ptr %slot
-  br i1 %keep, label %remember, label %store
-remember:
-  call void @kept.add(ptr %new, i64 %bytes, i64 %dtype.word, i64 %rank, ptr %sizes, ptr %strides)
-  br label %store
-store:
-  %handle = load ptr, ptr %slot
-  %data = call ptr @data_of(ptr %handle, i64 1)
-  %target = getelementptr ptr, ptr %buffers, i64 %buffer
-  store ptr %data, ptr %target
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret i1 1
-fail:
-  store ptr null, ptr %slot
-  call void @raise(ptr %plan, i32 {NO_MEMORY})
-  ret i1 0
-}}
-define internal void @fill_arena(ptr %plan, ptr %arena, ptr %table, ptr %buffers) {{
-entry:
-  %count = call i64 @word(ptr %plan, i64 {ARENA_COUNT})
-  %rows = call ptr @pointer(ptr %plan, i64 {ARENA_ROWS})
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %row ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %row, label %done
-row:
-  %first = mul i64 %index, {ARENA_ROW_WORDS}
-  %at = getelementptr i64, ptr %rows, i64 %first
-  %buffer = call i64 @word(ptr %at, i64 0)
-  %offset = call i64 @quantity(ptr %at, i64 1, ptr %table)
-  %data = getelementptr i8, ptr %arena, i64 %offset
-  %slot = getelementptr ptr, ptr %buffers, i64 %buffer
-  store ptr %data, ptr %slot
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret void
-}}
-define internal void @count_inputs(ptr %plan, ptr %tensors, i1 %up) {{
-entry:
-  %count = call i64 @word(ptr %plan, i64 {INPUTS})
-  %rows = call ptr @pointer(ptr %plan, i64 {INPUT_ROWS})
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %counted ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %row, label %done
-row:
-  %first = mul i64 %index, {INPUT_ROW_WORDS}
-  %position = call i64 @word(ptr %rows, i64 %first)
-  %object = call ptr @pointer(ptr %tensors, i64 %position)
-  br i1 %up, label %increase, label %decrease
-increase:
-  call void @Py_IncRef(ptr %object)
-  br label %counted
-decrease:
-  call void @Py_DecRef(ptr %object)
-  br label %counted
-counted:
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret void
-}}
-define internal i32 @step(ptr %plan, ptr %tensors, ptr %table, ptr %buffers, i1 %release) {{
-  %function = call ptr @pointer(ptr %plan, i64 {STEP})
-  br i1 %release, label %released, label %held
-held:
-  %code = call i32 %function(ptr %buffers, ptr %table)
-  ret i32 %code
-released:
-  ; Another thread may drop an input meanwhile: hold them.
-  call void @count_inputs(ptr %plan, ptr %tensors, i1 1)
-  %thread = call ptr @PyEval_SaveThread()
-  %answer = call i32 %function(ptr %buffers, ptr %table)
-  call void @PyEval_RestoreThread(ptr %thread)
-  ret i32 %answer
-}}
-define internal i1 @make_objects(ptr %plan, ptr %tensors, ptr %handles, ptr %table,
-    ptr %objects) {{
-entry:
-  %count = call i64 @word(ptr %plan, i64 {OBJECTS})
-  %rows = call ptr @pointer(ptr %plan, i64 {OBJECT_ROWS})
-  br label %pin
-pin:
-  ; Wrapping may run the collector, hence any code: first hold the inputs that are still needed.
-  %p = phi i64 [ 0, %entry ], [ %p.next, %p.done ]
-  %p.more = icmp ult i64 %p, %count
-  br i1 %p.more, label %p.row, label %loop
-p.row:
-  %p.first = mul i64 %p, {OBJECT_ROW_WORDS}
-  %p.at = getelementptr i64, ptr %rows, i64 %p.first
-  %p.kind = call i64 @word(ptr %p.at, i64 0)
-  %p.input = icmp eq i64 %p.kind, {INPUT}
-  %p.view = icmp eq i64 %p.kind, {INPUT_VIEW}
-  %p.needed = or i1 %p.input, %p.view
-  br i1 %p.needed, label %p.hold, label %p.done
-p.hold:
-  %p.index = call i64 @word(ptr %p.at, i64 1)
-  %p.object = call ptr @pointer(ptr %tensors, i64 %p.index)
-  call void @Py_IncRef(ptr %p.object)
-  %p.slot = getelementptr ptr, ptr %objects, i64 %p
-  store ptr %p.object, ptr %p.slot
-  br label %p.done
-p.done:
-  %p.next = add i64 %p, 1
-  br label %pin
-loop:
-  %index = phi i64 [ 0, %pin ], [ %next, %made ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %row, label %done
-row:
-  %first = mul i64 %index, {OBJECT_ROW_WORDS}
-  %at = getelementptr i64, ptr %rows, i64 %first
-  %kind = call i64 @word(ptr %at, i64 0)
-  %from = call i64 @word(ptr %at, i64 1)
-  %offset = call i64 @quantity(ptr %at, i64 4, ptr %table)
-  %slot = getelementptr ptr, ptr %objects, i64 %index
-  switch i64 %kind, label %nothing [ i64 {INPUT}, label %made
-                                     i64 {INPUT_VIEW}, label %input_view
-                                     i64 {RESULT}, label %result
-                                     i64 {OBJECT_VIEW}, label %object_view ]
-nothing:
-  call void @Py_IncRef(ptr @_Py_NoneStruct)
-  store ptr @_Py_NoneStruct, ptr %slot
-  br label %made
-input_view:
-  %input = load ptr, ptr %slot
-  %impl = call ptr @behind(ptr %input, i64 {tensors.handle})
-  %origin = call i64 @field(ptr %impl, i64 {tensors.storage_offset})
-  %shifted = add i64 %origin, %offset
-  %seen = call ptr @view(ptr %plan, ptr %input, ptr %at, i64 %shifted, ptr %table)
-  store ptr %seen, ptr %slot
-  call void @Py_DecRef(ptr %input)
-  br label %checked
-result:
-  %handle = call ptr @pointer(ptr %handles, i64 %from)
-  %wrapped = call ptr @{torch_abi.WRAP}(ptr %handle)
-  store ptr %wrapped, ptr %slot
-  br label %checked
-object_view:
-  %base = call ptr @pointer(ptr %objects, i64 %from)
-  %part = call ptr @view(ptr %plan, ptr %base, ptr %at, i64 %offset, ptr %table)
-  store ptr %part, ptr %slot
-  br label %checked
-checked:
-  %object = load ptr, ptr %slot
-  %failed = icmp eq ptr %object, null
-  br i1 %failed, label %fail, label %made
-made:
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret i1 1
-fail:
-  ret i1 0
-}}
-define internal ptr @structure(ptr %plan, ptr %objects) {{
-entry:
-  %kind = call i64 @word(ptr %plan, i64 {STRUCTURE})
-  %count = call i64 @word(ptr %plan, i64 {ORDER_COUNT})
-  %order = call ptr @pointer(ptr %plan, i64 {ORDER})
-  switch i64 %kind, label %leaf [ i64 {TUPLE}, label %tuple
-                                  i64 {LIST}, label %list ]
-leaf:
-  %only.index = load i64, ptr %order
-  %only = call ptr @pointer(ptr %objects, i64 %only.index)
-  call void @Py_IncRef(ptr %only)
-  ret ptr %only
-tuple:
-  %new.tuple = call ptr @PyTuple_New(i64 %count)
-  br label %made
-list:
-  %new.list = call ptr @PyList_New(i64 %count)
-  br label %made
-made:
-  %whole = phi ptr [ %new.tuple, %tuple ], [ %new.list, %list ]
-  %none = icmp eq ptr %whole, null
-  br i1 %none, label %done, label %loop
-loop:
-  %index = phi i64 [ 0, %made ], [ %next, %set ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %item, label %done
-item:
-  %from = call i64 @word(ptr %order, i64 %index)
-  %object = call ptr @pointer(ptr %objects, i64 %from)
-  call void @Py_IncRef(ptr %object)
-  %is.tuple = icmp eq i64 %kind, {TUPLE}
-  br i1 %is.tuple, label %in.tuple, label %in.list
-in.tuple:
-  %ignored.tuple = call i32 @PyTuple_SetItem(ptr %whole, i64 %index, ptr %object)
-  br label %set
-in.list:
-  %ignored.list = call i32 @PyList_SetItem(ptr %whole, i64 %index, ptr %object)
-  br label %set
-set:
-  %next = add i64 %index, 1
-  br label %loop
-done:
-  ret ptr %whole
-}}
-define internal ptr @execute(ptr %plan, ptr %tensors, ptr %table) {{
-entry:
-  %buffer.count = call i64 @word(ptr %plan, i64 {BUFFERS})
-  %buffers = alloca ptr, i64 %buffer.count
-  %buffer.bytes = mul i64 %buffer.count, 8
-  %template = call ptr @pointer(ptr %plan, i64 {TEMPLATE})
-  call void @llvm.memcpy.p0.p0.i64(ptr %buffers, ptr %template, i64 %buffer.bytes, i1 false)
-  %handle.count = call i64 @word(ptr %plan, i64 {FRESH})
-  %handles = alloca ptr, i64 %handle.count
-  %handle.bytes = mul i64 %handle.count, 8
-  call void @llvm.memset.p0.i64(ptr %handles, i8 0, i64 %handle.bytes, i1 false)
-  %object.count = call i64 @word(ptr %plan, i64 {OBJECTS})
-  %objects = alloca ptr, i64 %object.count
-  %object.bytes = mul i64 %object.count, 8
-  call void @llvm.memset.p0.i64(ptr %objects, i8 0, i64 %object.bytes, i1 false)
-  %read = call i1 @fill_inputs(ptr %plan, ptr %tensors, ptr %table, ptr %buffers)
-  br i1 %read, label %allocate, label %finish.unread
-finish.unread:
-  br label %finish
-allocate:
-  %allocated = call i1 @fill_fresh(ptr %plan, ptr %handles, ptr %table, ptr %buffers)
-  br i1 %allocated, label %arena, label %finish.unallocated
-finish.unallocated:
-  br label %finish
-arena:
-  %arena.bytes = call i64 @quantity(ptr %plan, i64 {ARENA_BYTES}, ptr %table)
-  %wants = icmp ne i64 %arena.bytes, 0
-  br i1 %wants, label %take, label %run
-take:
-  %taken = call ptr @arena.take(i64 %arena.bytes)
-  %short = icmp eq ptr %taken, null
-  br i1 %short, label %starved, label %place
-starved:
-  call void @raise(ptr %plan, i32 {NO_MEMORY})
-  br label %finish
-place:
-  call void @fill_arena(ptr %plan, ptr %taken, ptr %table, ptr %buffers)
-  br label %run
-run:
-  %block = phi ptr [ null, %arena ], [ %taken, %place ]
-  %function = call ptr @pointer(ptr %plan, i64 {STEP})
-  %idle = icmp eq ptr %function, null
-  %touched = call i64 @quantity(ptr %plan, i64 {TOUCHED}, ptr %table)
-  %release = icmp sge i64 %touched, {RELEASE_BYTES}
-  br i1 %idle, label %wrap, label %work
-work:
-  %code = call i32 @step(ptr %plan, ptr %tensors, ptr %table, ptr %buffers, i1 %release)
-  %lent = icmp ne ptr %block, null
-  br i1 %lent, label %give, label %judge
-give:
-  call void @arena.give(ptr %block)
-  br label %judge
-judge:
-  %failed = icmp ne i32 %code, 0
-  br i1 %failed, label %raise, label %wrap.first
-raise:
-  call void @raise(ptr %plan, i32 %code)
-  br label %finish.released
-wrap.first:
-  br label %wrap
-wrap:
-  %made = call i1 @make_objects(ptr %plan, ptr %tensors, ptr %handles, ptr %table,
-    ptr %objects)
-  br i1 %made, label %assemble, label %finish.released
-assemble:
-  %whole = call ptr @structure(ptr %plan, ptr %objects)
-  br label %finish.released
-finish.released:
-  %late = phi ptr [ null, %raise ], [ null, %wrap ], [ %whole, %assemble ]
-  %idle.again = icmp eq ptr %function, null
-  %held = xor i1 %release, 1
-  %uncounted = or i1 %idle.again, %held
-  br i1 %uncounted, label %finish, label %uncount
-uncount:
-  call void @count_inputs(ptr %plan, ptr %tensors, i1 0)
-  br label %finish
-finish:
-  %result = phi ptr [ null, %finish.unread ], [ null, %finish.unallocated ], [ null, %starved ],
-    [ %late, %finish.released ], [ %late, %uncount ]
-  call void @drop_objects(ptr %objects, i64 %object.count)
-  call void @drop_handles(ptr %handles, i64 %handle.count)
-  call void @kept.sweep()
-  ret ptr %result
-}}
-"""
+    reference, or null and an exception."""
+    plan = Fields(code, PLAN, address)
+    counts = [plan[name] for name in ("buffers", "fresh", "objects")]
+    buffers, handles, objects = map(code.reserve_words, counts)
+    code.copy(buffers, plan["template"], counts[0])
+    code.clear(handles, counts[1])
+    code.clear(objects, counts[2])
+    result = run(code, address, tensors, table, buffers, handles, objects)
+    for row, count, symbol, answer in (
+        (objects, counts[2], "Py_DecRef", "void"),
+        (handles, counts[1], "aoti_torch_delete_tensor_object", "i32"),
+    ):
+        with code.repeat(ZERO, count) as loop:
+            held = code.word(row, loop.index, "ptr")
+            with code.when(code.different(held, NULL)):
+                code.call(symbol, answer, held)
+    kept.sweep(code)
+    code.ret(result)

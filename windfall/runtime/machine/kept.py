@@ -14,242 +14,151 @@ all of it with the last function that could use it (`kept.trim`).
 
 from __future__ import annotations
 
-from windfall.torch_abi import StorageCount, TensorLayout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from windfall.llvm import FALSE, NULL, TRUE, ZERO, Fields, Struct, Value, integer
+from windfall.runtime.machine.basics import MachineCode, function
+from windfall.torch_abi import StorageCount
 
 PLACES = 512
 SMALLEST = 1 << 20  # bytes
 PATIENCE = 1 << 36  # cycles of the processor's clock, some twenty seconds
 PAUSE = 1 << 33  # between two looks at what is idle
-
-# A place of the table: handle, data pointer, bytes, dtype, when it was last seen in use.
-_PLACE = "{ ptr, ptr, i64, i64, i64 }"
+PLACE = Struct("handle* data* bytes dtype seen")  # `seen`: when it was last in use
 
 
-def text(tensors: TensorLayout, count: StorageCount | None) -> str:
-    """`kept.take`, `kept.add`, `kept.sweep`, `kept.trim`. `count`: how a storage counts its owners;
-    None: it is not known, and nothing is kept."""
+def _some(code: MachineCode) -> Value:
+    """How many places are filled."""
+    return code.assembly.variable("kept.some", "i64")
+
+
+def _add_to(code: MachineCode, address: Value, number: int) -> None:
+    code.store(code.binary("add", code.load("i64", address), number), address)
+
+
+def _now(code: MachineCode) -> Value:
+    return code.call("llvm.readcyclecounter", "i64")
+
+
+def _place(code: MachineCode, index: Value) -> Fields:
+    table = code.assembly.variable("kept", f"[{PLACES * PLACE.size} x i64]")
+    first = code.binary("mul", index, PLACE.size)
+    return Fields(code, PLACE, code.element(table, first, "i64"))
+
+
+def _storage(code: MachineCode, place: Fields) -> Value:
+    return code.field(code.load("ptr", place["handle"]), code.tensors.storage, "ptr")
+
+
+@contextmanager
+def _each(code: MachineCode) -> Iterator[Fields]:
+    """A loop over the places that are filled."""
+    with code.repeat(ZERO, integer(PLACES), certain=True) as loop:
+        place = _place(code, loop.index)
+        with code.when(code.different(place["handle"], NULL)):
+            yield place
+
+
+def _others(code: MachineCode, place: Fields, count: StorageCount) -> Value:
+    """How often somebody else has the storage. Below 0: it is counted in a way of which we know
+    nothing (Python has an object for it)."""
+    at = code.offset(_storage(code, place), count.offset)
+    counted = code.write(f"load atomic i64, ptr {at.text} acquire, align 8", "i64")
+    more = code.binary("sub", counted, count.sole)
+    return code.select(code.compare("icmp ult", more, 1 << 20), more, integer(-1))
+
+
+@function("void", "ptr")
+def drop(code: MachineCode, address: Value) -> None:
+    """Forget what a place holds."""
+    place = Fields(code, PLACE, address)
+    handle = place["handle"]
+    place["handle"] = NULL
+    _add_to(code, _some(code), -1)
+    code.call("aoti_torch_delete_tensor_object", "i32", handle)
+
+
+def _share(code: MachineCode, handle: Value, shape: Sequence[Value], slot: Value) -> Value:
+    """Another tensor over the memory of one, put into a slot; whether that went well."""
+    name = "aoti_torch__reinterpret_tensor"
+    return code.equal(code.call(name, "i32", handle, *shape, ZERO, slot), 0)
+
+
+@function("i1", "i64", "i64", "i64", "ptr", "ptr", "ptr")
+def take(code: MachineCode, bytes: Value, dtype: Value, *rest: Value) -> None:
+    """A tensor over memory that was kept, put into a slot; false: there is none."""
+    *shape, slot = rest
+    count = code.facts.storage_count
     if count is None:
-        return _NOTHING
-    return f"""
-declare i32 @aoti_torch__reinterpret_tensor(ptr, i64, ptr, ptr, i64, ptr)
-declare i64 @llvm.readcyclecounter()
-@kept = internal global [{PLACES} x {_PLACE}] zeroinitializer
-@kept.some = internal global i64 0
-@kept.looked = internal global i64 0
-define internal ptr @kept.place(i64 %index) alwaysinline {{
-  %at = getelementptr {_PLACE}, ptr @kept, i64 %index
-  ret ptr %at
-}}
-define internal ptr @kept.storage(ptr %at) alwaysinline {{
-  %handle = load ptr, ptr %at
-  %impl = load ptr, ptr %handle
-  %storage = call ptr @behind(ptr %impl, i64 {tensors.storage})
-  ret ptr %storage
-}}
-; How often somebody else has the storage. Below 0: it is counted in a way of which we know nothing
-; (Python has an object for it).
-define internal i64 @kept.others(ptr %at) alwaysinline {{
-  %storage = call ptr @kept.storage(ptr %at)
-  %count.at = getelementptr i8, ptr %storage, i64 {count.offset}
-  %count = load atomic i64, ptr %count.at acquire, align 8
-  %more = sub i64 %count, {count.sole}
-  %known = icmp ult i64 %more, {1 << 20}
-  %others = select i1 %known, i64 %more, i64 -1
-  ret i64 %others
-}}
-define internal void @kept.drop(ptr %at) {{
-  %handle = load ptr, ptr %at
-  store ptr null, ptr %at
-  %some = load i64, ptr @kept.some
-  %fewer = sub i64 %some, 1
-  store i64 %fewer, ptr @kept.some
-  %ignored = call i32 @aoti_torch_delete_tensor_object(ptr %handle)
-  ret void
-}}
-; A tensor over memory that was kept; 0: there is none.
-define internal i1 @kept.take(i64 %bytes, i64 %dtype, i64 %rank, ptr %sizes, ptr %strides,
-    ptr %slot) {{
-entry:
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %skip ]
-  %more = icmp ult i64 %index, {PLACES}
-  br i1 %more, label %look, label %none
-look:
-  %at = call ptr @kept.place(i64 %index)
-  %handle = load ptr, ptr %at
-  %empty = icmp eq ptr %handle, null
-  br i1 %empty, label %skip, label %compare
-compare:
-  %its.bytes = call i64 @field(ptr %at, i64 16)
-  %its.dtype = call i64 @field(ptr %at, i64 24)
-  %same.bytes = icmp eq i64 %its.bytes, %bytes
-  %same.dtype = icmp eq i64 %its.dtype, %dtype
-  %same = and i1 %same.bytes, %same.dtype
-  br i1 %same, label %ask, label %skip
-ask:
-  %others = call i64 @kept.others(ptr %at)
-  switch i64 %others, label %skip [ i64 0, label %check
-                                    i64 -1, label %forget ]
-check:
-  %storage = call ptr @kept.storage(ptr %at)
-  %flag = call i8 @byte(ptr %storage, i64 {tensors.storage_check})
-  %plain = icmp eq i8 %flag, 0
-  %data = call ptr @behind(ptr %storage, i64 {tensors.storage_data})
-  %old = call ptr @behind(ptr %at, i64 8)
-  %unmoved = icmp eq ptr %data, %old
-  %good = and i1 %plain, %unmoved
-  br i1 %good, label %take, label %forget
-forget:
-  call void @kept.drop(ptr %at)
-  br label %skip
-take:
-  %failed = call i32 @aoti_torch__reinterpret_tensor(ptr %handle, i64 %rank, ptr %sizes,
-    ptr %strides, i64 0, ptr %slot)
-  %ok = icmp eq i32 %failed, 0
-  br i1 %ok, label %taken, label %none
-taken:
-  %now = call i64 @llvm.readcyclecounter()
-  %stamp = getelementptr i8, ptr %at, i64 32
-  store i64 %now, ptr %stamp
-  ret i1 1
-skip:
-  %next = add i64 %index, 1
-  br label %loop
-none:
-  ret i1 0
-}}
-; Remember the memory of a fresh result.
-define internal void @kept.add(ptr %handle, i64 %bytes, i64 %dtype, i64 %rank, ptr %sizes,
-    ptr %strides) {{
-entry:
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %skip ]
-  %more = icmp ult i64 %index, {PLACES}
-  br i1 %more, label %look, label %leave
-look:
-  %at = call ptr @kept.place(i64 %index)
-  %held = load ptr, ptr %at
-  %empty = icmp eq ptr %held, null
-  br i1 %empty, label %keep, label %skip
-skip:
-  %next = add i64 %index, 1
-  br label %loop
-keep:
-  %failed = call i32 @aoti_torch__reinterpret_tensor(ptr %handle, i64 %rank, ptr %sizes,
-    ptr %strides, i64 0, ptr %at)
-  %ok = icmp eq i32 %failed, 0
-  br i1 %ok, label %fill, label %undo
-undo:
-  store ptr null, ptr %at
-  br label %leave
-fill:
-  %some = load i64, ptr @kept.some
-  %one.more = add i64 %some, 1
-  store i64 %one.more, ptr @kept.some
-  %storage = call ptr @kept.storage(ptr %at)
-  %data = call ptr @behind(ptr %storage, i64 {tensors.storage_data})
-  %data.at = getelementptr i8, ptr %at, i64 8
-  store ptr %data, ptr %data.at
-  %bytes.at = getelementptr i8, ptr %at, i64 16
-  store i64 %bytes, ptr %bytes.at
-  %dtype.at = getelementptr i8, ptr %at, i64 24
-  store i64 %dtype, ptr %dtype.at
-  %now = call i64 @llvm.readcyclecounter()
-  %stamp = getelementptr i8, ptr %at, i64 32
-  store i64 %now, ptr %stamp
-  br label %leave
-leave:
-  ret void
-}}
-; Give back what has been idle for long.
-define internal void @kept.sweep() {{
-entry:
-  %some = load i64, ptr @kept.some
-  %any = icmp ne i64 %some, 0
-  br i1 %any, label %ask, label %leave
-ask:
-  %now = call i64 @llvm.readcyclecounter()
-  %looked = load i64, ptr @kept.looked
-  %since = sub i64 %now, %looked
-  %due = icmp ugt i64 %since, {PAUSE}
-  br i1 %due, label %begin, label %leave
-begin:
-  store i64 %now, ptr @kept.looked
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %begin ], [ %next, %skip ]
-  %more = icmp ult i64 %index, {PLACES}
-  br i1 %more, label %look, label %leave
-look:
-  %at = call ptr @kept.place(i64 %index)
-  %held = load ptr, ptr %at
-  %empty = icmp eq ptr %held, null
-  br i1 %empty, label %skip, label %judge
-judge:
-  %stamp = getelementptr i8, ptr %at, i64 32
-  %others = call i64 @kept.others(ptr %at)
-  switch i64 %others, label %used [ i64 0, label %age
-                                    i64 -1, label %drop ]
-used:
-  store i64 %now, ptr %stamp
-  br label %skip
-age:
-  %then = load i64, ptr %stamp
-  %age.cycles = sub i64 %now, %then
-  %old = icmp ugt i64 %age.cycles, {PATIENCE}
-  br i1 %old, label %drop, label %skip
-drop:
-  call void @kept.drop(ptr %at)
-  br label %skip
-skip:
-  %next = add i64 %index, 1
-  br label %loop
-leave:
-  ret void
-}}
-define i64 @kept.trim() {{
-entry:
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %skip ]
-  %freed = phi i64 [ 0, %entry ], [ %freed.next, %skip ]
-  %more = icmp ult i64 %index, {PLACES}
-  br i1 %more, label %look, label %leave
-look:
-  %at = call ptr @kept.place(i64 %index)
-  %held = load ptr, ptr %at
-  %empty = icmp eq ptr %held, null
-  br i1 %empty, label %skip, label %drop
-drop:
-  %bytes = call i64 @field(ptr %at, i64 16)
-  %freed.more = add i64 %freed, %bytes
-  call void @kept.drop(ptr %at)
-  br label %skip
-skip:
-  %freed.next = phi i64 [ %freed, %look ], [ %freed.more, %drop ]
-  %next = add i64 %index, 1
-  br label %loop
-leave:
-  ret i64 %freed
-}}
-"""
+        code.ret(FALSE)
+        return
+    with _each(code) as place:
+        same = code.both(code.equal(place["bytes"], bytes), code.equal(place["dtype"], dtype))
+        with code.when(same):
+            others = _others(code, place, count)
+            with code.when(code.equal(others, 0)):
+                storage = _storage(code, place)
+                plain = code.equal(code.field(storage, code.tensors.storage_check, "i8"), 0)
+                data = code.field(storage, code.tensors.storage_data, "ptr")
+                with code.when(code.both(plain, code.equal(data, place["data"]))):
+                    code.require(_share(code, place["handle"], shape, slot), FALSE)
+                    place["seen"] = _now(code)
+                    code.ret(TRUE)
+            with code.when(code.compare("icmp sle", others, 0)):
+                drop(code, place.base)
+    code.ret(FALSE)
 
 
-_NOTHING = """
-define internal i1 @kept.take(i64 %bytes, i64 %dtype, i64 %rank, ptr %sizes, ptr %strides,
-    ptr %slot) {
-  ret i1 0
-}
-define internal void @kept.add(ptr %handle, i64 %bytes, i64 %dtype, i64 %rank, ptr %sizes,
-    ptr %strides) {
-  ret void
-}
-define internal void @kept.sweep() {
-  ret void
-}
-define i64 @kept.trim() {
-  ret i64 0
-}
-"""
+@function("void", "ptr", "i64", "i64", "i64", "ptr", "ptr")
+def add(code: MachineCode, handle: Value, bytes: Value, dtype: Value, *shape: Value) -> None:
+    """Remember the memory of a fresh result, if there is a place."""
+    if code.facts.storage_count is None:
+        return
+    with code.repeat(ZERO, integer(PLACES), certain=True) as loop:
+        place = _place(code, loop.index)
+        with code.when(code.is_null(place["handle"])):
+            with code.when(code.binary("xor", _share(code, handle, shape, place.at("handle")), 1)):
+                place["handle"] = NULL
+                code.ret()
+            _add_to(code, _some(code), 1)
+            place["data"] = code.field(_storage(code, place), code.tensors.storage_data, "ptr")
+            place["bytes"], place["dtype"], place["seen"] = bytes, dtype, _now(code)
+            code.ret()
+
+
+@function("void")
+def sweep(code: MachineCode) -> None:
+    """Give back what has been idle for long."""
+    count = code.facts.storage_count
+    if count is None:
+        return
+    with code.when(code.equal(code.load("i64", _some(code)), 0)):
+        code.ret()
+    now, looked = _now(code), code.assembly.variable("kept.looked", "i64")
+    since = code.binary("sub", now, code.load("i64", looked))
+    with code.when(code.compare("icmp ugt", since, PAUSE)):
+        code.store(now, looked)
+        with _each(code) as place:
+            others = _others(code, place, count)
+            with code.when(code.compare("icmp sgt", others, 0)):
+                place["seen"] = now
+            age = code.binary("sub", now, place["seen"])
+            old = code.compare("icmp ugt", age, PATIENCE)
+            unknown = code.compare("icmp slt", others, 0)
+            with code.when(code.binary("or", old, unknown)):
+                drop(code, place.base)
+
+
+@function("i64", exported=True)
+def trim(code: MachineCode) -> None:
+    """Give everything back; the answer is how many bytes that was."""
+    if code.facts.storage_count is None:
+        code.ret(ZERO)
+        return
+    freed = code.reserve("i64")
+    code.store(ZERO, freed)
+    with _each(code) as place:
+        code.store(code.binary("add", code.load("i64", freed), place["bytes"]), freed)
+        drop(code, place.base)
+    code.ret(code.load("i64", freed))

@@ -1,50 +1,38 @@
 """Where machine code finds things: the words of blocks and plans, and CPython's type flags.
 
-Python writes these tables (`words.py`), the LLVM text of this folder reads them.
+Python writes these tables (`words.py`), the functions of this folder read them, both by the same
+declaration. (The words of a record stand at the step that reads it.)
 """
 
 from __future__ import annotations
 
-# Words of the block of a check or an entry.
-SLOTS, SLOT_CELLS, START, REST, MISS, PLAN, BODY, INPUT_COUNT, INPUT_CELLS, CLOCK, LAST = range(11)
-SYMBOL_CELLS = 11
-BLOCK_WORDS = 12
-# Words of the block of a dispatcher.
-ENTRIES, SLOW, NO_ENTRY, ASKED, FAILED = range(5)
-# Words of a plan: how to run a program. A quantity is two words: a number and 0, or a place in the
-# table of sizes, in bytes, and 1.
-(
-    BUFFERS,
-    TEMPLATE,  # the buffer table, constants filled in
-    INPUTS,
-    INPUT_ROWS,  # position, buffer, bytes of an element (0: a float), elements (a quantity)
-    FRESH,
-    FRESH_ROWS,  # buffer, rank, sizes, strides, dtype, sizes in the table?, bytes (2 words), keep?
-    ARENA_BYTES,  # a quantity
-    ARENA_BYTES_MOVE,
-    ARENA_COUNT,
-    ARENA_ROWS,  # buffer, offset (a quantity)
-    STEP,
-    TOUCHED,  # how many bytes the program looks at (a quantity)
-    TOUCHED_MOVES,
-    OBJECTS,
-    OBJECT_ROWS,  # kind, index, sizes, strides, offset (a quantity), sizes in the table?, rank
-    STRUCTURE,
-    ORDER_COUNT,
-    ORDER,
-    ERRORS,
-    ERROR_ROWS,  # code, exception class, text
-    OTHER_ERROR,
-    OTHER_TEXT,
-    AS_STRIDED,
-    TABLE_WORDS,  # of the table of sizes; 0: nothing varies, and kernels are given null
-    TABLE,  # what it starts as
-    SYMBOLS,
-    SYMBOL_PLACES,  # where in the table their values go
-    INSTRUCTIONS,
-    INSTRUCTION_ROWS,
-) = range(29)
-INPUT_ROW_WORDS, FRESH_ROW_WORDS, ARENA_ROW_WORDS, OBJECT_ROW_WORDS = 5, 9, 3, 8
+from windfall.llvm import Struct
+
+# The block of a check or an entry.
+BLOCK = Struct(
+    "slots slot_cells* start* rest* miss* plan* body* input_count input_cells* clock* last*"
+    " symbol_cells*"
+)
+# The block of a dispatcher.
+DISPATCHER = Struct("entries* slow* no_entry* asked* failed*")
+# How to run a program. A quantity (`name?`) that varies is a place in the table of sizes, in bytes.
+PLAN = Struct(
+    "buffers template*"  # the buffer table, constants filled in
+    " inputs input_rows* fresh fresh_rows* arena_bytes? arena_count arena_rows* step*"
+    " touched?"  # how many bytes the program looks at
+    " objects object_rows* structure order_count order* errors error_rows* other_error* other_text*"
+    " as_strided*"
+    " table_words table*"  # the table of sizes as it starts; 0 words: nothing varies, it is null
+    " symbols symbol_places*"  # where in the table their values go
+    " instructions instruction_rows*"
+)
+INPUT_ROW = Struct("position buffer item elements?")  # bytes of an element; 0: a float
+# Addresses of sizes and strides, or, where they vary, places in the table.
+FRESH_ROW = Struct("buffer rank sizes strides dtype varies bytes? keep")
+ARENA_ROW = Struct("buffer offset?")
+# Sizes and strides: tuples, or, where they vary, places in the table.
+OBJECT_ROW = Struct("kind index sizes strides offset? varies rank")
+ERROR_ROW = Struct("code class* text*")
 # A program that touches this many bytes runs long enough for other threads to be let in.
 RELEASE_BYTES = 1 << 20
 # Kinds of objects that a run makes.

@@ -5,232 +5,141 @@ lie."""
 from __future__ import annotations
 
 from windfall import torch_abi
-from windfall.runtime.machine.basics import NEXT
-from windfall.torch_abi import ObjectLayout, TensorLayout
+from windfall.llvm import NULL, ZERO, Fields, Struct, Value, integer
+from windfall.runtime.machine.basics import HOLDS, MachineCode, function, step
+from windfall.runtime.machine.execute import data_of
 
-# Words of a record: a cell, and what is wanted, which tensors that are alike share.
-CELL, WANTED = 2, 3
-# Words of what is wanted: class, dispatch keys, element type, rank, requires_grad, then
-# `tensor`: all the inline sizes and strides, and masks of those that count;
-# `large_tensor`: as many sizes, then strides, as the rank says.
-CLASS, KEYS, DTYPE, RANK, GRAD, SHAPE = range(6)
-
-
-def text(objects: ObjectLayout, layout: TensorLayout) -> str:
-    """All of them."""
-    return (
-        f"""
-declare zeroext i1 @{torch_abi.REQUIRES_GRAD}(ptr)
-declare ptr @{torch_abi.FORWARD_GRAD}(ptr, i64, ptr)
-@{torch_abi.UNDEFINED_TENSOR} = external global i8
-"""
-        + _step(objects, layout, "tensor", _inside(layout))
-        + _step(objects, layout, "large_tensor", _outside(layout))
-        + _step(objects, layout, "shapeless_tensor", "\n  %fits = icmp eq i64 0, 0")
-        + _dimensions(layout)
-        + _overlap(layout)
-    )
+RECORD = "object* wanted*"
+# What is wanted, which tensors that are alike share. There follow, for `tensor`, all the inline
+# sizes and strides and masks of those that count; for `large_tensor`, as many sizes, then strides,
+# as the rank says.
+WANTED = Struct("class* keys dtype rank requires_grad ...")
+DIMENSION_ROW = Struct("place target* least greatest")
+TENSOR_ROW = Struct("object* item span*")
 
 
-def _inside(layout: TensorLayout) -> str:
+@step(RECORD)
+def tensor(code: MachineCode, record: Fields) -> None:
+    """A tensor that keeps its sizes inside."""
+    object, wanted = code.value(record), Fields(code, WANTED, record["wanted"])
+    impl = _check_metadata(code, object, wanted)
+    code.check(_fits_inside(code, impl, wanted))
+    _check_gradient(code, object, impl, wanted)
+
+
+@step(RECORD)
+def large_tensor(code: MachineCode, record: Fields) -> None:
+    """A tensor of so many dimensions that it points to its sizes."""
+    wanted = Fields(code, WANTED, record["wanted"])
+    object = code.value(record)
+    code.check(code.equal(alike(code, object, wanted.base), HOLDS))
+    sizes = code.field(code.field(object, code.tensors.handle, "ptr"), code.tensors.rank + 8, "ptr")
+    bytes = code.binary("shl", wanted["rank"], 4)
+    code.check(code.equal(code.call("memcmp", "i32", sizes, wanted.end, bytes), 0))
+
+
+@step(RECORD)
+def shapeless_tensor(code: MachineCode, record: Fields) -> None:
+    """A tensor whose sizes are looked at otherwise."""
+    code.check(code.equal(alike(code, code.value(record), record["wanted"]), HOLDS))
+
+
+@function("i32", "ptr", "ptr")
+def alike(code: MachineCode, object: Value, address: Value) -> None:
+    """Whether a tensor is as wanted, but for its shape."""
+    wanted = Fields(code, WANTED, address)
+    _check_gradient(code, object, _check_metadata(code, object, wanted), wanted)
+    code.ret(HOLDS)
+
+
+def _fits_inside(code: MachineCode, impl: Value, wanted: Fields) -> Value:
     """Compare the sizes and strides that lie in the tensor, pairs of words at a time."""
-    count = 2 * layout.inline_dims
-    lines = [
-        "",
-        f"  %have.at = getelementptr i8, ptr %impl, i64 {layout.rank + 8}",
-        f"  %want.at = getelementptr i64, ptr %wanted, i64 {SHAPE}",
-        f"  %mask.at = getelementptr i64, ptr %wanted, i64 {SHAPE + count}",
-    ]
-    total = "zeroinitializer"
+    count = 2 * code.tensors.inline_dims
+    starts = (
+        code.offset(impl, code.tensors.rank + 8),
+        wanted.end,
+        code.offset(wanted.end, 8 * count),
+    )
+    total = code.constant(0, "i64", 2)
     for place in range(0, count, 2):
-        for name in ("have", "want", "mask"):
-            lines.append(f"  %{name}.{place}.at = getelementptr i64, ptr %{name}.at, i64 {place}")
-            lines.append(f"  %{name}.{place} = load <2 x i64>, ptr %{name}.{place}.at, align 8")
-        lines.append(f"  %differ.{place} = xor <2 x i64> %have.{place}, %want.{place}")
-        lines.append(f"  %counted.{place} = and <2 x i64> %differ.{place}, %mask.{place}")
-        lines.append(f"  %total.{place} = or <2 x i64> {total}, %counted.{place}")
-        total = f"%total.{place}"
-    lines += [
-        f"  %low = extractelement <2 x i64> {total}, i64 0",
-        f"  %high = extractelement <2 x i64> {total}, i64 1",
-        "  %shape.off = or i64 %low, %high",
-        "  %fits = icmp eq i64 %shape.off, 0",
-    ]
-    return "\n".join(lines)
+        have, want, mask = (code.load("i64", code.offset(one, 8 * place), 2) for one in starts)
+        differ = code.binary("and", code.binary("xor", have, want), mask)
+        total = code.binary("or", total, differ)
+    return code.equal(code.binary("or", code.part(total, 0, 1), code.part(total, 1, 1)), 0)
 
 
-def _outside(layout: TensorLayout) -> str:
-    """Compare sizes and strides that the tensor points to."""
-    return f"""
-  %sizes = call ptr @behind(ptr %impl, i64 {layout.rank + 8})
-  %want.at = getelementptr i64, ptr %wanted, i64 {SHAPE}
-  %rank = call i64 @word(ptr %wanted, i64 {RANK})
-  %bytes = shl i64 %rank, 4
-  %shape.off = call i32 @memcmp(ptr %sizes, ptr %want.at, i64 %bytes)
-  %fits = icmp eq i32 %shape.off, 0"""
+def _check_metadata(code: MachineCode, object: Value, wanted: Fields) -> Value:
+    """Class, keys, dtype and rank; the answer is the tensor behind the Python object."""
+    layout = code.tensors
+    code.check(code.equal(code.type_of(object), wanted["class"]))
+    impl = code.field(object, layout.handle, "ptr")
+    code.check_words(
+        (code.field(impl, layout.key_set), wanted["keys"]),
+        (code.convert("zext", code.field(impl, layout.dtype, "i16"), "i64"), wanted["dtype"]),
+        (code.field(impl, layout.rank), wanted["rank"]),
+    )
+    return impl
 
 
-def _step(objects: ObjectLayout, layout: TensorLayout, name: str, compare_shape: str) -> str:
-    return f"""
-define i32 @op.{name}(ptr %record, ptr %args) {{
-entry:
-  %object = call ptr @value(ptr %record, i64 {CELL})
-  %wanted = call ptr @pointer(ptr %record, i64 {WANTED})
-  %type = call i64 @field(ptr %object, i64 {objects.type})
-  %class = call i64 @word(ptr %wanted, i64 {CLASS})
-  %typed = icmp eq i64 %type, %class
-  br i1 %typed, label %metadata, label %miss
-metadata:
-  %impl = call ptr @behind(ptr %object, i64 {layout.handle})
-  %keys.have = call i64 @field(ptr %impl, i64 {layout.key_set})
-  %keys.want = call i64 @word(ptr %wanted, i64 {KEYS})
-  %dtype.at = getelementptr i8, ptr %impl, i64 {layout.dtype}
-  %dtype.short = load i16, ptr %dtype.at
-  %dtype.have = zext i16 %dtype.short to i64
-  %dtype.want = call i64 @word(ptr %wanted, i64 {DTYPE})
-  %rank.have = call i64 @field(ptr %impl, i64 {layout.rank})
-  %rank.want = call i64 @word(ptr %wanted, i64 {RANK})
-  %off.keys = xor i64 %keys.have, %keys.want
-  %off.dtype = xor i64 %dtype.have, %dtype.want
-  %off.rank = xor i64 %rank.have, %rank.want
-  %off.some = or i64 %off.keys, %off.dtype
-  %off = or i64 %off.some, %off.rank
-  %alike = icmp eq i64 %off, 0
-  br i1 %alike, label %shape, label %miss
-shape:{compare_shape}
-  br i1 %fits, label %grad, label %miss
-grad:
-  %meta = call ptr @behind(ptr %impl, i64 {layout.autograd})
-  %plain = icmp eq ptr %meta, null
-  br i1 %plain, label %answer, label %tangent
-tangent:
-  %forward = call ptr @behind(ptr %meta, i64 {layout.forward_grad})
-  %single = icmp eq ptr %forward, null
-  br i1 %single, label %requires, label %dual
-dual:
-  %self = getelementptr i8, ptr %object, i64 {layout.handle}
-  %slope = call ptr @{torch_abi.FORWARD_GRAD}(ptr %impl, i64 0, ptr %self)
-  %slope.impl = load ptr, ptr %slope
-  %undefined = icmp eq ptr %slope.impl, @{torch_abi.UNDEFINED_TENSOR}
-  br i1 %undefined, label %requires, label %miss
-requires:
-  ; A leaf that is marked needs one; anything else (results, views of results) must be asked.
-  %flag = call i8 @byte(ptr %meta, i64 {layout.requires_grad})
-  %marked = icmp eq i8 %flag, 1
-  br i1 %marked, label %answer, label %ask
-ask:
-  %required = call zeroext i1 @{torch_abi.REQUIRES_GRAD}(ptr %impl)
-  %required.word = zext i1 %required to i64
-  br label %answer
-answer:
-  %grad.have = phi i64 [ 0, %grad ], [ 1, %requires ], [ %required.word, %ask ]
-  %grad.want = call i64 @word(ptr %wanted, i64 {GRAD})
-  %right = icmp eq i64 %grad.have, %grad.want
-  br i1 %right, label %go, label %miss
-{NEXT}
-}}
-"""
+def _check_gradient(code: MachineCode, object: Value, impl: Value, wanted: Fields) -> None:
+    meta = code.field(impl, code.tensors.autograd, "ptr")
+    some = code.different(meta, NULL)
+    needs = code.either(some, lambda: _requires_grad(code, object, impl, meta), ZERO)
+    code.check(code.equal(needs, wanted["requires_grad"]))
 
 
-def _dimensions(layout: TensorLayout) -> str:
-    """Read sizes and strides of what was seen to be a tensor of this rank.
-
-    Record: 2 a cell, 3 whether the tensor keeps its sizes outside, 4 how many are read, then for
-    each its place in bytes, where the number goes, the least and the greatest that it may be."""
-    return f"""
-define i32 @op.dimensions(ptr %record, ptr %args) {{
-entry:
-  %object = call ptr @value(ptr %record, i64 2)
-  %impl = call ptr @behind(ptr %object, i64 {layout.handle})
-  %inside = getelementptr i8, ptr %impl, i64 {layout.rank + 8}
-  %outside = load ptr, ptr %inside
-  %far = call i64 @word(ptr %record, i64 3)
-  %near = icmp eq i64 %far, 0
-  %shape = select i1 %near, ptr %inside, ptr %outside
-  %count = call i64 @word(ptr %record, i64 4)
-  %rows = getelementptr i64, ptr %record, i64 5
-  br label %loop
-loop:
-  %index = phi i64 [ 0, %entry ], [ %next, %row ]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %row, label %go
-row:
-  %first = mul i64 %index, 4
-  %at = getelementptr i64, ptr %rows, i64 %first
-  %place = call i64 @word(ptr %at, i64 0)
-  %target = call ptr @pointer(ptr %at, i64 1)
-  %least = call i64 @word(ptr %at, i64 2)
-  %greatest = call i64 @word(ptr %at, i64 3)
-  %number = call i64 @field(ptr %shape, i64 %place)
-  store i64 %number, ptr %target
-  %enough = icmp sge i64 %number, %least
-  %small = icmp sle i64 %number, %greatest
-  %good = and i1 %enough, %small
-  %next = add i64 %index, 1
-  br i1 %good, label %loop, label %miss
-{NEXT}
-}}
-"""
+def _requires_grad(code: MachineCode, object: Value, impl: Value, meta: Value) -> Value:
+    """Whether a tensor needs a gradient; one with a forward-mode tangent is a miss."""
+    layout = code.tensors
+    with code.when(code.different(code.field(meta, layout.forward_grad, "ptr"), NULL)):
+        handle = code.offset(object, layout.handle)
+        tangent = code.call(torch_abi.FORWARD_GRAD, "ptr", impl, 0, handle)
+        undefined = code.assembly.outside(torch_abi.UNDEFINED_TENSOR)
+        code.check(code.equal(code.load("ptr", tangent), undefined))
+    # A leaf that is marked needs one; anything else (results, views of results) must be asked.
+    unmarked = code.different(code.field(meta, layout.requires_grad, "i8"), 1)
+    return code.either(unmarked, lambda: code.flag(torch_abi.REQUIRES_GRAD, impl), integer(1))
 
 
-def _overlap(layout: TensorLayout) -> str:
-    """No written tensor shares bytes with another; what the cells hold was seen to be tensors.
+@step("object* outside count ...")
+def dimensions(code: MachineCode, record: Fields) -> None:
+    """Read sizes and strides of what was seen to be a tensor of this rank."""
+    impl = code.field(code.value(record), code.tensors.handle, "ptr")
+    inside = code.offset(impl, code.tensors.rank + 8)
+    near = code.equal(record["outside"], 0)
+    shape = code.select(near, inside, code.load("ptr", inside))
+    with code.each(record.end, record["count"], DIMENSION_ROW) as (_, row):
+        number = code.field(shape, row["place"])
+        code.store(number, row["target"])
+        code.check_range(number, row)
 
-    Record: 2 how many are written, 3 how many there are, then for each a cell, the bytes of an
-    element, and where the number of its bytes stands."""
-    return f"""
-define internal i64 @start_of(ptr %row) {{
-  %object = call ptr @value(ptr %row, i64 0)
-  %item = call i64 @word(ptr %row, i64 1)
-  %handle = getelementptr i8, ptr %object, i64 {layout.handle}
-  %data = call ptr @data_of(ptr %handle, i64 %item)
-  %start = ptrtoint ptr %data to i64
-  ret i64 %start
-}}
-define i32 @op.overlap(ptr %record, ptr %args) {{
-entry:
-  %written = call i64 @word(ptr %record, i64 2)
-  %count = call i64 @word(ptr %record, i64 3)
-  %rows = getelementptr i64, ptr %record, i64 4
-  br label %outer
-outer:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %inner.done ]
-  %i.more = icmp ult i64 %i, %written
-  br i1 %i.more, label %one, label %go
-one:
-  %i.first = mul i64 %i, 3
-  %i.row = getelementptr i64, ptr %rows, i64 %i.first
-  %i.start = call i64 @start_of(ptr %i.row)
-  %i.span.at = call ptr @pointer(ptr %i.row, i64 2)
-  %i.span = load i64, ptr %i.span.at
-  %i.end = add i64 %i.start, %i.span
-  %i.next = add i64 %i, 1
-  br label %inner
-inner:
-  %j = phi i64 [ %i.next, %one ], [ %j.next, %apart ]
-  %j.more = icmp ult i64 %j, %count
-  br i1 %j.more, label %other, label %inner.done
-other:
-  %j.first = mul i64 %j, 3
-  %j.row = getelementptr i64, ptr %rows, i64 %j.first
-  %j.start = call i64 @start_of(ptr %j.row)
-  %j.span.at = call ptr @pointer(ptr %j.row, i64 2)
-  %j.span = load i64, ptr %j.span.at
-  %j.end = add i64 %j.start, %j.span
-  %j.next = add i64 %j, 1
-  %before = icmp ult i64 %i.start, %j.end
-  %after = icmp ult i64 %j.start, %i.end
-  %meet = and i1 %before, %after
-  ; A tensor without elements meets nothing.
-  %i.some = icmp ne i64 %i.span, 0
-  %j.some = icmp ne i64 %j.span, 0
-  %some = and i1 %i.some, %j.some
-  %bad = and i1 %meet, %some
-  br i1 %bad, label %miss, label %apart
-apart:
-  br label %inner
-inner.done:
-  br label %outer
-{NEXT}
-}}
-"""
+
+@function("i64", "ptr")
+def start_of(code: MachineCode, row: Value) -> None:
+    """The address of a tensor's first element, as a number."""
+    fields = Fields(code, TENSOR_ROW, row)
+    handle = code.offset(code.value(fields), code.tensors.handle)
+    code.ret(code.convert("ptrtoint", data_of(code, handle, fields["item"]), "i64"))
+
+
+@step("written count ...")
+def overlap(code: MachineCode, record: Fields) -> None:
+    """No written tensor shares bytes with another; what the cells hold was seen to be tensors."""
+    count, rows = record["count"], record.end
+
+    def place(index: Value) -> tuple[Value, Value, Value]:
+        first = code.binary("mul", index, TENSOR_ROW.size)
+        row = Fields(code, TENSOR_ROW, code.element(rows, first, "i64"))
+        start, span = start_of(code, row.base), code.load("i64", row["span"])
+        return start, span, code.binary("add", start, span)
+
+    with code.repeat(ZERO, record["written"]) as one:
+        start, span, end = place(one.index)
+        with code.repeat(code.binary("add", one.index, 1), count) as other:
+            its_start, its_span, its_end = place(other.index)
+            before = code.compare("icmp ult", start, its_end)
+            after = code.compare("icmp ult", its_start, end)
+            # A tensor without elements meets nothing.
+            some = code.both(code.different(span, 0), code.different(its_span, 0))
+            meet = code.both(before, after, some)
+            code.check(code.equal(meet, 0))

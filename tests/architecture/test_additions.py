@@ -1,0 +1,305 @@
+"""One place for each addition: each is made here from outside, in a few lines, and seen to work.
+
+An op, an opcode, a kind of value, a guard, a break reason, a fusion rule, a pass (of each table), a
+backend, an event, a record. What is added is taken back.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+import windfall
+from windfall import backends, events
+from windfall.autograd.passes import PASSES
+from windfall.codegen.fuse import RULES
+from windfall.codegen.passes import GRAPH_PASSES, GROUP_PASSES, LOOP_PASSES
+from windfall.events import EventType
+from windfall.frontend import breaks
+from windfall.frontend.opcodes import table as opcodes
+from windfall.frontend.values import wrap
+from windfall.frontend.values.base import Given
+from windfall.ir import codec
+from windfall.ir.checks.base import Check
+from windfall.ir.dtype import TensorType
+from windfall.ir.loop import Call, Lazy, Loops
+from windfall.ir.passes import Row, Table
+from windfall.ir.stages import Capture
+from windfall.ops import registry
+
+
+@contextmanager
+def taken_back(*tables: Any) -> Iterator[None]:
+    """Dictionaries and lists are afterwards what they were."""
+    before = [copy.copy(table) for table in tables]
+    try:
+        yield
+    finally:
+        for table, old in zip(tables, before, strict=True):
+            table.clear()
+            (table.update if isinstance(table, dict) else table.extend)(old)
+
+
+@contextmanager
+def added(table: Table[Any], row: Row[Any]) -> Iterator[None]:
+    table.add(row)
+    try:
+        yield
+    finally:
+        table.remove(row.name)
+
+
+# --------------------------------------------------------------------------------------------- op
+
+
+def test_an_op() -> None:
+    """A record: the op of another library becomes loops and fuses with those around it."""
+    library = torch.library.Library("additions", "FRAGMENT")
+    library.define("doubled(Tensor x) -> Tensor")
+    library.impl("doubled", lambda x: x * 2, "CPU")
+    library.impl("doubled", torch.empty_like, "Meta")
+    overload: Any = torch.ops.additions.doubled.default
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.additions.doubled(x + 1).relu()  # type: ignore[no-any-return]
+
+    def lower(builder: Any, x: Lazy) -> Any:
+        two = builder.constant(2.0, x.type.dtype)
+        return builder.tensor(x.type, lambda index: builder.apply("mul", x.at(index), two))
+
+    x = torch.randn(4, 5)
+    with taken_back(registry._OPS, registry._BY_TARGET):
+        registry.declare(registry.Op(str(overload), shape=lambda x: x, lower=lower))
+        told = windfall.explain(program, strict=True)(x)
+    assert torch.equal(told.result, program(x))
+    assert [note.kind for note in told.kernels()] == ["generated"]
+
+    without = windfall.explain(program, strict=True)(x)
+    assert torch.equal(without.result, program(x))
+    assert len(without.kernels()) == 3  # it is called
+
+
+# ----------------------------------------------------------------------------------------- opcode
+
+
+def test_an_opcode() -> None:
+    """A handler: without one there is a break, with one there is none."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return ~(x > 0)
+
+    def breaks_of() -> list[str]:
+        told = windfall.explain(program)(torch.ones(3))
+        assert torch.equal(told.result, torch.tensor([False] * 3))
+        return [one.detail for one in told.breaks]
+
+    with taken_back(opcodes.HANDLERS, opcodes.ROWS):
+        del opcodes.HANDLERS["UNARY_INVERT"]
+        assert any("UNARY_INVERT" in one for one in breaks_of())
+
+        @opcodes.opcode("UNARY_INVERT")
+        def invert(machine: Any, frame: Any, instruction: Any) -> None:
+            frame.push(frame.pop().unary(machine, "~"))
+
+        assert breaks_of() == []
+
+
+# ----------------------------------------------- a kind of value, with its guard and break reason
+
+
+@dataclass(frozen=True, slots=True)
+class LastsDays(Check):
+    """A guard: a timedelta of so many days, whatever its seconds are."""
+
+    days: int
+
+    def holds(self, value: Any, *others: Any) -> bool:
+        return type(value) is datetime.timedelta and value.days == self.days
+
+    def __str__(self) -> str:
+        return f"lasts {self.days} days"
+
+
+def _declared_kind() -> None:
+    """A kind of value: the days of a timedelta are relied upon, nothing else of it is known."""
+    reason = breaks.declare(9001, "the seconds of a timedelta are read", "They vary.", "Do not.")
+
+    @wrap.wraps(datetime.timedelta)
+    class Timedelta(Given):
+        __slots__ = ()
+
+        def __init__(self, machine: Any, real: Any, source: Any) -> None:
+            super().__init__(real, source)
+
+        def get_attribute(self, machine: Any, name: str) -> Any:
+            if name != "days":
+                breaks.stop(reason, name)
+            self.guard(machine, "days", LastsDays(self.real.days))
+            return machine.values.literal(self.real.days)
+
+
+@pytest.fixture
+def kind() -> Iterator[None]:
+    with taken_back(wrap.BY_TYPE, breaks.REASONS):
+        _declared_kind()
+        yield
+
+
+def _by_days(x: torch.Tensor, since: datetime.timedelta) -> torch.Tensor:
+    return x * since.days
+
+
+@pytest.mark.usefixtures("kind")
+def test_a_kind_of_value_and_a_guard() -> None:
+    compiled: Any = windfall.compile(_by_days, fullgraph=True)
+    x = torch.ones(3)
+    for days, seconds in ((2, 0), (2, 50), (3, 50), (2, 9)):
+        found = compiled(x, datetime.timedelta(days, seconds))
+        assert torch.equal(found, x * days)
+    told = windfall.explanation(compiled)
+    assert any("lasts 2 days" in str(guard) for guard in told.captures[0].guards)
+    (recompiled,) = told.recompiles  # three days, and not the seconds
+    assert "lasts 2 days" in recompiled
+
+
+def test_without_its_kind_the_value_is_opaque() -> None:
+    told = windfall.explain(_by_days)(torch.ones(3), datetime.timedelta(2))
+    assert "lasts 2 days" not in "".join(str(one) for one in told.captures[0].guards)
+
+
+@pytest.mark.usefixtures("kind")
+def test_a_break_reason() -> None:
+    def program(x: torch.Tensor, since: datetime.timedelta) -> torch.Tensor:
+        return (x + 1) * since.seconds
+
+    told = windfall.explain(program)(torch.ones(3), datetime.timedelta(0, 5))
+    assert torch.equal(told.result, torch.full((3,), 10.0))
+    assert [one.number for one in told.breaks] == [9001]
+    assert "W9001: the seconds of a timedelta are read" in breaks.page()
+    assert "the seconds of a timedelta are read" in str(told)
+
+
+# ------------------------------------------------------------------------------ fusion and passes
+
+
+def _kernels(program: Any, *inputs: torch.Tensor) -> list[str]:
+    told = windfall.explain(program, strict=True)(*inputs)
+    torch.testing.assert_close(told.result, program(*inputs))
+    return [note.text for note in told.kernels()]
+
+
+def test_a_fusion_rule() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.softmax(-1), x.sum(-1)
+
+    x = torch.randn(8, 32)
+    assert len(_kernels(program, x)) == 1
+    alone = Row("alone", lambda candidate: False, before=("lean_apart",), reason="it decides all")
+    with added(RULES, alone):
+        assert len(_kernels(program, x)) > 2
+
+
+def test_a_pass_over_joint_graphs() -> None:
+    """x + 0 is x, if nobody minds -0.0."""
+
+    def without_zeros(joint: Any) -> Any:
+        for node in joint.graph.nodes:
+            if node.target is torch.ops.aten.add.Tensor and node.args[1] == 0:
+                node.replace_all_uses_with(node.args[0])
+        return joint
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x + 0).exp()
+
+    assert "add" in _kernels(program, torch.randn(4))[0]
+    with added(PASSES, Row("no_zeros", without_zeros, before=("remove_dead",), reason="dead now")):
+        assert "add" not in _kernels(program, torch.randn(4))[0]
+
+
+@pytest.mark.parametrize("table", [GRAPH_PASSES, LOOP_PASSES, GROUP_PASSES, PASSES])
+def test_a_pass_of_each_table_sees_every_record(table: Table[Any]) -> None:
+    seen = []
+
+    def look(record: Any) -> Any:
+        seen.append(type(record).__name__)
+        return record
+
+    with added(table, Row("look", look)):
+        windfall.compile(torch.sin, options={"strict": True})(torch.randn(3))
+    assert len(seen) == 1
+
+
+def test_a_pass_over_loops_changes_what_runs() -> None:
+    def without_roots(loops: Loops) -> Loops:
+        kept = [
+            item if isinstance(item, Call) else replace(item, value=item.value.arguments[0])
+            for item in loops.items
+        ]
+        return replace(loops, items=tuple(kept))
+
+    x = torch.tensor([4.0, 9.0])
+    with added(LOOP_PASSES, Row("without_roots", without_roots)):
+        found = windfall.compile(lambda x: x.sqrt(), options={"strict": True})(x)
+    assert torch.equal(found, x)
+
+
+# ------------------------------------------------------------------------------ backend and event
+
+
+class Counting:
+    """A backend: eager, and every graph noted."""
+
+    def __init__(self, noted: EventType) -> None:
+        self.noted = noted
+
+    def compile(
+        self, captured: Capture, examples: Sequence[torch.Tensor], stages: backends.Stages
+    ) -> backends.Executable:
+        stages.note(self.noted, captured.name, inputs=len(captured.inputs))
+        return backends.EagerBackend().compile(captured, examples, stages)
+
+
+def test_a_backend_and_an_event(capfd: pytest.CaptureFixture[str]) -> None:
+    with taken_back(backends.BACKENDS, events.TYPES, events.LOGS):
+        noted = EventType("counted", logs=("counts",))
+        backends.BACKENDS["counting"] = Counting(noted)
+        assert "counting" in backends.backend_names()
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            return x.sin() + 1
+
+        compiled = windfall.compile(program, backend="counting", options={"logs": "counts"})
+        assert torch.equal(compiled(torch.ones(2)), torch.ones(2).sin() + 1)
+        told = windfall.explanation(compiled)
+        assert [event.facts for event in told.events if event.kind is noted] == [{"inputs": 1}]
+        assert capfd.readouterr().err.endswith("program\ninputs=1\n")
+    with pytest.raises(windfall.UserError, match="counting"):
+        windfall.compile(program, backend="counting")
+    with pytest.raises(windfall.UserError, match="counts"):
+        windfall.compile(program, options={"logs": "counts"})
+
+
+# ----------------------------------------------------------------------------------------- record
+
+
+def test_a_record() -> None:
+    with taken_back(codec.KINDS, codec.MAKERS):
+
+        @codec.record
+        @dataclass(frozen=True, slots=True)
+        class Noted:
+            type: TensorType
+            names: tuple[str, ...]
+
+        noted = Noted(TensorType.contiguous(torch.float32, (2, 3)), ("a", "b"))
+        document = codec.encode(noted)
+        assert codec.decode(codec.loads(codec.dumps(document))) == noted
+    with pytest.raises(codec.Unstorable, match="is no record"):
+        codec.encode(noted)
