@@ -51,6 +51,7 @@ class Op:
     samples: Samples | None = None
     random: bool = False  # draws from a generator
     recompute: bool = False  # cheap enough to be done again in backward
+    whole: bool = False  # a composite that is not taken apart
 
     # Memory: the result shares the first argument's storage, and starts `offset(*types, **kwargs)`
     # elements after it (a tuple if `shape` answers one; None: at the same place), or after the
