@@ -80,11 +80,22 @@ def test_a_parameter_is_one_wherever_it_is_read() -> None:
     assert shown(made.roles) == (["input 0", "parameter 1"], ["result 0"])
 
 
-def test_equal_graphs_of_other_roles_are_not_one_executable() -> None:
+def test_an_equal_graph_is_reused_with_its_own_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    linked: list[tuple[Executable, Any]] = []
+    whole = Compiler.link
+
+    def noted(self: Compiler, made: Executable) -> Any:
+        linked.append((made, whole(self, made)))
+        return linked[-1][1]
+
+    monkeypatch.setattr(Compiler, "link", noted)
     compiled: Any = windfall.compile(lambda x: x.sin() * 2)
     compiled(torch.ones(3, requires_grad=True))
     compiled(torch.nn.Parameter(torch.ones(3)))
-    assert not compiled.log.snapshot("reuse")
+    assert len(compiled.log.snapshot("reuse")) == 1
+    (first, call), (second, other) = linked
+    assert call is other and first.node is second.node, "and with it the variants of backward"
+    assert [shown(one.roles)[0] for one in (first, second)] == [["input 0"], ["parameter 0"]]
 
 
 def test_sizes_that_vary_are_told_from_tensors() -> None:

@@ -1,9 +1,10 @@
 """Who makes a captured graph something to call.
 
-Enters: a `Capture` and example inputs. Leaves: an `Executable`. Three kinds: ours (native code),
-`eager` (op by op), a callable of the user. What our own needs of the compiler it asks of `Stages`,
-so that no backend knows the pipeline. Invariant: an executable, linked, answers what the captured
-graph answers, or raises `GraphFailed` and nothing is seen.
+Enters: a `Capture` and example inputs. Leaves: an `Executable`. Four kinds: ours (native code),
+`eager` (op by op), a callable of the user, a device other than the CPU. What ours and devices need
+of the compiler they ask of `Stages`, so that no backend knows the pipeline. Invariant: an
+executable, linked, answers what the captured graph answers, or raises `GraphFailed` and nothing is
+seen.
 
 A new backend is a class with `compile`, and a row of `BACKENDS` or an entry point of a package
 (`plugins.py`).
@@ -11,7 +12,7 @@ A new backend is a class with `compile`, and a row of `BACKENDS` or an entry poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ import torch
 import torch.fx
 
 from windfall import plugins, subgraphs, torch_abi
+from windfall.devices import DEVICES
 from windfall.errors import BackendError, Specialise, Unsupported, UserError
 from windfall.events import Eager, EventKind, EventType
 from windfall.ir.again import DrawsNothing, FailsUnseen, RestoresModes
@@ -38,7 +40,7 @@ from windfall.ir.stages import (
 )
 from windfall.ir.symint import Expression
 from windfall.options import Options
-from windfall.variants import Variants
+from windfall.reuse import Graphs
 
 Types = Sequence[TensorType | Expression]
 
@@ -51,9 +53,8 @@ class Stages(Protocol):
         """The user's."""
 
     @property
-    def graphs(self) -> Variants[Hashable, tuple[Executable, torch.fx.Graph]]:
-        """What was compiled before, by the keys of graphs; with the graph, since a key has
-        addresses of its constants."""
+    def graphs(self) -> Graphs:
+        """What was compiled before."""
 
     def compile_graph(
         self,
@@ -62,8 +63,10 @@ class Stages(Protocol):
         name: str,
         given: Sequence[Relation] = (),
         roles: Sequence[Role] = (),
+        device: str = "",
     ) -> Executable:
-        """A graph without reads as native code; `roles` are those of its inputs, if known."""
+        """A graph without reads as native code, or as graphs for a device; `roles` are those of its
+        inputs, if known."""
 
     def stage(
         self, kind: EventType, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
@@ -102,25 +105,50 @@ class NativeBackend:
             stages.count_eager(captured.name, Eager.GRAPH, str(reason))
             return EagerBackend().compile(captured, examples, stages)
 
+    def device_of(self, found: Set[str]) -> str:
+        """The type of device that compiles a graph of inputs on these; "": the CPU."""
+        if found <= {"cpu"}:
+            return ""
+        if len(found) == 1 and found <= DEVICES.keys():
+            return next(iter(found))
+        raise Unsupported(0, f"no backend for tensors of {', '.join(sorted(found))} in one graph")
+
     def _native(self, captured: Capture, stages: Stages) -> Executable:
         types = [one.type for one in captured.inputs]
+        device = self.device_of({one.device.type for one in types if isinstance(one, TensorType)})
         given = [one.check.relation for one in captured.guards if isinstance(one.check, Holds)]
         if subgraphs.reads_data(captured.graph):
+            if device:
+                raise Unsupported(0, f"a graph that reads data of a {device} tensor on its way")
             program = PartitionedProgram(captured.graph, tuple(given))
             return _op_by_op(captured, program, DrawsNothing(), FailsUnseen(written(captured)))
         roles = input_roles(captured)
         # What another call was compiled for may differ in guards only.
         varies = any(isinstance(one, Expression) for one in types)
         graph = None if varies else graph_key(captured.graph)
-        key = graph and (graph, roles, torch_abi.ambient())
-        known = stages.graphs.get(key) if key is not None else None
+        key = graph and (graph, torch_abi.ambient())
+        known = stages.graphs.find(key, roles) if key is not None else None
         if known is not None:
             stages.note(EventKind.REUSE, captured.name)
-            return known[0]
-        made = stages.compile_graph(captured.graph, types, captured.name, given, roles)
+            return known
+        made = stages.compile_graph(captured.graph, types, captured.name, given, roles, device)
         if key is not None:
-            stages.graphs.add(key, (made, captured.graph))
+            stages.graphs.add(key, made, captured.graph)
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBackend(NativeBackend):
+    """One device, for graphs without tensors of others: autograd and writes are brought about
+    around it. Ours chooses it by the tensors, once it was added."""
+
+    type: str
+
+    def device_of(self, found: Set[str]) -> str:
+        """This one."""
+        if found <= {self.type}:
+            return self.type
+        raise Unsupported(0, f"tensors of {', '.join(sorted(found))} in a graph for {self.type}")
 
 
 class EagerBackend:
@@ -229,6 +257,8 @@ def resolve_backend(backend: str | Callable[..., Any]) -> Backend:
     found = BACKENDS.get(backend)
     if found is not None:
         return found
+    if backend in DEVICES:
+        return DeviceBackend(backend)
     offered = plugins.load(backend)
     if offered is not None:
         return UserBackend(offered)
@@ -239,5 +269,5 @@ def resolve_backend(backend: str | Callable[..., Any]) -> Backend:
 
 
 def backend_names() -> list[str]:
-    """The names that `backend=` accepts: our own and those of other packages."""
-    return sorted({*BACKENDS, *plugins.offered()})
+    """The names that `backend=` accepts: our own, devices' and those of other packages."""
+    return sorted({*BACKENDS, *DEVICES, *plugins.offered()})

@@ -15,6 +15,7 @@ from typing import Any
 
 from windfall import autograd
 from windfall.backends import graph_module
+from windfall.devices import DEVICES
 from windfall.ir.stages import (
     Executable,
     ForeignProgram,
@@ -30,7 +31,8 @@ def link(executable: Executable, compiler: GraphCompiler) -> GraphCallable:
     """The callable of an executable."""
     call = _PROGRAMS[type(executable.program)](executable.program, executable, compiler)
     if executable.node:
-        backward = BackwardCompiler(compiler, executable.name, executable.node[0])
+        device = executable.program.device if isinstance(executable.program, GraphProgram) else ""
+        backward = BackwardCompiler(compiler, executable.name, executable.node[0], device)
         call = autograd.differentiable(executable.node, call, backward)
     for convention in reversed(executable.conventions):
         call = convention.around(call)
@@ -42,6 +44,8 @@ def _native(program: Program, executable: Executable, compiler: GraphCompiler) -
 
 
 def _graph(program: GraphProgram, executable: Executable, compiler: GraphCompiler) -> GraphCallable:
+    if program.device:
+        return DEVICES[program.device].compile(program.graph, program.symbols)
     call: GraphCallable = graph_module(program.graph).forward
     return call
 

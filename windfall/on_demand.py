@@ -8,7 +8,7 @@ while this lasts, and as they were after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch.fx
@@ -16,6 +16,7 @@ import torch.fx
 from windfall import subgraphs, torch_abi
 from windfall.autograd import Variant
 from windfall.backends import Stages, Types
+from windfall.devices import DEVICES
 from windfall.directives import capturing
 from windfall.errors import InternalError, Unsupported
 from windfall.events import Eager, EventKind, EventLog
@@ -27,6 +28,7 @@ from windfall.ir.stages import (
     PartitionedProgram,
     Program,
 )
+from windfall.ir.symint import Expression
 
 
 class GraphCompiler(Stages, Protocol):
@@ -36,10 +38,10 @@ class GraphCompiler(Stages, Protocol):
     def log(self) -> EventLog:
         """Where they are noted."""
 
-    def compile_backward(
-        self, variant: Variant, name: str, region: BackwardRegion
-    ) -> GraphCallable:
-        """A backward graph as native code."""
+    def program(
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
+    ) -> Program:
+        """An ATen graph as native code; `refusing`: it is the first to look at the data."""
 
     def bind(self, program: Program, name: str, keep: bool = False) -> GraphCallable:
         """A program as a callable; `keep` as of `runtime.bind`."""
@@ -55,16 +57,22 @@ class BackwardCompiler:
     compiler: GraphCompiler
     name: str
     region: BackwardRegion  # one of the graph's: what is asked of it is the same in all
+    device: str = ""
 
     def compile(self, variant: Variant) -> GraphCallable:
-        """Native code; `Unsupported`, and counted, where eager's backward has to answer."""
+        """Native code, or the device's; `Unsupported`, and counted, where eager's backward has to
+        answer."""
+        if self.device:
+            return DEVICES[self.device].compile(variant.graph, self.region.split.symbols)
         try:
             with (
                 torch_abi.fence(),
                 Assumptions(self.region.relations, closed=True),
                 torch_abi.without_saved_tensor_hooks(),
             ):
-                return self.compiler.compile_backward(variant, self.name, self.region)
+                graph, name = variant.graph, f"{self.name} backward"
+                made = self.compiler.program(graph, name, self.region.split.symbols, False)
+                return self.compiler.bind(replace(made, roles=variant.roles), self.name, keep=True)
         except (Unsupported, InternalError) as reason:
             self._count(reason, str(reason))
             raise Unsupported(0, str(reason)) from reason

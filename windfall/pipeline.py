@@ -14,10 +14,9 @@ partitioned first (`subgraphs`), and each part goes through the same stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.fx
@@ -32,11 +31,11 @@ from windfall.ir.loop import Schedule
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.role import Role
 from windfall.ir.stages import (
-    BackwardRegion,
     Capture,
     Entry,
     Executable,
     GraphCallable,
+    GraphProgram,
     Joint,
     Program,
     Split,
@@ -44,23 +43,15 @@ from windfall.ir.stages import (
 from windfall.ir.symint import Expression
 from windfall.link import link
 from windfall.options import Options
+from windfall.reuse import Graphs
 from windfall.staging import Staging
-from windfall.variants import Variants
-
-# How many compiled graphs one compiled object keeps, in case another entry has the same one.
-KEPT_GRAPHS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler(Staging):
     """What the compilations of one compiled object share."""
 
-    # The latest graphs by their keys; with the graph, since a key has addresses of its constants.
-    graphs: Variants[Hashable, tuple[Executable, torch.fx.Graph]] = field(
-        default_factory=lambda: Variants(KEPT_GRAPHS)
-    )
-    # What was linked, as long as somebody has the executable.
-    linked: WeakKeyDictionary[Executable, GraphCallable] = field(default_factory=WeakKeyDictionary)
+    graphs: Graphs = field(default_factory=Graphs)
 
     def compiled(
         self, target: Callable[..., Any], remake: Callable[[Any, Options], Any] | None = None
@@ -90,15 +81,13 @@ class Compiler(Staging):
         made = self._executable(captured, state)
         call = self.link(made) if made else None
         if made is not None and made.relations:
-            captured = replace(captured, guards=(*captured.guards, *_guards(made.relations)))
+            why = "an operation's decision about sizes"
+            decided = (Guard(SYMBOLS, Holds(one), why) for one in made.relations)
+            captured = replace(captured, guards=(*captured.guards, *decided))
         segment = self.stage(EventKind.REWRITE, captured.name, frontend.rewrite, captured)
         entry: Entry = self.stage(
             EventKind.ENTER,
-            captured.name,
-            runtime.enter,
-            segment,
-            made.bare if made else None,
-            call,
+            *(captured.name, runtime.enter, segment, made.bare if made else None, call),
             native=self.options.native,
         )
         return entry
@@ -138,40 +127,35 @@ class Compiler(Staging):
         name: str,
         given: Sequence[Relation] = (),
         roles: Sequence[Role] = (),
+        device: str = "",
     ) -> Executable:
-        """A graph of torch functions as native code, with gradients where they are needed. `given`
-        is known of sizes that vary; `roles` are those of the inputs, if known."""
+        """A graph of torch functions as native code (or as graphs for a device), with gradients
+        where they are needed. `given` is known of sizes that vary; `roles` are those of the inputs,
+        if known."""
         with Assumptions(given, closed=True):
             joint: Joint = self.stage(
                 EventKind.DIFFERENTIATE,
-                name,
-                autograd.differentiate,
-                graph,
-                tuple(inputs),
+                *(name, autograd.differentiate, graph, tuple(inputs)),
                 verify=self.options.verify,
             )
         known = joint.relations  # what is given among them
         new = tuple(one for one in known if one not in given)
         with Assumptions(known, closed=True):
             halves: Split = self.stage(EventKind.SPLIT, name, autograd.split, joint)
-            program = self._program(halves.forward, f"{name} forward", halves.symbols)
-        program = replace(program, again=True)
+            program = (
+                GraphProgram(halves.forward, device, halves.symbols)
+                if device
+                else self.program(halves.forward, f"{name} forward", halves.symbols, refusing=True)
+            )
         # Eager is to draw the same numbers again, should data be refused.
         random = autograd.draws(halves.forward) and codegen.may_fail(halves.forward)
-        made: Executable = self.stage(
-            EventKind.ASSEMBLE,
-            name,
-            autograd.assemble,
-            *(name, joint, halves, program, roles, new, random),
-        )
+        parts = (name, joint, halves, program, roles, new, random)
+        made: Executable = self.stage(EventKind.ASSEMBLE, name, autograd.assemble, *parts)
         return made
 
     def link(self, executable: Executable) -> GraphCallable:
         """An executable as something to call; the same one for the same executable."""
-        call = self.linked.get(executable)
-        if call is None:
-            call = self.linked[executable] = link(executable, self)
-        return call
+        return self.graphs.call(executable, lambda: link(executable, self))
 
     def bind(self, program: Program, name: str, keep: bool = False) -> GraphCallable:
         """A program as something to call."""
@@ -180,29 +164,18 @@ class Compiler(Staging):
         )
         return call
 
-    def compile_backward(
-        self, variant: autograd.Variant, name: str, region: BackwardRegion
-    ) -> GraphCallable:
-        """A backward graph as native code."""
-        symbols = region.split.symbols
-        program = self._program(variant.graph, f"{name} backward", symbols, refusing=False)
-        return self.bind(replace(program, roles=variant.roles), name, keep=True)
-
-    def _program(
-        self,
-        graph: torch.fx.Graph,
-        name: str,
-        symbols: tuple[Expression, ...] = (),
-        refusing: bool = True,
+    def program(
+        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
     ) -> Program:
-        """ATen graph → machine code. `refusing` False: another graph has looked at the data."""
+        """ATen graph → machine code, which may refuse data, and eager begins again; `refusing`
+        False: another graph has looked at the data."""
         verify = self.options.verify
         graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph, verify=verify)
         schedule = self._scheduled(graph, name, symbols, refusing)
         memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)
         module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
         program: Program = self.stage(EventKind.BUILD, name, codegen.build, module)
-        return program
+        return replace(program, again=refusing)
 
     def _scheduled(
         self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
@@ -224,7 +197,3 @@ class Compiler(Staging):
             if joined is not None:
                 return joined
         return part(graph)
-
-
-def _guards(relations: Sequence[Relation]) -> list[Guard]:
-    return [Guard(SYMBOLS, Holds(one), "an operation's decision about sizes") for one in relations]

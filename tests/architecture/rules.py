@@ -33,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ir",),
     ("ops",),
     ("frontend", "autograd", "codegen", "runtime", "cache"),
-    ("subgraphs",),
+    ("subgraphs", "reuse", "devices"),
     ("backends", "staging", "compiled"),
     ("on_demand",),
     ("link",),

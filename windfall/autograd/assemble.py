@@ -18,6 +18,7 @@ from windfall.ir.stages import (
     BackwardRegion,
     Component,
     Executable,
+    GraphProgram,
     Joint,
     OutputFact,
     Program,
@@ -30,7 +31,7 @@ def assemble(
     name: str,
     joint: Joint,
     split: Split,
-    program: Program,
+    program: Program | GraphProgram,
     given: Sequence[Role] = (),
     relations: Sequence[Relation] = (),
     retried: bool = False,
@@ -39,9 +40,11 @@ def assemble(
     they are known; `relations`, what is new among those of the joint graph; `retried` as of
     `conventions`."""
     inputs = _inputs(split, given)
+    if isinstance(program, Program):
+        program = replace(program, roles=Roles(inputs, _program_results(split)))
     return Executable(
         name,
-        replace(program, roles=Roles(inputs, _program_results(split))),
+        program,
         Roles(inputs, tuple(map(_output, split.signature.outputs))),
         conventions(joint, split, retried),
         regions(joint, split),

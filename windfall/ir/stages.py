@@ -405,9 +405,12 @@ GraphCallable = Callable[..., tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class GraphProgram:
-    """A graph that runs op by op."""
+    """A graph that runs op by op; or that a device compiles, of this type and for these symbols
+    (`devices.py`)."""
 
     graph: torch.fx.Graph
+    device: str = ""
+    symbols: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

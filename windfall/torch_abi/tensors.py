@@ -403,13 +403,23 @@ def replace_data(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 @functools.cache
-def _plain_keys() -> int:
+def _plain_keys(device: str) -> int:
     """Asked of a tensor that is made outside of inference mode, wherever this is asked first."""
     with torch.inference_mode(False):
-        return dispatch_keys(torch.empty(0))
+        return dispatch_keys(torch.empty(0, device=device))
+
+
+_admitted = {"cpu"}
+
+
+def admit_device(type: str) -> None:
+    """Let strided tensors of this type of device count as plain."""
+    _admitted.add(type)
 
 
 def is_plain_tensor(tensor: torch.Tensor) -> bool:
-    """Whether generated code may read it: strided memory of the CPU, no lazy conjugate or sign, no
-    wrapper of a transform. (Inference tensors have fewer keys than others, never more.)"""
-    return not dispatch_keys(tensor) & ~_plain_keys()
+    """Whether a graph may take it: strided memory of the CPU (or of a device that was admitted), no
+    lazy conjugate or sign, no wrapper of a transform. (Inference tensors have fewer keys than
+    others, never more.)"""
+    device = tensor.device.type
+    return not dispatch_keys(tensor) & ~_plain_keys(device if device in _admitted else "cpu")
