@@ -17,7 +17,7 @@ from windfall.codegen.emit_values import Scope, ValueText, full_extent, lane_ato
 from windfall.codegen.operators import COMBINE, TYPES, identity
 from windfall.ir.loop import Axis, Buffer, Fold, Loop, Scalar, Statement, Store, walk
 from windfall.ir.symint import Atom, Size, coefficient_of
-from windfall.llvm import NULL, Assembly, Repeat, Value, align_of, integer, mangled, vector
+from windfall.llvm import NULL, Assembly, CountedLoop, Value, align_of, integer, mangled, vector
 
 Accumulators = dict[Scalar, tuple[Value, ...]]
 STACK_BYTES = 1 << 16  # a row of scratch whose size varies is on the stack up to here
@@ -306,7 +306,7 @@ class KernelText(ValueText):
             self._body(loop, repeat, Scope(loop.axis.atom, repeat.index, loop.lanes), start)
         return repeat.after, _like(start, repeat.results)
 
-    def _body(self, loop: Loop, repeat: Repeat, scope: Scope, start: Accumulators) -> None:
+    def _body(self, loop: Loop, repeat: CountedLoop, scope: Scope, start: Accumulators) -> None:
         """The statements of a loop, from the accumulators that it carries to those after them."""
         self.accumulators.update(_like(start, repeat.carried))
         self.scopes.append(scope)
