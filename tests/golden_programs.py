@@ -60,7 +60,7 @@ def load(name: str) -> GoldenProgram:
     path = FOLDER / f"{name}.txt"
     source = path.read_text(encoding="utf-8").partition(MARK)[0]
     module = types.ModuleType(f"golden_{name}")
-    module.__dict__.update(torch=torch, nn=nn, F=nn.functional)
+    module.__dict__.update(__file__=str(path), torch=torch, nn=nn, F=nn.functional)
     sys.modules[module.__name__] = module
     torch.manual_seed(0)
     exec(compile(source, str(path), "exec"), module.__dict__)

@@ -29,7 +29,7 @@ def test_rule_over_all_modules(rule) -> None:
     assert not broken, shown(broken)
 
 
-KNOT = 16  # modules; `pytest -s` shows the largest
+KNOT = 18  # modules; `pytest -s` shows the largest
 
 
 def test_no_large_knot_of_modules() -> None:

@@ -20,7 +20,7 @@ from windfall.frontend import breaks, opcodes, polyfills  # noqa: F401  (fills t
 from windfall.frontend.bytecode import FORMER, SUPPORTED, VERSION, decode
 from windfall.frontend.opcodes.table import HANDLERS, ROWS
 from windfall.frontend.policy import Treatment, treatment
-from windfall.frontend.steps import NATIVE
+from windfall.frontend.steps.writer import NATIVE
 
 # Instructions that only move things about or that are folded away: they cannot break.
 CANNOT_BREAK = frozenset(

@@ -17,8 +17,8 @@ from examples.models import RECIPES
 
 Labelled = tuple[str, Any, dict[str, Any]]  # subject, record, the live objects that it names
 
-# What these return is a call, not a record.
-CALLS = ("bind", "enter", "backend", "pieces")
+# What these return is a call, or stays inside of its room (`divide`).
+CALLS = ("bind", "enter", "backend", "subgraphs", "divide")
 
 
 def records(function: Callable[..., Any], *args: Any) -> Iterator[Labelled]:
@@ -28,9 +28,14 @@ def records(function: Callable[..., Any], *args: Any) -> Iterator[Labelled]:
     result = compiled(*args)
     if isinstance(result, torch.Tensor) and result.requires_grad:
         result.sum().backward()
+    yield from of_compiled(compiled, {"target": function})
+
+
+def of_compiled(compiled: Any, live: dict[str, Any]) -> Iterator[Labelled]:
+    """Of what has run with `records`."""
     for event in windfall.explanation(compiled).events:
         if event.record is not None and event.kind not in CALLS:
-            yield f"{event.kind} of {event.subject}", event.record, {"target": function}
+            yield f"{event.kind} of {event.subject}", event.record, live
 
 
 @functools.cache

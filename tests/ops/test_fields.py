@@ -1,18 +1,26 @@
-"""Each field of every record, held against torch's schema or against what the op does."""
+"""Each field of every record, held against torch's schema or against what the op does.
+
+`CHECKS` has one row for each field: it is asked of every record, and answers whether it is true.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from tests.ops.agreement import check_shape, eager, flat, tolerance
+from tests.ops.agreement import check_shape, eager, flat, overload, tolerance, types_of
+from windfall.autograd import inverse
+from windfall.autograd.handlers import PIECES
 from windfall.ir.evaluate import Grid, Oracle, evaluate
 from windfall.ir.loop import Index, Lazy, Scalar
+from windfall.ops import schema
 from windfall.ops.registry import Op, all_ops
 
 LOWERED = [op for op in all_ops() if op.lower is not None and op.samples is not None]
@@ -117,3 +125,189 @@ def test_elements_are_the_same_in_any_layout(op: Op) -> None:
             if isinstance(one, torch.Tensor) and place not in op.by_layout:
                 rates = tolerance(arguments, one)
                 torch.testing.assert_close(other, one, rtol=rates[0], atol=rates[1], equal_nan=True)
+
+
+# ------------------------------------------------------------------------------- field by field
+
+Fine = bool
+
+
+def sampled(op: Op, check: Callable[..., bool]) -> bool:
+    """Whether a check holds of all samples: `check(eager's first answer, *sample)`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = op.samples() if op.samples is not None else ()
+        return all(check(flat(eager(op, *each))[0], *each) for each in samples)
+
+
+def is_op(name: str | None) -> bool:
+    return name is not None and schema.overload(name) is not None
+
+
+def tags(op: Op) -> Any:
+    return overload(op).tags
+
+
+def arguments(op: Op) -> list[str]:
+    return [one.name for one in overload(op)._schema.arguments]
+
+
+def aliases(op: Op) -> bool:
+    return any(one.view for one in schema.returns_of(overload(op)))
+
+
+def of_first(result: torch.Tensor, given: Any, keywords: Any) -> bool:
+    """Each element is one of the first argument's."""
+    own, others = (one.nan_to_num().double().flatten() for one in (result, given[0]))
+    return bool((own[:, None] == others).any(1).all())
+
+
+def again(result: torch.Tensor, given: Any, keywords: Any) -> bool:
+    """Of the first argument's type, the result is that argument."""
+    return types_of(result) != types_of(given[0]) or torch.equal(
+        result.nan_to_num(), given[0].nan_to_num()
+    )
+
+
+def filled(op: Op) -> Fine:
+    def check(result: torch.Tensor, given: Any, keywords: Any) -> bool:
+        value: Any = op.uniform
+        if isinstance(value, str):
+            value = schema.argument(overload(op), value, given, keywords)
+        return bool((result == torch.tensor(value, dtype=result.dtype)).all())
+
+    return op.uniform is None or (op.samples is not None and sampled(op, check))
+
+
+def unit(op: Op) -> Fine:
+    x = torch.tensor([2.5, -1.0])
+    return all(
+        torch.equal(overload(op)(*((1, x) if place == 0 else (x, 1))), x)
+        for place in op.unit
+        if place == 1 or "Scalar" not in op.name
+    ) and set(op.unit) <= {0, 1}
+
+
+def tensor_form(op: Op) -> Fine:
+    if op.tensor_form is None:
+        return True
+    x = torch.tensor([2.5, -1.0])
+    form = schema.overload(op.tensor_form)
+    return torch.equal(overload(op)(x, 1.7), form(x, torch.tensor(1.7)))
+
+
+def undone(op: Op) -> Fine:
+    if op.inverse is None:
+        return True
+    return op.view and (op.inverse in inverse.RULES or is_op(op.inverse))
+
+
+def scattered(op: Op) -> Fine:
+    if op.scatter is None:
+        return True
+    rest = [one.name for one in schema.overload(op.scatter)._schema.arguments]
+    return op.view and rest == ["self", "src", *arguments(op)[1:]]
+
+
+def marks(op: Op) -> Fine:
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    return not op.marks or torch.equal(
+        overload(op)(x).resolve_conj().resolve_neg(), schema.overload(op.inverse or "")(x)
+    )
+
+
+def functional(op: Op) -> Fine:
+    """The overload that answers what is written: no writes, the same arguments."""
+    if op.functional is None:
+        return True
+    func = schema.overload(op.functional)
+    written = schema.writes_of(overload(op))
+    return (
+        not func._schema.is_mutable
+        and len(func._schema.returns) in (len(written), len(overload(op)._schema.returns) + 2)
+        and [one.name for one in func._schema.arguments] == arguments(op)
+    )
+
+
+def updates(op: Op) -> Fine:
+    """Other contents of the arguments change no result but those that take their place."""
+    if op.updates is None:
+        return True
+    names = arguments(op)
+    places = [names.index(one) for one in op.updates.arguments]
+
+    def check(result: torch.Tensor, given: Any, keywords: Any) -> bool:
+        if schema.argument(overload(op), op.updates.when, given, keywords) is not True:
+            return True
+        others = [one + 1 if place in places else one for place, one in enumerate(given)]
+        mine, theirs = eager(op, given, keywords), eager(op, others, keywords)
+        count = len(mine) - len(places)
+        return all(torch.equal(*pair) for pair in zip(mine[:count], theirs[:count], strict=True))
+
+    return op.updates.when in names and op.samples is not None and sampled(op, check)
+
+
+CHECKS: dict[str, Callable[[Op], Fine]] = {
+    "name": lambda op: str(overload(op)) == op.name,
+    "shape": lambda op: op.shape is None or takes(op.shape, overload(op)),
+    "lower": lambda op: op.lower is None or (op.shape is not None and not op.random),
+    "samples": lambda op: op.samples is None or op.shape is not None,
+    "random": lambda op: not op.random or torch.Tag.nondeterministic_seeded in tags(op),
+    "recompute": lambda op: not op.recompute or not op.random,
+    "view": lambda op: op.view == aliases(op),
+    "offset": lambda op: op.offset is None or op.shape is not None,
+    "absolute_offset": lambda op: not op.absolute_offset or "storage_offset" in arguments(op),
+    "mutates": lambda op: all(
+        overload(op)._schema.arguments[place].alias_info is None for place in op.mutates
+    ),
+    "functional": functional,
+    "updates": updates,
+    "moves": lambda op: not op.moves or sampled(op, of_first),
+    "no_op": lambda op: not op.no_op or sampled(op, again),
+    "alias": lambda op: not op.alias or sampled(op, lambda y, given, _: torch.equal(y, given[0])),
+    "uniform": filled,
+    "unit": unit,
+    "tensor_form": tensor_form,
+    "inverse": undone,
+    "scatter": scattered,
+    "marks": marks,
+    "piece": lambda op: op.piece is None or (op.view and op.piece in PIECES),
+    "reads": lambda op: not op.reads or op.lower is not None,  # and the test above
+    "refuses": lambda op: op.refuses or op.checks is None,  # and test_refusing.py
+    "checks": lambda op: op.checks is None or op.lower is not None,
+    "own_error": lambda op: not op.own_error or (op.refuses and op.lower is None),
+    "from_memory": lambda op: not op.from_memory or not op.recompute,
+    "rereads": lambda op: not op.rereads or (op.lower is not None and not op.view),
+    "any_layout": lambda op: not op.any_layout or op.shape is not None,  # and the test above
+    "by_layout": lambda op: all(
+        place < len(overload(op)._schema.returns) for place in op.by_layout
+    ),
+    "pools": lambda op: not op.pools or op.any_layout,
+}
+
+
+def takes(rule: Callable[..., Any], func: Any) -> bool:
+    """Whether a rule has room for the arguments of the schema that stand in a fixed place."""
+    parameters = inspect.signature(rule).parameters.values()
+    kinds = [one.kind for one in parameters]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return True
+    count = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
+    return count >= sum(not one.kwarg_only for one in func._schema.arguments)
+
+
+def test_each_field_has_a_check() -> None:
+    assert list(CHECKS) == [one.name for one in dataclasses.fields(Op)]
+
+
+@pytest.mark.parametrize("field", CHECKS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_field_is_true_of_every_record(field: str) -> None:
+    check = CHECKS[field]
+    assert [op.name for op in all_ops() if not check(op)] == []
+
+
+@pytest.mark.parametrize("field", CHECKS)
+def test_a_field_is_said_by_somebody(field: str) -> None:
+    (default,) = (one.default for one in dataclasses.fields(Op) if one.name == field)
+    assert any(getattr(op, field) != default for op in all_ops())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import io
 import json
 import random
@@ -17,7 +16,6 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy
 import torch
@@ -25,6 +23,7 @@ import torch
 import windfall
 from tests.golden import normalised
 from tests.replay.corpus import Item, corpus
+from tests.replay.described import described
 
 # Not `loops`: kernels print the same, scheduled.
 LOGS = "graph,guards,breaks,source,joint,split,kernels,llvm,fallbacks,recompiles,evictions"
@@ -62,32 +61,6 @@ def _divided(text: str) -> Iterator[Section]:
     ends = [one.start() for one in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=True):
         yield head[1], _smooth(head[2]).strip(), _smooth(text[head.end() : end])
-
-
-def described(value: Any) -> str:
-    """A value as text that is equal where it is: tensors by the hash of their elements."""
-    match value:
-        case torch.Tensor() if value.layout is torch.strided and type(value) in PLAIN:
-            return f"{value.dtype}{tuple(value.shape)}{value.stride()} {_digest(value)}"
-        case torch.Tensor():
-            return f"{type(value).__name__} {value.layout} {tuple(value.shape)}"
-        case BaseException():
-            return f"{type(value).__name__}: {value}"
-        case dict():
-            return "{" + ", ".join(f"{key}: {described(one)}" for key, one in value.items()) + "}"
-        case list() | tuple():
-            return type(value).__name__ + "(" + ", ".join(map(described, value)) + ")"
-        case None | bool() | int() | float() | str():
-            return repr(value)
-    return type(value).__name__
-
-
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    elements = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return hashlib.sha256(elements.view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ import torch
 
 from tests.replay.__main__ import ROOT, record_all
 from tests.replay.corpus import corpus
+from tests.replay.described import described
 from tests.replay.differences import differences, read, summary
-from tests.replay.record import described
 
 ONE = {"op a": [("graph", "f", "x = 1\ny = 2\n"), ("answer", "op a", "f32 1\n")]}
 

@@ -30,14 +30,10 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, ValueType, add_node, info, set_info, tensor_type
 from windfall.ops import fake as fakes
 from windfall.ops.layout import is_non_overlapping_and_dense
+from windfall.ops.registry import lookup
+from windfall.ops.schema import overload
 
 aten = torch.ops.aten
-
-# Views that only mark their memory as to be read differently: as values, they are computed.
-COMPUTED: dict[Any, Any] = {
-    aten._conj.default: aten._conj_physical.default,
-    aten._neg_view.default: aten.neg.default,
-}
 
 
 class Functional:
@@ -101,10 +97,11 @@ class Functional:
         else:
             node = self.read(place.parent)
             if not place.is_identity:
-                if place.func is aten.as_strided.default:
+                record = lookup(place.func)
+                if record.absolute_offset:
                     node = self.own_memory(node, unless_at_start=place)
-                computed = COMPUTED.get(place.func)
-                if computed is not None:
+                if record.marks:
+                    computed = overload(record.inverse or "")
                     node = self.restride(self.emit(computed, node), place.type)
                 else:
                     node = self.add(place.func, (node, *place.args), place.kwargs, place.type)

@@ -11,7 +11,7 @@ has none is called on copies (`Functionalized`). Nothing else is refused but wit
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -27,16 +27,13 @@ from windfall.autograd.restride import same_layout
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info, tensor_type
-from windfall.ir.symint import hint_of, payloads
+from windfall.ir.symint import Size, hint_of, payloads
 from windfall.ops import fake as fakes
 from windfall.ops.layout import differ, is_non_overlapping_and_dense, smaller
+from windfall.ops.registry import lookup
+from windfall.ops.schema import argument, overload
 
 aten = torch.ops.aten
-
-# Functional counterparts that are not found by name and arguments.
-COUNTERPARTS: dict[str, Any] = {
-    "aten.normal_.default": aten.normal_functional.default,
-}
 
 Handler = Callable[[Functional, Step], None]
 
@@ -70,8 +67,9 @@ def add_steps(build: Functional, steps: Iterable[Step]) -> None:
         build.origin = step.origin
         if payloads.varying:
             step = with_numbers_as_tensors(build, step)
-        handler = HANDLERS.get(str(step.func))
-        (handler or _handle_by_schema)(build, step)
+        record = lookup(step.func)
+        handler = _handle_alias if record.alias else HANDLERS.get(record.name, _handle_by_schema)
+        handler(build, step)
 
 
 def _handle_by_schema(build: Functional, step: Step) -> None:
@@ -133,42 +131,38 @@ def _handle_view(build: Functional, step: Step) -> None:
     else:
         place = build.place(base)
     if isinstance(step.result, list | tuple):
-        pieces = PIECES[str(step.func)](place.type, rest, dict(step.kwargs), step.types)
+        name = lookup(step.func).piece
+        if name is None:
+            raise Unsupported(200, str(step.func))
+        pieces = PIECES[name](step.types, _named(step, "dim"))
         for tensor, type, (func, args) in zip(step.result, step.types, pieces, strict=True):
             build.bind(tensor, place.view(func, args, {}, type))
         return
     build.bind(step.result, place.view(step.func, tuple(rest), dict(step.kwargs), step.types))
 
 
-def _split_pieces(
-    type: TensorType, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[TensorType]
-) -> list[tuple[Any, tuple[Any, ...]]]:
-    dim = _argument(args, kwargs, 1, "dim", 0)
-    pieces, start = [], 0
-    for one in results:
+def _named(step: Step, name: str) -> Any:
+    return argument(step.func, name, step.args, step.kwargs)
+
+
+def _slices(types: Sequence[TensorType], dim: int) -> list[tuple[Any, tuple[Any, ...]]]:
+    pieces: list[tuple[Any, tuple[Any, ...]]] = []
+    start: Size = 0
+    for one in types:
         end = start + one.sizes[dim]
         pieces.append((aten.slice.Tensor, (dim, start, end)))
         start = end
     return pieces
 
 
-def _unbind_pieces(
-    type: TensorType, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[TensorType]
-) -> list[tuple[Any, tuple[Any, ...]]]:
-    dim = _argument(args, kwargs, 0, "dim", 0)
-    return [(aten.select.int, (dim, index)) for index in range(len(results))]
+def _selections(types: Sequence[TensorType], dim: int) -> list[tuple[Any, tuple[Any, ...]]]:
+    return [(aten.select.int, (dim, index)) for index in range(len(types))]
 
 
-def _argument(
-    args: Sequence[Any], kwargs: Mapping[str, Any], index: int, name: str, default: Any
-) -> Any:
-    return args[index] if index < len(args) else kwargs.get(name, default)
-
-
+# By the op that makes one of the views.
 PIECES: dict[str, Callable[..., list[tuple[Any, tuple[Any, ...]]]]] = {
-    "aten.split.Tensor": _split_pieces,
-    "aten.split_with_sizes.default": _split_pieces,
-    "aten.unbind.int": _unbind_pieces,
+    "aten.slice.Tensor": _slices,
+    "aten.select.int": _selections,
 }
 
 
@@ -176,7 +170,7 @@ def _handle_as_strided(build: Functional, step: Step) -> None:
     """A view by address: it looks at the root, wherever it was taken from."""
     base = step.args[0]
     place = build.place(base)
-    given = _argument(step.args, step.kwargs, 3, "storage_offset", None)
+    given = _named(step, "storage_offset")
     root = place.memory.root
     absolute = fakes.offset_of(step.result)
     if place.memory.input is not None:
@@ -246,20 +240,9 @@ def _ignore(build: Functional, step: Step) -> None:
     """Concerns autograd alone."""
 
 
-def overload(name: str) -> Any:
-    """The `OpOverload` of a full name, or None."""
-    namespace, packet, kind = name.split(".")
-    found = getattr(getattr(torch.ops, namespace), packet, None)
-    return getattr(found, kind, None) if found is not None else None
-
-
 def _counterpart(func: Any) -> Any:
-    found = COUNTERPARTS.get(str(func))
-    if found is None:
-        found = overload(fakes.functional_name(func))
-        if found is None or found._schema.is_mutable or found is func:
-            return None
-    return found
+    found = overload(lookup(func).functional or fakes.functional_name(func))
+    return None if found is None or found._schema.is_mutable or found is func else found
 
 
 def _targets(step: Step) -> list[torch.Tensor]:
@@ -296,10 +279,10 @@ def _left_out(step: Step, func: Any) -> list[Any]:
     """Arguments that were left to their defaults, where the counterpart has none for them."""
     own, others = step.func._schema.arguments, func._schema.arguments
     missing: list[Any] = []
-    for argument, other in list(zip(own, others, strict=False))[len(step.args) :]:
-        if other.kwarg_only or other.has_default_value() or argument.name in step.kwargs:
+    for parameter, other in list(zip(own, others, strict=False))[len(step.args) :]:
+        if other.kwarg_only or other.has_default_value() or parameter.name in step.kwargs:
             break
-        missing.append(argument.default_value)
+        missing.append(parameter.default_value)
     return missing
 
 
@@ -373,25 +356,25 @@ def _handle_fill(build: Functional, step: Step) -> None:
 
 def _handle_batch_norm(build: Functional, step: Step) -> None:
     """Its running statistics are written in training, though the schema is silent about it."""
-    training, running = step.args[5], step.args[3:5]
+    training = _named(step, "training")
+    running = [_named(step, "running_mean"), _named(step, "running_var")]
     if not training or running[0] is None or running[1] is None:
         # Nothing is written then, and this overload does not say that something were.
         _handle_pure(build, replace(step, func=aten.native_batch_norm.default))
     else:
-        func = aten._native_batch_norm_legit_functional.default
-        _add_with_writes(build, step, func, running)
+        _add_with_writes(build, step, _counterpart(step.func), running)
 
 
 def _handle_bernoulli(build: Functional, step: Step) -> None:
     """Numbers are drawn in the order in which the target lies in memory; the functional op draws
     them in the order of its dimensions."""
-    target, *rest = step.args
+    target = step.args[0]
     place = build.place(target)
     order = _memory_order(place.type)
     if order == list(range(place.type.rank)):
         _handle_write(build, step)
         return
-    p = step.kwargs.get("p", rest[0] if rest else 0.5)
+    p = _named(step, "p")
     given: Any = p
     if isinstance(p, torch.Tensor):
         wide = build.emit(aten.expand.default, build.operand(p), list(place.type.sizes))
@@ -424,10 +407,6 @@ HANDLERS: dict[str, Handler] = {
     "aten.bernoulli_.float": _handle_bernoulli,
     "aten.bernoulli_.Tensor": _handle_bernoulli,
     "aten.normal_.default": _handle_normal,
-    "aten.detach.default": _handle_alias,
-    "aten.alias.default": _handle_alias,
-    "aten.lift_fresh.default": _handle_alias,
-    "aten.lift.default": _handle_alias,
     "aten.detach_.default": _ignore,
     "aten.as_strided.default": _handle_as_strided,
     "aten.as_strided_.default": _handle_as_strided,

@@ -1,4 +1,4 @@
-"""How a write through a view changes what the view looks at: one rule for each view op.
+"""How a write through a view changes what the view looks at: one rule for each way to undo it.
 
 Enters: a place that is a view, the new value of the view, and the node of its parent. Leaves: the
 new value of the parent. Invariant: rules are pure; they emit functional ops only.
@@ -20,6 +20,8 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.node import tensor_type
 from windfall.ir.symint import Size, hint_of
 from windfall.ops.layout import differ, smaller
+from windfall.ops.registry import lookup
+from windfall.ops.schema import overload
 
 aten = torch.ops.aten
 
@@ -60,13 +62,6 @@ def _permute_back(emitter: Emitter, place: Place, base: Any, new: Any) -> torch.
     return emitter.emit(aten.permute.default, new, [order.index(dim) for dim in range(rank)])
 
 
-def _scatter(func: Any) -> Rule:
-    def rule(emitter: Emitter, place: Place, base: Any, new: Any) -> torch.fx.Node:
-        return emitter.emit(func, base, new, *place.args, **place.kwargs)
-
-    return rule
-
-
 def _unexpand(emitter: Emitter, place: Place, base: Any, new: Any) -> torch.fx.Node:
     if differ(place.type.elements, _parent_type(place).elements):
         raise Unsupported(200, "an expanded tensor is written")
@@ -104,26 +99,14 @@ def overlaps_itself(type: TensorType) -> bool:
     return False
 
 
-INVERSES: dict[str, Rule] = {
-    "aten.view.default": _reshape_back,
-    "aten._reshape_alias.default": _reshape_back,
-    "aten.unsqueeze.default": _reshape_back,
-    "aten.squeeze.default": _reshape_back,
-    "aten.squeeze.dim": _reshape_back,
-    "aten.squeeze.dims": _reshape_back,
-    "aten.t.default": _same_again,
-    "aten.transpose.int": _same_again,
-    "aten._conj.default": lambda e, p, base, new: e.emit(aten._conj_physical.default, new),
-    "aten._neg_view.default": lambda e, p, base, new: e.emit(aten.neg.default, new),
-    "aten.permute.default": _permute_back,
-    "aten.select.int": _scatter(aten.select_scatter.default),
-    "aten.slice.Tensor": _scatter(aten.slice_scatter.default),
-    "aten.diagonal.default": _scatter(aten.diagonal_scatter.default),
-    "aten.expand.default": _unexpand,
-    "aten.view_as_real.default": lambda e, p, base, new: e.emit(aten.view_as_complex.default, new),
-    "aten.view_as_complex.default": lambda e, p, base, new: e.emit(aten.view_as_real.default, new),
-    "aten.view.dtype": _undo_dtype,
-    "aten.as_strided.default": _by_strides,
+# By the `inverse` of the view's record.
+RULES: dict[str, Rule] = {
+    "reshape": _reshape_back,
+    "itself": _same_again,
+    "permute": _permute_back,
+    "expand": _unexpand,
+    "dtype": _undo_dtype,
+    "strides": _by_strides,
 }
 
 
@@ -131,9 +114,14 @@ def invert(
     emitter: Emitter, place: Place, base: torch.fx.Node, new: torch.fx.Node
 ) -> torch.fx.Node:
     """The parent's new value, once `place` holds `new`."""
-    rule = INVERSES.get(str(place.func))
-    if rule is None:
+    record = lookup(place.func)
+    if record.scatter is not None:
+        result = emitter.emit(overload(record.scatter), base, new, *place.args, **place.kwargs)
+    elif record.inverse in RULES:
+        result = RULES[record.inverse](emitter, place, base, new)
+    elif record.inverse is not None:
+        result = emitter.emit(overload(record.inverse), new)
+    else:
         raise Unsupported(200, f"write through {place.func}")
-    result = rule(emitter, place, base, new)
     assert not differ(tensor_type(result).sizes, _parent_type(place).sizes)
     return result

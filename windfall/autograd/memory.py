@@ -17,9 +17,7 @@ import torch
 import torch.fx
 
 from windfall.ir.dtype import TensorType
-
-# Views that show their base as it is.
-IDENTITIES = frozenset({torch.ops.aten.alias.default, torch.ops.aten.detach.default})
+from windfall.ops.registry import lookup
 
 
 class Memory:
@@ -38,7 +36,7 @@ class Memory:
 
 class Place:
     """One way to look at a memory. `func(parent, *args, **kwargs)` makes it from its parent; where
-    `func` is one of IDENTITIES, it shows the same as its parent."""
+    `func` is an alias, it shows the same as its parent."""
 
     __slots__ = (
         "args",
@@ -80,7 +78,7 @@ class Place:
     @property
     def is_identity(self) -> bool:
         """Whether it differs from its parent for autograd alone."""
-        return self.func in IDENTITIES
+        return lookup(self.func).alias
 
     def whole(self) -> Place:
         """The first place upwards that is not merely the same as its parent."""

@@ -19,6 +19,8 @@ from windfall.autograd.record import Step
 from windfall.errors import Specialise
 from windfall.ir.dtype import TensorType
 from windfall.ops import fake as fakes
+from windfall.ops.registry import lookup
+from windfall.ops.schema import overload
 from windfall.ops.symbolic import Number
 
 aten = torch.ops.aten
@@ -29,14 +31,6 @@ _OPERATIONS: dict[str, Any] = {
     "mul": aten.mul.Tensor,
     "div": aten.div.Tensor,
 }
-# Overloads with a number as second argument, and those with a tensor there.
-_FORMS: dict[Any, Any] = {
-    aten.add.Scalar: aten.add.Tensor,
-    aten.sub.Scalar: aten.sub.Tensor,
-    aten.mul.Scalar: aten.mul.Tensor,
-    aten.div.Scalar: aten.div.Tensor,
-    **{func: func for func in _OPERATIONS.values()},
-}
 _EXACT = (torch.float32, torch.float64)
 
 
@@ -46,7 +40,8 @@ def with_numbers_as_tensors(build: Functional, step: Step) -> Step:
     found = [one for one in (*args, *map(_number, step.kwargs.values())) if _has_number(one)]
     if not found:
         return step
-    form = _FORMS.get(step.func)
+    name = lookup(step.func).tensor_form
+    form = overload(name) if name else step.func if step.func in _OPERATIONS.values() else None
     fits = len(args) == 2 and len(found) == 1 and isinstance(args[1], Number) and not step.kwargs
     type = step.types
     if form is None or not fits or not isinstance(type, TensorType) or type.dtype not in _EXACT:

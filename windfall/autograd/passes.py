@@ -20,6 +20,7 @@ from windfall.ir.passes import Row, Table
 from windfall.ir.stages import Joint
 from windfall.ops import fake as fakes
 from windfall.ops import registry
+from windfall.ops.schema import argument
 
 aten = torch.ops.aten
 
@@ -81,41 +82,18 @@ def remove_dead(graph: torch.fx.Graph, joint: Joint) -> None:
 
 
 def remove_no_ops(graph: torch.fx.Graph, joint: Joint) -> None:
-    """Drop ops that answer their first argument again: same elements in the same layout."""
+    """Drop ops that answer their first argument again: same elements in the same layout. Value
+    semantics makes copies no-ops; `keep_results_distinct` adds back those that can be seen."""
     for node in graph.nodes:
-        if str(node.target) in _NO_OPS and isinstance(node.args[0], torch.fx.Node):
-            source = node.args[0]
-            if info(source).type == info(node).type:
-                node.replace_all_uses_with(source)
-
-
-# Value semantics make copies of the same layout no-ops; `keep_results_distinct` adds back the
-# copies that can be seen.
-_NO_OPS = frozenset(
-    {
-        "aten._reshape_alias.default",
-        "aten._to_copy.default",
-        "aten._unsafe_view.default",
-        "aten.alias.default",
-        "aten.clone.default",
-        "aten.contiguous.default",
-        "aten.detach.default",
-        "aten.expand.default",
-        "aten.lift_fresh_copy.default",
-        "aten.permute.default",
-        "aten.squeeze.default",
-        "aten.squeeze.dim",
-        "aten.squeeze.dims",
-        "aten.view.default",
-    }
-)
+        if registry.lookup(node.target).no_op and _same_value(node, node.args[0]):
+            node.replace_all_uses_with(node.args[0])
 
 
 def merge_views(graph: torch.fx.Graph, joint: Joint) -> None:
     """A view of a view is one view, and what turns a tensor back is nothing at all."""
     for node in graph.nodes:
         inner = node.args[0] if node.args else None
-        merge = _MERGES.get(node.target)
+        merge = _MERGES.get(registry.lookup(node.target).inverse)
         if merge is not None and isinstance(inner, torch.fx.Node):
             merged = merge(graph, node, inner)
             if merged is not None:
@@ -132,7 +110,8 @@ def _undone(graph: torch.fx.Graph, node: torch.fx.Node, inner: torch.fx.Node) ->
 
 def _viewed_directly(graph: torch.fx.Graph, node: torch.fx.Node, inner: torch.fx.Node) -> Any:
     source = inner.args[0] if inner.args else None
-    if inner.target is not node.target or not isinstance(source, torch.fx.Node):
+    views = inner.target is node.target is aten.view.default
+    if not views or not isinstance(source, torch.fx.Node):
         return None
     if _same_value(node, source):
         return source
@@ -157,27 +136,25 @@ def _dims(node: torch.fx.Node) -> list[int]:
     return [dim % len(dims) for dim in dims]
 
 
-_MERGES: dict[Any, Callable[[torch.fx.Graph, torch.fx.Node, torch.fx.Node], Any]] = {
-    aten.t.default: _undone,
-    aten.transpose.int: _undone,
-    aten.view.default: _viewed_directly,
-    aten.permute.default: _permuted_once,
+# By how a view is undone.
+_MERGES: dict[str | None, Callable[[torch.fx.Graph, torch.fx.Node, torch.fx.Node], Any]] = {
+    "itself": _undone,
+    "reshape": _viewed_directly,
+    "permute": _permuted_once,
 }
 
 
 def remove_ones(graph: torch.fx.Graph, joint: Joint) -> None:
     """`x * 1` and `x / 1` are `x`, where the one is a number or a uniform tensor."""
     for node in graph.nodes:
-        if str(node.target) in _SCALES and len(node.args) == 2 and not node.kwargs:
-            left, right = node.args
-            if _uniform(right) == 1 and _same_value(node, left):
-                node.replace_all_uses_with(left)
-            elif str(node.target) in _COMMUTES and _uniform(left) == 1 and _same_value(node, right):
-                node.replace_all_uses_with(right)
-
-
-_COMMUTES = frozenset({"aten.mul.Tensor"})
-_SCALES = _COMMUTES | {"aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"}
+        unit = registry.lookup(node.target).unit
+        if not unit or len(node.args) != 2 or node.kwargs:
+            continue
+        for place in unit:
+            other: Any = node.args[1 - place]
+            if _uniform(node.args[place]) == 1 and _same_value(node, other):
+                node.replace_all_uses_with(other)
+                break
 
 
 def _same_value(node: torch.fx.Node, other: Any) -> bool:
@@ -190,28 +167,12 @@ def _uniform(value: Any) -> Any:
         return value
     if not isinstance(value, torch.fx.Node):
         return None
-    name = str(value.target)
-    if name in _SAME_ELEMENTS:
+    record = registry.lookup(value.target)
+    if record.moves:
         return _uniform(value.args[0])
-    if name == "aten.full.default":
-        return _uniform(value.args[1])
-    return {"aten.ones.default": 1, "aten.ones_like.default": 1}.get(name)
-
-
-_SAME_ELEMENTS = frozenset(
-    {
-        "aten.clone.default",
-        "aten.expand.default",
-        "aten.permute.default",
-        "aten.select.int",
-        "aten.slice.Tensor",
-        "aten.squeeze.dim",
-        "aten.t.default",
-        "aten.transpose.int",
-        "aten.unsqueeze.default",
-        "aten.view.default",
-    }
-)
+    if isinstance(record.uniform, str):
+        return _uniform(argument(value.target, record.uniform, value.args, value.kwargs))
+    return record.uniform
 
 
 def share_equal(graph: torch.fx.Graph, joint: Joint) -> None:

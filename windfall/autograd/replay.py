@@ -21,6 +21,8 @@ from windfall.autograd.interpret import replayer
 from windfall.autograd.passes import is_random
 from windfall.autograd.record import autocast
 from windfall.ir.stages import BackwardRegion, Signature, Split
+from windfall.ops.registry import lookup
+from windfall.ops.schema import argument
 
 _TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -157,12 +159,15 @@ def _matters(split: Split, index: int) -> bool:
 
     Batch norm in training takes running statistics and only updates them."""
     placeholder = [node for node in split.forward.nodes if node.op == "placeholder"][index]
-    return any(
-        str(user.target) != "aten._native_batch_norm_legit_functional.default"
-        or user.args[5] is not True
-        or user.args[3:5].count(placeholder) != 1
-        for user in placeholder.users
-    )
+    return not all(_only_updates(user, placeholder) for user in placeholder.users)
+
+
+def _only_updates(user: torch.fx.Node, operand: torch.fx.Node) -> bool:
+    updates = lookup(user.target).updates
+    if updates is None or argument(user.target, updates.when, user.args, user.kwargs) is not True:
+        return False
+    given = [argument(user.target, one, user.args, user.kwargs) for one in updates.arguments]
+    return given.count(operand) == [*user.args, *user.kwargs.values()].count(operand) == 1
 
 
 @contextmanager

@@ -460,10 +460,9 @@ LIBRARY: dict[str, tuple[str, str, str]] = {
 
 
 @functools.cache
-def _sleef(name: str, type: str) -> tuple[str, int] | None:
-    """The SLEEF function for the widest vectors here, and its lanes."""
+def _sleef(name: str, type: str, bits: int) -> tuple[str, int] | None:
+    """The SLEEF function for vectors of so many bits, and its lanes."""
     found = LIBRARY.get(name)
-    bits = jit.vector_bits()
     target = {512: "avx512f", 256: "avx2"}.get(bits)
     if found is None or target is None or not found[0]:
         return None
@@ -484,7 +483,7 @@ def call(code: Code, name: str, *values: Value) -> Value:
 def _library(code: Code, name: str, *values: Value) -> Value:
     """A function from SLEEF, or from libm once for each lane."""
     type, lanes = values[0].type, values[0].lanes
-    found = _sleef(name, type)
+    found = _sleef(name, type, jit.vector_bits())
     if found is None or lanes == 1:
         symbol = LIBRARY[name][2] + ("f" if type == "float" else "")
         parts = [

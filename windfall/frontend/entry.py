@@ -22,7 +22,6 @@ from typing import Any
 from windfall import locks, stance, torch_abi
 from windfall.directives import StandIn, capturing, is_compiling
 from windfall.errors import (
-    SEGMENT,
     BackendError,
     Counts,
     GraphFailed,
@@ -37,51 +36,22 @@ from windfall.errors import (
 )
 from windfall.events import Eager, EventKind, EventLog
 from windfall.frontend.breaks import IDLE_LOOP, REASONS, TOO_MANY_VALUES
+from windfall.frontend.entries import Entries
 from windfall.frontend.generalise import generalised
+from windfall.frontend.interrupted import TAKEN, interrupted_at, is_before_its_step
 from windfall.frontend.lazy import initialise
 from windfall.frontend.marks import refuse_required
 from windfall.frontend.misses import why_missed
 from windfall.frontend.native import NativeWay
 from windfall.frontend.rounds import idle_loop_of, stands_in_loop
-from windfall.frontend.state import HELD, Continue, Facts, Point, Position, Start, State
-from windfall.frontend.strikes import Strikes, Uses
+from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
+from windfall.frontend.strikes import Strikes
 from windfall.frontend.tracebacks import through
-from windfall.ir.guard import AmbientIs, first_failure
+from windfall.ir.guard import first_failure
 from windfall.ir.stages import MISS, Entry
 from windfall.options import Options
 
 CompileMissing = Callable[[State, Facts], Entry]
-
-
-class Entries:
-    """The entries of one point, the latest first; past a limit the one that was used longest ago
-    goes."""
-
-    __slots__ = ("calls", "entries", "is_idle", "lock", "native", "point", "seen", "uses")
-
-    def __init__(self, point: Point) -> None:
-        self.point = point
-        self.entries: tuple[Entry, ...] = ()
-        self.calls: tuple[Callable[..., Any], ...] = ()
-        self.is_idle = True  # no entry has an operation on tensors
-        self.lock = locks.lock()
-        self.native = False  # compiling was given up
-        self.seen = False  # a call ran eagerly because the stance wants the first one so
-        self.uses = Uses()
-
-    def add(self, entry: Entry, limit: int) -> int:
-        """Let `entry` be tried first; the answer is how many went for it."""
-        kept = sorted(self.entries, key=lambda one: one.last_use(), reverse=True)[: limit - 1]
-        gone = [one for one in self.entries if one not in kept]
-        self.uses.went(gone)
-        self.set((entry, *kept))
-        return len(gone)
-
-    def set(self, entries: tuple[Entry, ...]) -> None:
-        """Replace all."""
-        self.entries = entries
-        self.calls = tuple(entry.call for entry in entries)
-        self.is_idle = not any(_has_operations(entry) for entry in entries)
 
 
 def _is_passing(reason: BaseException) -> bool:
@@ -162,12 +132,12 @@ class Compiled(StandIn):
         """Whether what came out of an entry, or from behind it, goes on to the caller. It does not
         where the program stands behind the entry, and has not met it."""
         if result is None:
-            _is_before_its_step(found, call, error)
-        return type(result) is not Continue or result.slots is _TAKEN
+            is_before_its_step(found, call, error)
+        return type(result) is not Continue or result.slots is TAKEN
 
     def _resumed(self, result: Any, error: BaseException) -> Any:
         """Raise `error` where the program stands."""
-        slots, result.slots = result.slots, _TAKEN
+        slots, result.slots = result.slots, TAKEN
         try:
             return self._refused(result.position, slots, error)
         except BaseException as last:
@@ -191,7 +161,7 @@ class Compiled(StandIn):
             while type(result) is Continue:
                 # Whoever called this still holds the first one: it must keep nothing alive that the
                 # program drops. One line, since an interrupt must find the place in either.
-                position, slots, result.slots, result = result.position, result.slots, _TAKEN, MISS
+                position, slots, result.slots, result = result.position, result.slots, TAKEN, MISS
                 found = self._points.get(position.key) or self._point(position)
                 idle = (idle + 1) * found.is_idle
                 if idle > self.facts.idle:
@@ -221,7 +191,7 @@ class Compiled(StandIn):
                 busy, call, slots = False, None, None
             return result
         except BaseException as error:
-            waiting = _waiting(result, found, position, None if busy else slots, call, error)
+            waiting = interrupted_at(result, found, position, None if busy else slots, call, error)
             if waiting is None:
                 raise
             return self._refused(*waiting, error)
@@ -287,7 +257,7 @@ class Compiled(StandIn):
         except GraphFailed:
             raise
         except BaseException as error:
-            if not _is_before_its_step(found, call, error):
+            if not is_before_its_step(found, call, error):
                 raise
             return self._refused(found.point, slots, error)
 
@@ -557,81 +527,11 @@ _FEW_ENTRIES, _THRASH = 2, 100  # segments for which one more compilation counts
 _IDLE = f"W{IDLE_LOOP.number:04d}: a loop whose rounds all break does nothing with tensors"
 
 
-def _waiting(
-    result: Any,
-    found: Entries | None,
-    position: Position | None,
-    slots: tuple[Any, ...] | None,
-    call: Callable[..., Any] | None,
-    error: BaseException,
-) -> tuple[Position, tuple[Any, ...]] | None:
-    """Where the program stood that was interrupted between two segments, or in one that had not
-    come to its step; None: the program has met the exception itself."""
-    if type(result) is Continue:  # the next segment was not begun
-        slots, result.slots = result.slots, _TAKEN
-        return result.position, slots
-    if position is None or slots is None or result is not MISS:  # it has come to its end
-        return None
-    if call is not None and not _is_before_its_step(found, call, error):
-        return None
-    return position, slots
-
-
-def _is_before_its_step(
-    found: Entries | None, call: Callable[..., Any], error: BaseException
-) -> bool:
-    """Whether what an entry raised arose before the native step at its end; then the thread's modes
-    are again as at the segment's start, which its guards know. It did not, or nobody can tell,
-    where a step has no handler: what the step raises has met all others already."""
-    entries = found.entries if found is not None else ()
-    entry = next((one for one in entries if one.call is call), None)
-    if entry is None:
-        return True
-    resume: Any = entry.segment.capture.resume
-    if resume is not None and resume.handler is None and _passed_a_segment(error):
-        return False
-    _leave_held(error)
-    for guard in entry.segment.capture.guards:
-        if isinstance(guard.check, AmbientIs):
-            torch_abi.set_ambient(
-                guard.check.grad_enabled, guard.check.inference_mode, guard.check.autocast
-            )
-    return True
-
-
-def _leave_held(error: BaseException) -> None:
-    """Guards of inference mode that a segment has entered and did not give to the program: their
-    frame would drop them in any order."""
-    frame = _segment_of(error)
-    if frame is not None:
-        for guard in reversed(frame.f_locals.get(HELD, ())):
-            guard.__exit__(None, None, None)
-
-
-def _passed_a_segment(error: BaseException) -> bool:
-    return _segment_of(error) is not None
-
-
-def _segment_of(error: BaseException) -> types.FrameType | None:
-    """The frame of the outermost segment that an exception has passed."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        if SEGMENT in traceback.tb_frame.f_globals:
-            return traceback.tb_frame
-        traceback = traceback.tb_next
-    return None
-
-
-_TAKEN: tuple[Any, ...] = (object(),)  # stands where the slots of a `Continue` were
 _FAILED = "a graph came to no end, and eager runs this call"
 _CALLED_BACK = "called while it is being compiled"
 _STORM = "it was compiled again and again for calls that did not come back"
 _EVICTED = "the entry that was used longest ago went"
 _FORBIDDEN = "stance 'fail_on_recompile': this call would be compiled"
-
-
-def _has_operations(entry: Entry) -> bool:
-    return any(node.op.startswith("call") for node in entry.segment.capture.graph.nodes)
 
 
 def _parameter_names(target: Any) -> tuple[str, ...]:

@@ -26,12 +26,13 @@ from windfall.frontend.breaks import (
     UNKNOWN_OPERATION,
     stop,
 )
+from windfall.frontend.bytecode import Instruction
 from windfall.frontend.callstack import CallStack, Mark
 from windfall.frontend.effects import EffectLog
 from windfall.frontend.frame import Frame
 from windfall.frontend.graph import GraphBuilder
 from windfall.frontend.guards import Guards
-from windfall.frontend.opcodes.table import HANDLERS
+from windfall.frontend.opcodes.table import HANDLERS, MOVES, Handler
 from windfall.frontend.services import Machine
 from windfall.frontend.state import Facts, FrameShape, Start, State
 from windfall.frontend.symbols import Symbols
@@ -164,13 +165,29 @@ class Interpreter(Machine):
 
     def step(self) -> None:
         """One instruction of the innermost frame."""
-        frames = self.frames
-        frame = frames.stack[-1]
+        frame = self.frames.stack[-1]
         instruction = frame.instructions[frame.ip]
         frame.last = frame.ip
-        mark = frames.mark = self.mark(frame)
         frame.ip += 1
         self.operations += 1
+        move = MOVES.get(instruction.name)
+        if move is None or not self._moved(move, frame, instruction):
+            self._run_marked(frame, instruction)
+
+    def _moved(self, move: Handler, frame: Frame, instruction: Instruction) -> bool:
+        """What only moves values about needs no mark: where it raises, nothing has happened, and it
+        raises again where that is dealt with."""
+        if self.operations > self.facts.budget:
+            return False
+        try:
+            move(self, frame, instruction)
+        except (Raised, Unsupported):
+            return False
+        frame.phase = 0
+        return True
+
+    def _run_marked(self, frame: Frame, instruction: Instruction) -> None:
+        mark = self.frames.mark = self.mark(frame)
         try:
             if self.operations > self.facts.budget:
                 stop(BUDGET, f"{self.operations} bytecodes")

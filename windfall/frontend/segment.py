@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from windfall.frontend.capture import Outcome, Rebuild, Resume
+from windfall.frontend.capture import Rebuild
 from windfall.frontend.native import NativeWay
+from windfall.frontend.resume import Outcome, Resume
 from windfall.frontend.state import HELD, Continue
 from windfall.frontend.tracebacks import through
 from windfall.ir.stages import Capture, Segment, Span

@@ -178,19 +178,21 @@ class _Encoder:
             plain: Plain = value
             return plain
         stack: list[_Open] = [_Open(value, "record")]
+        opened = {id(value)}  # what is on the stack
         while stack:
             one = stack[-1]
-            if one.begin(self._known, self._live):
-                stack.pop()
-                continue
-            missing = one.missing(self._known)
+            missing = None
+            if not one.begin(self._known, self._live):
+                missing = one.missing(self._known)
+                if missing is None:
+                    self._write(one)
             if missing is None:
-                self._write(one)
-                stack.pop()
-            elif any(each.value is missing.value for each in stack):
+                opened.discard(id(stack.pop().value))
+            elif id(missing.value) in opened:
                 raise Unstorable(missing.path, "it is part of itself")
             else:
                 stack.append(missing)
+                opened.add(id(missing.value))
         return (self._known[id(value)],)
 
     def _write(self, one: _Open) -> None:
@@ -377,7 +379,7 @@ _NAMED = Kind("name", lambda value: (name_of(value),), resolve)
 for _type in (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
     types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
-    types.ModuleType, type,
+    types.ModuleType, type, staticmethod, classmethod,
 ):  # fmt: skip
     add(_type, _NAMED)
 add(types.CodeType, Kind("code", lambda value: (code_name(value),), resolve_code))

@@ -40,7 +40,7 @@ def name_of(value: Any) -> str:
     for name in _candidates(value):
         try:
             found = resolve(name)
-        except (ImportError, AttributeError):
+        except (ImportError, AttributeError, KeyError):
             continue
         if found is value:
             return name
@@ -52,7 +52,8 @@ def resolve(name: str) -> Any:
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module) or importlib.import_module(module)
     for part in filter(None, path.split(".")):
-        found = getattr(found, part)
+        raw = isinstance(found, types.MappingProxyType)  # `Class.__dict__`: what stands in a class
+        found = found[part] if raw else getattr(found, part)
     return found
 
 
@@ -60,18 +61,25 @@ def _candidates(value: Any) -> Iterator[str]:
     if isinstance(value, types.ModuleType):
         yield f"{value.__name__}:"
         return
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if isinstance(value, staticmethod | classmethod):
+        inside, _, last = value.__func__.__qualname__.rpartition(".")
+        yield f"{value.__func__.__module__}:{inside}.__dict__.{last}"
+        return
+    name: Any = getattr(value, "__qualname__", None)
+    if not isinstance(name, str) or "<" in name:  # a decorator may give one all the same
+        name = getattr(value, "__name__", None)
     if not isinstance(name, str) or "<" in name:
         return
     module = getattr(value, "__module__", None)
     owner = getattr(value, "__objclass__", None)
     if isinstance(owner, type):
         yield f"{owner.__module__}:{owner.__qualname__}.{value.__name__}"
-    if isinstance(module, str):
-        yield f"{module}:{name}"
+    home = module if isinstance(module, str) else "builtins"
+    yield from (f"{home}:{name}", f"{home}:{name}.__func__")  # the latter: of a class method
     yield from (f"{home}:{name.rpartition('.')[2]}" for home in HOMES)
     if isinstance(value, type):  # the class of functions says that it is `builtins.function`
         yield from (f"types:{name}" for name, one in vars(types).items() if one is value)
+        yield f"_collections_abc:{name}"  # so do the classes of iterators
 
 
 def _reason(value: Any) -> str:
@@ -80,6 +88,8 @@ def _reason(value: Any) -> str:
         return f"{name} is made inside of a function"
     if isinstance(name, str) and "<lambda>" in name:
         return "a lambda has no name"
+    if isinstance(value, types.BuiltinFunctionType) and value.__module__ is None:
+        return f"{value.__name__} is machine code of this process"
     if isinstance(name, str):
         return f"{getattr(value, '__module__', None)}:{name} does not lead to it"
     return f"an object of {class_name(type(value))} has no name"

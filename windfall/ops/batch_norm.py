@@ -31,6 +31,7 @@ from windfall.ops.folding import (
 from windfall.ops.layout import suggested_strides
 from windfall.ops.moments import moments
 from windfall.ops.promotion import compute_dtype
+from windfall.ops.registry import Updates
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
 
@@ -376,6 +377,7 @@ op(
     _lower_functional,
     _samples(),
     reads=(),
+    updates=Updates(("running_mean", "running_var"), when="training"),
 )
 op(
     "_native_batch_norm_legit.no_stats",

@@ -250,8 +250,8 @@ def _pairs() -> Iterator[Sample]:
     yield (make((2, 3), torch.bfloat16).t(), make((3, 1), torch.int64)), {}
 
 
-op("clone.default", _clone_shape, _clone, _formats, recompute=True)
-op("_to_copy.default", _to_copy_shape, _to_copy, _conversions, recompute=True)
+op("clone.default", _clone_shape, _clone, _formats, recompute=True, moves=True, no_op=True)
+op("_to_copy.default", _to_copy_shape, _to_copy, _conversions, recompute=True, no_op=True)
 op("copy.default", _copy_shape, _copy, answered("copy.default", _pairs), reads=(1,), recompute=True)
 op(
     "fill.Scalar",

@@ -182,9 +182,10 @@ def _news(*rest: Any) -> Samples:
 
 
 for _name, _value in (("zeros", 0), ("ones", 1)):
-    op(f"{_name}.default", _sized_shape, _sized(_value), _sizes(), recompute=True)
-    op(f"{_name}_like.default", _like_shape, _like(_value), _likes(), reads=(), recompute=True)
-    op(f"new_{_name}.default", _new_shape, _new(_value), _news(), reads=(), recompute=True)
+    op(f"{_name}.default", _sized_shape, _sized(_value), _sizes(), recompute=True, uniform=_value)
+    _facts = {"reads": (), "recompute": True, "uniform": _value}
+    op(f"{_name}_like.default", _like_shape, _like(_value), _likes(), **_facts)
+    op(f"new_{_name}.default", _new_shape, _new(_value), _news(), **_facts)
 # A tensor of zeros without memory: nothing that is called may be given one.
 op("_efficientzerotensor.default", _sized_shape, _sized(0), _sizes(), recompute=True)
 op("empty.memory_format", _sized_shape, _sized(0), recompute=True)
@@ -192,9 +193,10 @@ op("empty_like.default", _like_shape, _like(0), reads=(), recompute=True)
 op("new_empty.default", _new_shape, _new(0), reads=(), recompute=True)
 op("empty_strided.default", _strided_shape, None)
 op("new_empty_strided.default", _new_strided_shape, None)
-op("full.default", _full_shape, _full, _sizes(2.5), recompute=True)
-op("full_like.default", _like_shape, _full_like, _likes(2), reads=(), recompute=True)
-op("new_full.default", _new_shape, _new_full, _news(3), reads=(), recompute=True)
+_facts = {"reads": (), "recompute": True, "uniform": "fill_value"}
+op("full.default", _full_shape, _full, _sizes(2.5), **_facts)
+op("full_like.default", _like_shape, _full_like, _likes(2), **_facts)
+op("new_full.default", _new_shape, _new_full, _news(3), **_facts)
 op(
     "scalar_tensor.default",
     _scalar_shape,

@@ -210,19 +210,26 @@ def _mul(x: Term, y: Term) -> Term:
     return x & y if _boolean(x) else x * y
 
 
+def _form(name: str, mark: Any) -> dict[str, Any]:
+    """Of an overload that takes a number: the one that takes a tensor there."""
+    return {} if mark is T else {"tensor_form": f"aten.{name}.Tensor"}
+
+
 for _name, _body in (("add", _add), ("sub", _sub)):
     _rule, _only = (WIDE_NUMBERS, _no_bool) if _name == "sub" else (ARITHMETIC, None)
     row(f"{_name}.Tensor", _rule, (T, T), _body, only=_only, alpha=2)
-    row(f"{_name}.Scalar", _rule, (T, N, 2), _body, only=_only)
+    row(f"{_name}.Scalar", _rule, (T, N, 2), _body, only=_only, fields=_form(_name, N))
 row("rsub.Tensor", WIDE_NUMBERS, (T, T), _rsub, 1, only=_no_bool, alpha=2)
 row("rsub.Scalar", WIDE_NUMBERS, (T, N, 2), _rsub, only=_no_bool)
 for _other, _mark in (("Tensor", T), ("Scalar", N)):
-    _checks = failing.divisor if _mark is T else None
-    row(f"mul.{_other}", ARITHMETIC, (T, _mark), _mul)
-    row(f"div.{_other}", DIVISION, (T, _mark), lambda x, y: x / y)
+    _checked = {"checks": failing.divisor if _mark is T else None}
+    _units = {"unit": (1, 0) if _mark is T else (1,), **_form("mul", _mark)}
+    row(f"mul.{_other}", ARITHMETIC, (T, _mark), _mul, fields=_units)
+    _units = {"unit": (1,), **_form("div", _mark)}
+    row(f"div.{_other}", DIVISION, (T, _mark), lambda x, y: x / y, fields=_units)
     for _name in ("fmod", "remainder"):
         _rest = _scalar_op(_name)
-        row(f"{_name}.{_other}", NUMBERS, (T, _mark), _rest, only=known_divisor, checks=_checks)
+        row(f"{_name}.{_other}", NUMBERS, (T, _mark), _rest, only=known_divisor, fields=_checked)
     row(f"copysign.{_other}", FLOAT, (T, _mark), lambda x, y: x.copysign(y))
     for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
         row(f"{_name}.{_other}", COMPARE, (T, _mark), _scalar_op(_name))
@@ -258,7 +265,7 @@ row(
     (N, T),
     _scalar_op("remainder"),
     only=known_divisor,
-    checks=failing.divisor,
+    fields={"checks": failing.divisor},
 )
 for _other, _mark in (("default", T), ("Scalar", N)):
     row(
@@ -267,7 +274,7 @@ for _other, _mark in (("default", T), ("Scalar", N)):
         (T, _mark),
         _scalar_op("floordiv"),
         only=known_divisor,
-        checks=failing.divisor if _mark is T else None,
+        fields={"checks": failing.divisor if _mark is T else None},
     )
 row("maximum.default", SAME, (T, T), _scalar_op("maximum"))
 row("minimum.default", SAME, (T, T), _scalar_op("minimum"))

@@ -10,7 +10,7 @@ layout are eager's; the body is computed in the dtype in which eager computes, t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,12 +83,12 @@ def row(
     first: int = 0,
     result_like: int | None = None,
     only: Only | None = None,
-    checks: Callable[..., Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> Op:
     """Declare one pointwise op; without a body it has a shape rule only. `first` is the operand
     whose strides are asked first, `result_like` one whose dtype the result has, `only` tells of a
-    common dtype and arguments whether the body is good for them, `checks` what it asks of data."""
+    common dtype and arguments whether the body is good for them; `fields` go to the record."""
     places = [place for place, part in enumerate(template) if part is T or part is N]
     positions = tuple(sorted(places, key=lambda place: (place != first, place)))
     shape = shape_rule(positions, rule)
@@ -96,7 +96,7 @@ def row(
         shape = _with_dtype_of(shape, result_like)
     lower = None if body is None else lowering(positions, rule, shape, body, only)
     samples = pointwise_samples(name, template, keywords)
-    return op(name, shape, lower, samples, recompute=lower is not None, checks=checks)
+    return op(name, shape, lower, samples, recompute=lower is not None, **(fields or {}))
 
 
 def rows(

@@ -92,6 +92,7 @@ for _name in ("Tensor_float", "float_Tensor", "Tensor_Tensor", "float_float"):
 _random("uniform.default", _same)
 _random("normal_functional.default", _same)
 _random("exponential.default", _same)
+op("normal_.default", None, random=True, functional="aten.normal_functional.default")
 _random(
     "multinomial.default",
     _multinomial_shape,

@@ -34,6 +34,14 @@ EVERY = range(64)  # the positions of all operands of an op
 
 
 @dataclass(frozen=True, slots=True)
+class Updates:
+    """Arguments whose contents reach nothing but their own new contents, where `when` is True."""
+
+    arguments: tuple[str, ...]
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One ATen overload, by its name: `aten.add.Tensor`."""
 
@@ -50,10 +58,29 @@ class Op:
     view: bool = False
     offset: Callable[..., Any] | None = None
     absolute_offset: bool = False
-    # Positions that are written although the schema does not say so, and the overload that answers
-    # the written values as further results instead.
+    # Positions that are written although the schema does not say so; the overload that answers what
+    # is written instead, where its name does not tell; what is written and else not looked at.
     mutates: tuple[int, ...] = ()
     functional: str | None = None
+    updates: Updates | None = None
+
+    # Elements: each of the result is one of the first argument's; of the same type as that, the
+    # result is that again; the very same tensor to everybody but autograd.
+    moves: bool = False
+    no_op: bool = False
+    alias: bool = False
+    uniform: int | str | None = None  # what all elements are, or the argument that says so
+    unit: tuple[int, ...] = ()  # operands that, being 1, leave the other one as it is
+    tensor_form: str | None = None  # the overload with a tensor in place of the number
+
+    # Views that are written: what makes the first argument of the view again (an overload, or a
+    # rule of `autograd/inverse.py`), or puts the view into it (`slice_scatter`); whether the view
+    # only marks memory, so that as a value it is what `inverse` computes; for lists of views, the
+    # overload that makes one of them.
+    inverse: str | None = None
+    scatter: str | None = None
+    marks: bool = False
+    piece: str | None = None
 
     # Data. Positions of operands all of whose elements the lowering reads, whichever of its
     # results is computed; whether the op may refuse data (raise), and what it asks of its operands

@@ -50,6 +50,7 @@ class Plan:
     special: Callable[..., Any] | None  # a row of SPECIAL
     reads_data: bool  # its result depends on the data of its arguments
     names: tuple[str, ...]
+    defaults: tuple[Any, ...]
     written: tuple[int, ...]
     returns: tuple[Return, ...]
     plain: bool  # one new tensor, nothing written
@@ -78,6 +79,13 @@ def writes_of(func: Any) -> tuple[tuple[int, str], ...]:
     return tuple((index, plan.names[index]) for index in written)
 
 
+def argument(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The argument called `name`, however it was passed; its default, if it was not."""
+    plan = plan_of(func)
+    index = plan.names.index(name)
+    return args[index] if index < len(args) else kwargs.get(name, plan.defaults[index])
+
+
 def returns_of(func: Any) -> tuple[Return, ...]:
     """What each result of an overload is."""
     return plan_of(func).returns
@@ -100,11 +108,19 @@ def _make_plan(func: Any) -> Plan:
         special,
         not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags),
         tuple(one.name for one in arguments),
+        tuple(one.default_value for one in arguments),
         written,
         returns,
         plain,
         _writes_out_only(arguments),
     )
+
+
+def overload(name: str) -> Any:
+    """The `OpOverload` of a full name, or None."""
+    namespace, packet, kind = name.split(".")
+    found = getattr(getattr(torch.ops, namespace), packet, None)
+    return getattr(found, kind, None)
 
 
 def functional_name(func: Any) -> str:

@@ -73,7 +73,8 @@ def view_op(
 
         return _each(rule(x.type, *arguments, **keywords), seen)
 
-    op(name, shape, lower, samples, view=view, offset=offset, recompute=True, **fields)
+    fields.setdefault("no_op", True)
+    op(name, shape, lower, samples, view=view, offset=offset, recompute=True, moves=True, **fields)
 
 
 def like(x: TensorType, sizes: Sequence[Size], strides: Sequence[Size]) -> TensorType:
@@ -449,7 +450,7 @@ _VIEWS = listed(
     lambda: ((make((4, 6)), [3, 8]), {}),
 )
 
-view_op("view.default", _view, _VIEWS, any_layout=False)
+view_op("view.default", _view, _VIEWS, any_layout=False, inverse="reshape")
 # Its argument is an unnamed temporary, so torch does not count the result as a view.
 view_op("_unsafe_view.default", _view, _VIEWS, view=False, any_layout=False)
 view_op(
@@ -457,13 +458,15 @@ view_op(
     _reshape_alias,
     listed(lambda: ((make((4, 6)), [2, 12], [12, 1]), {})),
     any_layout=False,
+    inverse="reshape",
 )
-view_op("permute.default", _permute, _over([2, 0, 1]))
-view_op("transpose.int", _transpose, _over(0, -1))
+view_op("permute.default", _permute, _over([2, 0, 1]), inverse="permute")
+view_op("transpose.int", _transpose, _over(0, -1), inverse="itself")
 view_op(
     "t.default",
     _t,
     listed(*(lambda sizes=sizes: ((make(sizes),), {}) for sizes in ((2, 3), (4,), ()))),
+    inverse="itself",
 )
 view_op(
     "expand.default",
@@ -477,33 +480,56 @@ view_op(
         lambda: ((make(()), []), {}),
         lambda: ((make((1, 3)), [0, 3]), {}),
     ),
+    inverse="expand",
 )
-view_op("unsqueeze.default", _unsqueeze, _joined(_over(0), _over(-1), _over(1)))
+view_op("unsqueeze.default", _unsqueeze, _joined(_over(0), _over(-1), _over(1)), inverse="reshape")
 view_op(
-    "squeeze.default", _squeeze, listed(lambda: ((make((1, 3, 1)),), {}), lambda: ((make(()),), {}))
+    "squeeze.default",
+    _squeeze,
+    listed(lambda: ((make((1, 3, 1)),), {}), lambda: ((make(()),), {})),
+    inverse="reshape",
 )
-view_op("squeeze.dim", _squeeze, _joined(_over(0), listed(lambda: ((make((1, 3, 1)), -1), {}))))
-view_op("squeeze.dims", _squeeze, listed(lambda: ((make((1, 3, 1, 1)), [0, 1, -1]), {})))
+view_op(
+    "squeeze.dim",
+    _squeeze,
+    _joined(_over(0), listed(lambda: ((make((1, 3, 1)), -1), {}))),
+    inverse="reshape",
+)
+view_op(
+    "squeeze.dims",
+    _squeeze,
+    listed(lambda: ((make((1, 3, 1, 1)), [0, 1, -1]), {})),
+    inverse="reshape",
+)
 view_op(
     "slice.Tensor",
     _slice,
     _joined(_over(1, 1, 3), _over(-1, -3, -1), _over(2, 0, 9223372036854775807, 2), _over(0, 5, 1)),
     reads=(),
+    scatter="aten.slice_scatter.default",
 )
-view_op("select.int", _select, _joined(_over(1, -1), _over(0, 0)), reads=())
-view_op("unbind.int", _unbind, _joined(_over(), _over(-1)), reads=())
-view_op("split.Tensor", _split, _joined(_over(2, 1), _over(1)), reads=())
+view_op(
+    "select.int",
+    _select,
+    _joined(_over(1, -1), _over(0, 0)),
+    reads=(),
+    scatter="aten.select_scatter.default",
+)
+view_op("unbind.int", _unbind, _joined(_over(), _over(-1)), reads=(), piece="aten.select.int")
+view_op("split.Tensor", _split, _joined(_over(2, 1), _over(1)), reads=(), piece="aten.slice.Tensor")
 view_op(
     "split_with_sizes.default",
     _split_with_sizes,
     answered("split_with_sizes.default", _over([1, 2], 1)),
     reads=(),
+    piece="aten.slice.Tensor",
 )
 view_op(
     "diagonal.default",
     _diagonal,
     _joined(_over(), _over(1, 2, 0), _over(-1, 0, 1), _over(9)),
     reads=(),
+    scatter="aten.diagonal_scatter.default",
 )
 view_op(
     "unfold.default",
@@ -511,9 +537,10 @@ view_op(
     answered("unfold.default", _joined(_over(1, 2, 1), _over(2, 3, 2))),
     reads=(),
 )
-view_op("alias.default", _same, _over())
-view_op("detach.default", _same, _over())
-view_op("lift_fresh.default", _same, _over())
+for _name in ("alias", "detach", "lift_fresh"):
+    view_op(f"{_name}.default", _same, _over(), alias=True)
+op("lift.default", None, alias=True)
+op("lift_fresh_copy.default", None, moves=True, no_op=True)
 view_op(
     "as_strided.default",
     _as_strided,
@@ -523,7 +550,9 @@ view_op(
     ),
     reads=(),
     any_layout=False,
+    no_op=False,
     absolute_offset=True,
+    inverse="strides",
 )
 
 
@@ -575,6 +604,7 @@ op(
         lambda: ((make((2, 4)), torch.float64), {}),
     ),
     view=True,
+    inverse="dtype",
 )
 op(
     "view_as_real.default",
@@ -582,6 +612,7 @@ op(
     None,
     listed(lambda: ((make((2, 3), torch.complex64).t(),), {})),
     view=True,
+    inverse="aten.view_as_complex.default",
 )
 op(
     "view_as_complex.default",
@@ -589,4 +620,7 @@ op(
     None,
     listed(lambda: ((make((3, 2)),), {})),
     view=True,
+    inverse="aten.view_as_real.default",
 )
+op("_conj.default", None, view=True, marks=True, inverse="aten._conj_physical.default")
+op("_neg_view.default", None, view=True, marks=True, inverse="aten.neg.default")

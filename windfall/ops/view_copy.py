@@ -78,7 +78,7 @@ for _name, _overloads in COPIES.items():
 def _unsafe(name: str, view: str) -> None:
     """A view whose pieces torch does not count as views."""
     record = lookup(f"aten.{view}")
-    declare(replace(record, name=f"aten.{name}", view=False))
+    declare(replace(record, name=f"aten.{name}", view=False, piece=None))
 
 
 _unsafe("unsafe_split.Tensor", "split.Tensor")

@@ -12,10 +12,12 @@ from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.calls import CALLS
+from windfall.frontend.values.class_value import Class, find, relied
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, find, relied
-from windfall.frontend.values.sequence import List, Slice, Tuple
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.ranges import Slice
+from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.sets import Set
 from windfall.ir.guard import ABSENT
 from windfall.ir.reading import flags_of

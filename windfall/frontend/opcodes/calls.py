@@ -11,10 +11,12 @@ from windfall.frontend.opcodes.build import demand_iterable
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, PENDING, Keywords, Value
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell, Function
-from windfall.frontend.values.objects import Class, Object, Super
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.supers import Super
 from windfall.frontend.values.tensor import Tensor
 from windfall.ir.reading import class_name, flags_of
 
@@ -107,7 +109,7 @@ def delete_attr(machine: Machine, frame: Frame, instruction: Instruction) -> Non
     frame.stack.pop().delete_attribute(machine, instruction.value)
 
 
-@opcode("KW_NAMES", until=(3, 13))
+@opcode("KW_NAMES", until=(3, 13), moves=True)
 def kw_names(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.kw_names = instruction.value
 

@@ -16,8 +16,8 @@ from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Raised, Value
+from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.exception import Exception_
-from windfall.frontend.values.objects import Class, find
 from windfall.frontend.values.sequence import Tuple
 from windfall.ir.reading import class_name, is_among, mro_of
 

@@ -9,13 +9,15 @@ from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Value
+from windfall.frontend.values.class_value import Class, find, relied
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.enumeration import MixedMember
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.identity import identical
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, Opaque, find, relied
-from windfall.frontend.values.sequence import SequenceValue, Slice
+from windfall.frontend.values.objects import Object, Opaque
+from windfall.frontend.values.ranges import Slice
+from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from windfall.frontend.services import Machine
 
 
-@opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS")
-@opcode("PRECALL", until=(3, 12))
+@opcode("NOP", "RESUME", "CACHE", "COPY_FREE_VARS", moves=True)
+@opcode("PRECALL", until=(3, 12), moves=True)
 def nothing(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """Free variables are in place from the start; the rest is for the real interpreter."""
 
 
-@opcode("POP_TOP")
+@opcode("POP_TOP", moves=True)
 def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A loop that is left drops its iterator; only a real generator knows when it is the last."""
     value = frame.stack[-1]
@@ -44,23 +44,23 @@ def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.pop()
 
 
-@opcode("PUSH_NULL")
+@opcode("PUSH_NULL", moves=True)
 def push_null(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(NULL)
 
 
-@opcode("COPY")
+@opcode("COPY", moves=True)
 def copy(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.stack.append(frame.stack[-instruction.argument])
 
 
-@opcode("SWAP")
+@opcode("SWAP", moves=True)
 def swap(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     stack, depth = frame.stack, instruction.argument
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
-@opcode("LOAD_CONST")
+@opcode("LOAD_CONST", moves=True)
 def load_const(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = instruction.value
     if type(value) in _DISPLAYS and len(value) > machine.facts.elements:
@@ -77,7 +77,7 @@ _DISPLAYS = (tuple, frozenset)
 # ------------------------------------------------------------------------------------- variables
 
 
-@opcode("LOAD_FAST")
+@opcode("LOAD_FAST", moves=True)
 @opcode("LOAD_FAST_CHECK", since=(3, 12))
 def load_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.variables[instruction.argument]
@@ -100,7 +100,7 @@ def load_fast_and_clear(machine: Machine, frame: Frame, instruction: Instruction
     frame.variables[instruction.argument] = None
 
 
-@opcode("STORE_FAST")
+@opcode("STORE_FAST", moves=True)
 def store_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     before = frame.variables[instruction.argument]
     if before is not None and before is not frame.stack[-1] and is_missed_variable(before):

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
 Handler = Callable[["Machine", "Frame", Instruction], None]
 
 HANDLERS: dict[str, Handler] = {}
+# Of these, those that only move values about, and raise before they do: nothing is to be undone.
+MOVES: dict[str, Handler] = {}
 
 Version = tuple[int, int]
 ROWS: list[tuple[str, Version, Version | None]] = []  # all of them, of any version
 
 
 def opcode(
-    *names: str, since: Version = (3, 11), until: Version | None = None
+    *names: str, since: Version = (3, 11), until: Version | None = None, moves: bool = False
 ) -> Callable[[Handler], Handler]:
-    """A row: the handler of these opcodes from version `since` up to, not including, `until`."""
+    """A row: the handler of these opcodes from version `since` up to, not including, `until`.
+    `moves`: it only moves values about (`MOVES`)."""
 
     def register(handler: Handler) -> Handler:
         for name in names:
@@ -38,6 +41,8 @@ def opcode(
             if since <= VERSION and (until is None or until > VERSION):
                 assert name not in HANDLERS, f"{name} has two handlers"
                 HANDLERS[name] = handler
+                if moves:
+                    MOVES[name] = handler
         return handler
 
     return register

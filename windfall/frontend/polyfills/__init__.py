@@ -12,11 +12,11 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from windfall.frontend.polyfills import core, iterators, ordering
+from windfall.frontend.polyfills import core, iterators, matching, ordering
 
 TABLE: dict[str, Callable[..., Any]] = {
     name.removesuffix("_"): function
-    for module in (core, iterators, ordering)
+    for module in (core, iterators, matching, ordering)
     for name, function in vars(module).items()
     if isinstance(function, FunctionType) and function.__module__ == module.__name__
 }

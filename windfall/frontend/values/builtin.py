@@ -7,49 +7,36 @@ the user (keys of `sorted`, `__len__` of objects) is done by a polyfill: a Pytho
 
 from __future__ import annotations
 
-import abc
-import collections
-import inspect
-import sys
 import types
-import typing
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
-from torch import nn
 
-from windfall.frontend.breaks import ARGUMENTS, FRAME_BOUND, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import core
 from windfall.frontend.polyfills.iterators import by_index
-from windfall.frontend.values import symbolic
+from windfall.frontend.values import number_calls
 from windfall.frontend.values.arity import fits
-from windfall.frontend.values.base import Arguments, Given, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import is_callable, misfit
+from windfall.frontend.values.dict_views import DictView
 from windfall.frontend.values.exception import Exception_
-from windfall.frontend.values.function import Cell, Function, Method, bound_class
+from windfall.frontend.values.function import bound_class
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
-from windfall.frontend.values.mapping import Dict, DictView
-from windfall.frontend.values.objects import (
-    Class,
-    Object,
-    Super,
-    find,
-    is_mutable,
-    is_plain_class,
-    mro,
-    relied,
-)
-from windfall.frontend.values.sequence import List, Slice, Tuple
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Object
+from windfall.frontend.values.ranges import Slice
+from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.symbolic import Integer, Question
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
-from windfall.frontend.words import words
-from windfall.ir.guard import ABSENT, IdentityIs, RegistrationsAre
-from windfall.ir.reading import class_name, is_a, is_among, mro_of
-from windfall.ir.source import Known
+from windfall.ir.guard import ABSENT
+from windfall.ir.reading import is_among
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
@@ -124,11 +111,11 @@ def _checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     asked = name.as_constant(machine)
     if asked == "__iter__" and _is_iterator(machine, answer):
         return answer
-    if asked == "__len__" and isinstance(answer, symbolic.Integer):
+    if asked == "__len__" and isinstance(answer, Integer):
         sign = answer.compare(machine, ">=", machine.values.literal(0))
         if isinstance(sign, Constant) and sign.value is True:
             return answer
-    if asked == "__bool__" and isinstance(answer, symbolic.Question | Truth):
+    if asked == "__bool__" and isinstance(answer, Question | Truth):
         return answer
     if asked in _TEXTS and answer.python_type() is str:
         return answer
@@ -193,292 +180,6 @@ def _refuse(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     except TypeError as error:
         raise machine.values.raised(error) from None
     stop(UNKNOWN_OPERATION, f"{left.describe()} and {right.describe()}")
-
-
-# ---------------------------------------------------------------------------------------- types
-
-
-@calls(isinstance)
-def _isinstance(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "isinstance")
-    value, classes = arguments
-    value.guard_type(machine)
-    found = any(_is_instance(machine, value, one) for one in _classes(machine, classes))
-    if not found and isinstance(value, Object):
-        _refuse_other_class(machine, value)
-    return machine.values.literal(found)
-
-
-def _refuse_other_class(machine: Machine, value: Object) -> None:
-    """`isinstance` also asks the object for its `__class__`, which may be another than its own."""
-    kind = value.python_type()
-    told = relied(machine, kind, "__class__") is find(object, "__class__")
-    if not told or isinstance(relied(machine, kind, "__getattribute__"), types.FunctionType):
-        stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which has a __class__")
-
-
-def _classes(machine: Machine, value: Value) -> list[type]:
-    if isinstance(value, Class):
-        value.rely(machine)
-        return [value.real]
-    if isinstance(value, Tuple):
-        return [one for item in value.items(machine) for one in _classes(machine, item)]
-    if isinstance(value, Given) and value.python_type() is types.UnionType:
-        value.rely(machine)
-        kinds = value.real.__args__
-        if not all(type(one) is not types.GenericAlias and is_a(one, type) for one in kinds):
-            stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}")
-        return list(kinds)
-    stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}")
-
-
-_PLAIN_CHECKS = (type.__instancecheck__,)
-
-
-def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
-    kind = value.python_type()
-    if issubclass(kind, torch.Tensor):
-        if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
-            real = value.real if isinstance(value, Tensor) else None
-            return real is not None and isinstance(real, cls)
-        if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
-            return isinstance(value.fake(machine), cls)
-    if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:
-        found = is_among(cls, mro(machine, kind))
-        if not found and isinstance(value, Object) and not _tells_its_class(kind):
-            stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which says what it is")
-        return found
-    if type(cls).__module__ == "abc":
-        return _registered(machine, kind, cls)
-    if type(cls).__module__ == "typing" and is_mutable(kind):
-        stop(UNKNOWN_OPERATION, f"isinstance with the protocol {cls.__qualname__}")
-    if type(cls).__module__ in ("torch.nn.parameter", "typing", "enum", "torch._C", "torch"):
-        return issubclass(kind, cls)
-    stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
-
-
-def _tells_its_class(kind: type) -> bool:
-    """Whether `__class__` of instances is their class: a property or hook may say otherwise."""
-    return (
-        find(kind, "__class__") is find(object, "__class__")
-        and type(find(kind, "__getattribute__")) is types.WrapperDescriptorType
-    )
-
-
-def _registered(machine: Machine, kind: type, cls: type) -> bool:
-    """Whether an abstract class takes another for its own. What the user registers with a class
-    of the user, or says in its `__subclasshook__`, is not relied upon: it is asked natively."""
-    order = mro(machine, kind)
-    if cls.__module__ in _LIBRARY:
-        return _taken_by_library(machine, kind, cls)
-    if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
-        stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which has a hook")
-    if not is_among(cls, order):
-        stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which registers classes")
-    return True
-
-
-def _taken_by_library(machine: Machine, kind: type, cls: type) -> bool:
-    """By an abstract class of the standard library: its hook looks for methods of the names that
-    stand in its own dictionary and those of its bases; and classes may be registered later."""
-    if "__subclasshook__" in vars(cls):
-        for name in {name for base in cls.__mro__[:-1] for name in vars(base)} - _NOT_ASKED:
-            relied(machine, kind, name)
-    found = issubclass(kind, cls)
-    if not found:
-        where = Known(cls, cls.__qualname__)
-        machine.guards.add(where, RegistrationsAre(abc.get_cache_token()), "it may be registered")
-    return found
-
-
-_NOT_ASKED = words(
-    "__abstractmethods__ __class_getitem__ __dict__ __doc__ __module__ __slots__ __subclasshook__"
-    " __weakref__ _abc_impl __firstlineno__ __static_attributes__"
-)
-_LIBRARY = words("collections.abc numbers contextlib typing io os abc")
-
-
-@calls(issubclass)
-def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "issubclass")
-    value, classes = arguments
-    if not isinstance(value, Class):
-        stop(UNKNOWN_OPERATION, f"issubclass of {value.describe()}")
-    value.rely(machine)
-    return machine.values.literal(
-        any(_is_subclass(machine, value.real, one) for one in _classes(machine, classes))
-    )
-
-
-def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
-    if relied(machine, type(cls), "__subclasscheck__") is type.__subclasscheck__:
-        return is_among(cls, mro(machine, kind))
-    if type(cls).__module__ == "abc":
-        return _registered(machine, kind, cls)
-    if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):
-        return issubclass(kind, cls)
-    stop(UNKNOWN_OPERATION, f"issubclass with {type(cls).__name__}")
-
-
-@calls(type)
-def _type(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 1, 1, "type")
-    (value,) = arguments
-    value.guard_type(machine)
-    kind = value.python_type()
-    return machine.values.known(kind, class_name(kind))
-
-
-@calls(callable)
-def _callable(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 1, 1, "callable")
-    (value,) = arguments
-    value.guard_type(machine)
-    has_call = relied(machine, value.python_type(), "__call__") is not ABSENT
-    return machine.values.literal(isinstance(value, Class) or has_call)
-
-
-@calls(super)
-def _super(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    if not arguments:
-        frame = machine.frames.stack[-1]
-        cell = frame.variables[frame.listing.variables.index("__class__")]
-        start = cell.get(machine) if isinstance(cell, Cell) else None
-        first = frame.variables[0]
-        owner = first.get(machine) if isinstance(first, Cell) else first
-    else:
-        exactly(arguments, keywords, 2, 2, "super")
-        start, owner = arguments
-    if not isinstance(start, Class) or owner is None:
-        stop(UNKNOWN_CALL, "super")
-    start.rely(machine)
-    kinds = [owner.python_type(), *([owner.real] if isinstance(owner, Class) else ())]
-    if not any(is_among(start.real, mro_of(one)) for one in kinds):
-        stop(UNKNOWN_CALL, f"super({start.describe()}, {owner.describe()})")
-    return Super(start, owner)
-
-
-# ------------------------------------------------------------------------------------ attributes
-
-
-@calls(getattr)
-def _getattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 3, "getattr")
-    if len(arguments) == 3:
-        return machine.values.polyfill("getattr_or", arguments)
-    return arguments[0].get_attribute(machine, arguments[1].as_constant(machine))
-
-
-@calls(hasattr)
-def _hasattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "hasattr")
-    return machine.values.polyfill("hasattr", arguments)
-
-
-@calls(object.__getattribute__)
-def _object_getattribute(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "object.__getattribute__")
-    owner, name = arguments
-    if not isinstance(owner, Object):
-        stop(UNKNOWN_CALL, f"object.__getattribute__ of {owner.describe()}")
-    owner.guard_type(machine)
-    return owner.plain_attribute(machine, name.as_constant(machine), owner.missing)
-
-
-@calls(object.__setattr__)
-def _object_setattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 3, 3, "object.__setattr__")
-    owner, name, value = arguments
-    if not isinstance(owner, Object):
-        stop(UNKNOWN_CALL, f"object.__setattr__ of {owner.describe()}")
-    owner.guard_type(machine)
-    owner.store_attribute(machine, name.as_constant(machine), value)
-    return machine.values.literal(None)
-
-
-@calls(setattr)
-def _setattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 3, 3, "setattr")
-    owner, name, value = arguments
-    owner.set_attribute(machine, name.as_constant(machine), value)
-    return machine.values.literal(None)
-
-
-@calls(delattr)
-def _delattr(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 2, 2, "delattr")
-    arguments[0].delete_attribute(machine, arguments[1].as_constant(machine))
-    return machine.values.literal(None)
-
-
-@calls(vars)
-def _vars(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    if not arguments and not keywords:
-        stop(FRAME_BOUND, "vars()")
-    exactly(arguments, keywords, 1, 1, "vars")
-    return machine.values.polyfill("vars", arguments)
-
-
-@calls(object.__new__)
-def _object_new(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    exactly(arguments, keywords, 1, 1, "object.__new__")
-    (cls,) = arguments
-    if not isinstance(cls, Class) or not is_plain_class(cls.real):
-        stop(UNKNOWN_CALL, f"object.__new__ of {cls.describe()}")
-    cls.rely(machine)
-    return Object(cls)
-
-
-@calls(object.__init__)
-def _object_init(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """Surplus arguments are for `__new__`, where the class has one of its own."""
-    owner = arguments[0] if arguments else None
-    if not isinstance(owner, Object):
-        stop(UNKNOWN_CALL, "object.__init__")
-    if owner.cls.find(machine, "__new__") is find(object, "__new__"):
-        exactly(arguments, keywords, 1, 1, "object.__init__")
-    return machine.values.literal(None)
-
-
-@calls(inspect.signature)
-def _signature(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """Of a function that exists: a constant that depends on it alone."""
-    exactly(arguments, keywords, 1, 1, "inspect.signature")
-    function = arguments[0].function if isinstance(arguments[0], Method) else arguments[0]
-    if not isinstance(function, Function) or function.real is None or function.source is None:
-        stop(UNKNOWN_CALL, "inspect.signature")
-    real = function.real
-    if hasattr(real, "__wrapped__") or hasattr(real, "__signature__"):
-        stop(UNKNOWN_CALL, "inspect.signature of a wrapper")
-    function.guard(machine, "identity", IdentityIs(real))
-    function.rely(machine)
-    bound = types.MethodType(real, real) if isinstance(arguments[0], Method) else real
-    return Constant(inspect.signature(bound))
-
-
-@calls(globals)
-def _globals(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    space = machine.frames.stack[-1].globals
-    return machine.values.globals_dict(space, space.get("__name__", "globals"))
-
-
-@calls(locals, eval, exec, dir, breakpoint, sys.getrefcount)
-def _frame_bound(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    stop(FRAME_BOUND, "a function that looks at its caller's frame")
-
-
-@calls(
-    collections.namedtuple,
-    typing.NamedTuple,
-    typing.NewType,
-    typing.ParamSpec,
-    typing.TypedDict,
-    typing.TypeVar,
-    typing.TypeVarTuple,
-)
-def _named_by_caller(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """They read their caller's module from its frame: a segment's frame tells it."""
-    stop(UNKNOWN_CALL, "a function that reads its caller's module")
 
 
 # ---------------------------------------------------------------------------------- containers
@@ -677,7 +378,7 @@ def _bool(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         flag = machine.values.flag(arguments[0])
         if flag is not None:
             return flag
-    if isinstance(arguments[0], symbolic.Question | Truth):
+    if isinstance(arguments[0], Question | Truth):
         return arguments[0]
     found = arguments[0].truth(machine)
     assert isinstance(found, bool), "only objects ask their classes"
@@ -690,7 +391,7 @@ def _folded(function: Any) -> None:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         if machine.symbols.by_name and not keywords:
             arguments = [_as_number(machine, one) for one in arguments]
-            varies = symbolic.builtin(machine, function, arguments)
+            varies = number_calls.builtin(machine, function, arguments)
             if varies is not None:
                 return varies
         if function is hash and _is_written_in_python(arguments[0], machine, "__hash__"):

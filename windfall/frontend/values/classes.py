@@ -22,10 +22,10 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_ATTRIBUTE, UNKNOWN_CALL,
 from windfall.frontend.polyfills import core
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, Placeholder, find, is_data_descriptor
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Cell, Function
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Placeholder, find, is_data_descriptor
 from windfall.ir.guard import ABSENT
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.directives import StandIn
 from windfall.frontend.values.base import Arguments, Keywords, Value
-from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.class_value import Class
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import IdentityIs
 from windfall.ir.reading import class_name, is_a

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.enumeration import Member, MixedMember, itself_copied
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.mapping import Dict, Ordered
-from windfall.frontend.values.objects import Class, Object, find, is_plain_class
+from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.objects import Object, is_plain_class
+from windfall.frontend.values.ordered import Ordered
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look, same

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.mapping import Dict, is_plain_key
+from windfall.frontend.values.keys import is_plain_key
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
 from windfall.ir.source import Attribute, ByMethod, KeysOf, Source

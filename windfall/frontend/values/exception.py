@@ -15,8 +15,9 @@ from windfall.frontend.effects import restore
 from windfall.frontend.tracebacks import Place, through
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import same
 from windfall.frontend.values.wrap import wraps_if

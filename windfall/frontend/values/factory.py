@@ -17,7 +17,9 @@ from windfall.frontend.flow import returns_none
 from windfall.frontend.policy import Treatment
 from windfall.frontend.polyfills import iterators
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
+    attribute_calls,
     checks,
+    class_checks,
     classes,
     compiled,
     copies,
@@ -32,7 +34,10 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     mathematics,
     modes,
     module,
+    ordered,
     partial,
+    python_module,
+    readings,
     recurrent,
     references,
     sets,
@@ -46,22 +51,17 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
 )
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
+from windfall.frontend.values.class_value import Class, find, is_abstract
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_, looks_at_arguments
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
 from windfall.frontend.values.mapping import Dict, InstanceDict
-from windfall.frontend.values.objects import (
-    Class,
-    Object,
-    Opaque,
-    find,
-    is_abstract,
-    is_plain_class,
-)
+from windfall.frontend.values.objects import Object, Opaque, is_plain_class
 from windfall.frontend.values.outside import Outside
-from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.frontend.values.ranges import Range
+from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, LengthIs
 from windfall.ir.reading import class_dict, class_name, dict_of, mro_of
@@ -115,7 +115,7 @@ class ValueFactory(Outside):
 
     def item(self, tensor: Any) -> Value | None:
         """`tensor.item()` without its value; None: the value is needed."""
-        return symbolic.item(self._machine, tensor)
+        return readings.item(self._machine, tensor)
 
     def flag(self, tensor: Any) -> Value | None:
         """`bool(tensor)` without its value; None: the value is needed."""
@@ -123,11 +123,11 @@ class ValueFactory(Outside):
 
     def items(self, tensor: Any) -> Value | None:
         """`tensor.tolist()` without the values; None: they are needed."""
-        return symbolic.items(self._machine, tensor)
+        return readings.items(self._machine, tensor)
 
     def index(self, value: Value) -> Value:
         """What stands in a slice: a tensor without dimensions is the integer that it holds."""
-        return symbolic.index(self._machine, value)
+        return readings.index(self._machine, value)
 
     def tuple(self, items: Sequence[Value]) -> Tuple:
         """A tuple."""

@@ -25,9 +25,10 @@ from windfall.frontend.polyfills.iterators import (
     SHARING,
 )
 from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.iterator import Iterator
-from windfall.frontend.values.objects import Class, Object
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
 
 if TYPE_CHECKING:

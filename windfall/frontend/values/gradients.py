@@ -21,9 +21,9 @@ from windfall.frontend.effects import restore
 from windfall.frontend.polyfills import core
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.tensor import METHOD_RULES, WRITE_RULES, Tensor
 from windfall.frontend.values.unseen import look, same

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.objects import Class, union
+from windfall.frontend.values.class_value import Class, union
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.ir.reading import is_a
 from windfall.ir.source import Known, Source

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from windfall.frontend.values.base import Value
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.objects import Class
 from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look

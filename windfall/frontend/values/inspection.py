@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.function import Function, Method
-from windfall.frontend.values.objects import Class
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine

@@ -18,7 +18,8 @@ from windfall.frontend.bytecode import decode
 from windfall.frontend.state import Start
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.sequence import Range, SequenceValue, Tuple
+from windfall.frontend.values.ranges import Range
+from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, LengthIs
 from windfall.ir.reading import is_among

@@ -7,79 +7,35 @@ a dict from outside is looked into key by key; only iterating or counting relies
 from __future__ import annotations
 
 import collections
-import enum
-import types
-import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
-
-import torch
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, stop
 from windfall.frontend.classnames import short_name
 from windfall.frontend.effects import restore
-from windfall.frontend.values.base import NULL, Arguments, Keywords, Raised, Value, no_method
+from windfall.frontend.values.base import NULL, Arguments, Keywords, Value, no_method
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
+from windfall.frontend.values.dict_views import DictView, present
+from windfall.frontend.values.keys import (
+    compares_by_user_code,
+    is_class_key,
+    is_identity_key,
+    is_its_key,
+    is_plain_key,
+    no_key,
+)
 from windfall.frontend.values.unseen import same, settled
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
-from windfall.ir.guard import Equals, HasKey, KeysAre
-from windfall.ir.reading import dict_of, is_among, resolve
+from windfall.ir.guard import HasKey, KeysAre
+from windfall.ir.reading import dict_of, is_among
 from windfall.ir.source import Item, KeysOf, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
     from windfall.frontend.services import Machine
-
-_PLAIN = (str, int, bool, float, bytes, type(None), complex, torch.dtype)
-# How classes, functions, special forms (`typing.Union`) are hashed and compared: by identity.
-# Members of enumerations are hashed by their name, which `Member.key` relies on.
-_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__, enum.Enum.__hash__)
-_SAME: tuple[Any, ...] = (object.__eq__, type.__eq__)
-_IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union), enum.Enum)
-
-
-def is_identity_key(key: Any) -> bool:
-    """Whether a key from outside stands for itself."""
-    kind = type(key)
-    return isinstance(key, _IDENTITY_KINDS) and (
-        kind.__hash__ in _BY_IDENTITY and kind.__eq__ in _SAME
-    )
-
-
-def is_class_key(key: Any) -> bool:
-    """Whether a key, as `Value.key` gives it, stands for such an object."""
-    return isinstance(key, Value) and is_identity_key(getattr(key, "real", None))
-
-
-def is_plain_key(key: Any) -> bool:
-    """Whether a key may stand in a source: constant, hashed without user code."""
-    kind: Any = type(key)
-    if isinstance(key, tuple) and kind.__hash__ is tuple.__hash__ and kind.__eq__ is tuple.__eq__:
-        return all(is_plain_key(one) for one in tuple.__iter__(key))
-    return is_among(kind, _PLAIN)
-
-
-def is_its_key(machine: Machine, value: Value) -> bool:
-    """Whether a key is told by what `Value.key` answers, its class too: an equal plain tuple stands
-    for a `torch.Size` or a record, and is not it."""
-    if isinstance(value, Constant):
-        return True
-    if value.python_type() is not tuple:
-        return False
-    return all(is_its_key(machine, one) for one in value.unpack(machine))
-
-
-def _compares_by_user_code(table: dict[Any, Any]) -> bool:
-    """Whether a dict has keys whose class says in Python what they are equal to: a key with the
-    same hash would be compared with them."""
-    kinds = {id(kind): kind for kind in map(type, table)}
-    return any(
-        not is_among(kind, _PLAIN) and isinstance(resolve(kind, "__eq__"), types.FunctionType)
-        for kind in kinds.values()
-    )
 
 
 class Dict(Value):
@@ -122,7 +78,7 @@ class Dict(Value):
         if not is_plain_key(key) and not is_class_key(key):
             return self.load(machine).get(key)
         if self.compares is None:
-            self.compares = _compares_by_user_code(self.real)
+            self.compares = compares_by_user_code(self.real)
         if self.compares:
             stop(UNKNOWN_OPERATION, f"{self.describe()}, whose keys have an __eq__ of their own")
         self.guard_type(machine)
@@ -437,7 +393,7 @@ class Dict(Value):
             admit_writes(machine, self, other)
         if isinstance(other, Dict):
             for key, value in list(other.load(machine).items()):
-                self.set_item(machine, other.key_value(machine, key), _there(value))
+                self.set_item(machine, other.key_value(machine, key), present(value))
         elif other is not None:
             if has(other, "keys"):
                 stop(UNKNOWN_OPERATION, f"dict.update by {other.describe()}")
@@ -470,7 +426,7 @@ class Dict(Value):
         key, value = next(reversed(entries.items()))
         shown = self.key_value(machine, key)
         self.store(machine, key, None)
-        return machine.values.tuple([shown, _there(value)])
+        return machine.values.tuple([shown, present(value)])
 
     def set_default(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
         """`setdefault`."""
@@ -508,28 +464,6 @@ class Dict(Value):
             return "{" + ", ".join(parts) + "}"
 
         return recipe.container(self, "{}", display, "{}.update({})")
-
-
-def no_key(machine: Machine, key: Value, plain: Any) -> Raised:
-    """What a missing key raises. It holds the key itself: natively, where that is another object
-    than the constant that it is looked up by."""
-    if not is_plain_key(plain) or not _is_same_key(machine, key, plain):
-        stop(UNKNOWN_OPERATION, "KeyError of an object")
-    return machine.values.raised(KeyError(plain))
-
-
-def _is_same_key(machine: Machine, key: Value, plain: Any) -> bool:
-    if key.python_type() is not type(plain):
-        return False
-    if not isinstance(plain, tuple):
-        return True
-    parts = zip(key.unpack(machine), plain, strict=True)
-    return all(_is_same_key(machine, one, other) for one, other in parts)
-
-
-def _there(value: Value | None) -> Value:
-    assert value is not None, "a whole dict has no absent items"
-    return value
 
 
 DICT_METHODS: dict[str, Callable[..., Value]] = {
@@ -587,208 +521,12 @@ class InstanceDict(Dict):
             recipe.later(f"{table}[{recipe.key(self, key)}] = {{}}", value)
 
 
-class Ordered(Dict):
-    """An `OrderedDict`."""
-
-    __slots__ = ()
-    made_of = collections.OrderedDict
-
-    def load(self, machine: Machine) -> dict[Any, Value | None]:
-        """As of a dict, unless methods of `dict` wrote to it past its own."""
-        if (
-            not self.whole
-            and self.real is not None
-            and keys_in_order(self.made_of, self.real) is None
-        ):
-            stop(UNKNOWN_OPERATION, f"{self.describe()}, whose order and items differ")
-        return super().load(machine)
-
-    def rely_on_keys(self, machine: Machine) -> None:
-        """Its order is its own, not that of the dict inside."""
-        assert self.real is not None and self.source is not None
-        if self.guarded is None or "keys" not in self.guarded:
-            machine.guards.add(KeysOf(self.source), Equals(tuple(self.real)), "all keys")
-            self.guarded = {*(self.guarded or ()), "keys"}
-
-    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Between two of this kind the order counts."""
-        if isinstance(other, Ordered) and operation in ("==", "!="):
-            mine, others = list(self.load(machine)), list(other.load(machine))
-            if mine != others:
-                return machine.values.literal(operation == "!=")
-        return super().compare(machine, operation, other)
-
-    def call_method(
-        self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
-    ) -> Value:
-        """A dict's methods, and those that depend on the order."""
-        if name == "popitem":
-            return self.take_end(machine, *arguments, **keywords)
-        if name == "move_to_end":
-            return self.move_to_end(machine, *arguments, **keywords)
-        return super().call_method(machine, name, arguments, keywords)
-
-    def get_attribute(self, machine: Machine, name: str) -> Value:
-        """A dict's methods, and `move_to_end`."""
-        if name == "move_to_end":
-            return machine.values.method(self, name)
-        return super().get_attribute(machine, name)
-
-    def move_to_end(self, machine: Machine, key: Value, last: Value | None = None) -> Value:
-        """`move_to_end`."""
-        at_end = last is None or bool(last.as_constant(machine))
-        plain, entries = key.key(machine), self.load(machine)
-        if plain not in entries:
-            if plain is None or isinstance(plain, tuple):  # CPython takes these for the arguments
-                stop(UNKNOWN_OPERATION, "KeyError of None or a tuple")
-            raise no_key(machine, key, plain)
-        self.watchers.refuse_change(self.describe())
-        before = dict(entries)
-
-        def restore() -> None:
-            entries.clear()
-            entries.update(before)
-
-        machine.effects.undo(restore)
-        moved = entries.pop(plain)
-        others = dict(entries)
-        entries.clear()
-        entries.update({**others, plain: moved} if at_end else {plain: moved, **others})
-        if self.source is not None:
-            shown = self.key_value(machine, plain)
-            machine.effects.add(
-                "{}.move_to_end({}, {})", self, shown, machine.values.literal(at_end)
-            )
-        return machine.values.literal(None)
-
-    def take_end(self, machine: Machine, last: Value | None = None) -> Value:
-        """`popitem`, from either end."""
-        entries = self.load(machine)
-        if not entries:
-            raise machine.values.raised(KeyError("dictionary is empty"))
-        keys = list(entries)
-        key = keys[-1] if last is None or last.as_constant(machine) else keys[0]
-        shown, value = self.key_value(machine, key), _there(entries[key])
-        self.store(machine, key, None)
-        return machine.values.tuple([shown, value])
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """Made empty, then filled."""
-        name = recipe.bind(self, f"{recipe.known(self.made_of, self.made_of.__name__)}()")
-        for key, value in self.present():
-            recipe.later(f"{name}[{recipe.key(self, key)}] = {{}}", value)
-        return name
-
-
-_VIEW_TYPES = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
-
-
-# What `sets.py` does with views of keys.
-KEYS_AS_SETS: dict[str, Callable[[Machine, DictView, str, Value], Value | None]] = {}
-
-
-class DictView(Value):
-    """`keys()`, `values()` or `items()`."""
-
-    __slots__ = ("kind", "owner")
-
-    def __init__(self, owner: Dict, kind: str) -> None:
-        super().__init__()
-        self.owner = owner
-        self.kind = kind
-
-    def python_type(self) -> type:
-        """The view's class."""
-        return _VIEW_TYPES[self.kind]
-
-    def unpack(self, machine: Machine) -> list[Value]:
-        """What it shows now."""
-        if self.kind == "keys":
-            return self.owner.key_values(machine)
-        if self.kind == "values":
-            return self.owner.item_values(machine)
-        pairs = zip(self.owner.key_values(machine), self.owner.item_values(machine), strict=True)
-        return [machine.values.tuple(list(pair)) for pair in pairs]
-
-    def known_length(self) -> int | None:
-        """As of the dict."""
-        return self.owner.known_length()
-
-    def iterate(self, machine: Machine) -> Value:
-        """Over what it shows now."""
-        return self._iterate(machine, list(self.owner.load(machine)), iter)
-
-    def iterate_back(self, machine: Machine) -> Value:
-        """`reversed` of what it shows now."""
-        return self._iterate(machine, list(self.owner.load(machine))[::-1], reversed)
-
-    def _iterate(self, machine: Machine, keys: list[Any], how: Any) -> Value:
-        owner, kind = self.owner, self.kind
-        sample: Any = owner.made_of()
-
-        def read(machine: Machine, place: int) -> Value | None:
-            if place >= len(keys):
-                return None
-            shown = owner.key_value(machine, keys[place])
-            if kind == "keys":
-                return shown
-            value = _there(owner.load(machine)[keys[place]])
-            return value if kind == "values" else machine.values.tuple([shown, value])
-
-        real = type(how(getattr(sample, kind)()))
-        made = machine.values.iterate_over(self, real, read, f"{how.__name__}({{}})")
-        return owner.watchers.add(made)  # type: ignore[no-any-return]
-
-    def length(self, machine: Machine) -> Value:
-        """How many items."""
-        return self.owner.length(machine)
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """Whether there are items."""
-        return self.owner.truth(machine)
-
-    def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Keys as a set."""
-        rule = KEYS_AS_SETS["operation"]
-        return rule(machine, self, operation, other) if self.kind == "keys" else None
-
-    def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Likewise."""
-        rule = KEYS_AS_SETS["comparison"]
-        return rule(machine, self, operation, other) if self.kind == "keys" else None
-
-    def contains(self, machine: Machine, item: Value) -> Value:
-        """Of keys only."""
-        if self.kind == "keys":
-            return self.owner.contains(machine, item)
-        return super().contains(machine, item)
-
-    def get_attribute(self, machine: Machine, name: str) -> Value:
-        """Methods of views."""
-        if name in ("__iter__", "__len__", "__contains__"):
-            return machine.values.method(self, name)
-        stop(UNKNOWN_OPERATION, f"dict view .{name}")
-
-    def rebuild(self, recipe: Recipe) -> str:
-        """Asked of the dict; of an instance of a subclass past the methods of its class."""
-        owner = self.owner
-        kind = getattr(owner, "kind", owner.made_of)
-        if owner.python_type() is kind:
-            return f"{recipe.name(owner)}.{self.kind}()"
-        return f"{recipe.known(getattr(kind, self.kind), self.kind)}({recipe.name(owner)})"
-
-
 @wraps(dict)
 def _wrap_dict(machine: Machine, value: dict[Any, Any], source: Source | None) -> Value:
-    return _wrapped(machine, Dict, value, source)
+    return wrapped_dict(machine, Dict, value, source)
 
 
-@wraps(collections.OrderedDict)
-def _wrap_ordered(machine: Machine, value: dict[Any, Any], source: Source | None) -> Value:
-    return _wrapped(machine, Ordered, value, source)
-
-
-def _wrapped(
+def wrapped_dict(
     machine: Machine, kind: type[Dict], value: dict[Any, Any], source: Source | None
 ) -> Value:
     if source is None:

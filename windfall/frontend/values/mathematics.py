@@ -24,8 +24,9 @@ from windfall.frontend.spans import Span
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.number_calls import BUILTINS, operands
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
-from windfall.frontend.values.symbolic import BUILTINS, Float, Integer, made, operands, span_of
+from windfall.frontend.values.symbolic import Float, Integer, made, span_of
 from windfall.frontend.values.torchapi import treated
 from windfall.ir.reading import is_among
 from windfall.ir.relation import decide

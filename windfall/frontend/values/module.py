@@ -17,9 +17,10 @@ from windfall.directives import StandIn
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.objects import Class, Object, find
+from windfall.frontend.values.objects import Object
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.reading import class_name, is_a

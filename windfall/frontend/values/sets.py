@@ -18,15 +18,10 @@ from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.demands import has
+from windfall.frontend.values.dict_views import KEYS_AS_SETS, DictView
 from windfall.frontend.values.iterator import OverIterator
-from windfall.frontend.values.mapping import (
-    KEYS_AS_SETS,
-    Dict,
-    DictView,
-    is_its_key,
-    is_plain_key,
-    no_key,
-)
+from windfall.frontend.values.keys import is_its_key, is_plain_key, no_key
+from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look

@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.bounds import admit, admit_values, chosen_count, product_count
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.polyfills import iterators, ordering
-from windfall.frontend.values import symbolic
+from windfall.frontend.values import number_calls
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls, calls_of
+from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ForeignIterator, Iterator
-from windfall.frontend.values.objects import Class, Opaque
-from windfall.frontend.values.sequence import List, Range, SequenceValue
+from windfall.frontend.values.objects import Opaque
+from windfall.frontend.values.ranges import Range
+from windfall.frontend.values.sequence import List, SequenceValue
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import IdentityIs, LengthIs
 from windfall.ir.reading import dict_of
@@ -174,7 +176,7 @@ def _extreme(function: Any) -> None:
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         everything = [*arguments, *keywords.values()]
         admit_values(machine, arguments if len(arguments) == 1 else ())
-        varies = None if keywords else symbolic.builtin(machine, function, arguments)
+        varies = None if keywords else number_calls.builtin(machine, function, arguments)
         if varies is not None:
             return varies
         chosen: Arguments = (

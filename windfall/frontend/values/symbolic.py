@@ -13,7 +13,7 @@ with that number fixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,8 @@ from windfall.frontend import spans
 from windfall.frontend.symbols import python_text
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, Constant, fold
-from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps
-from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Binds, Compares, TypeIs
 from windfall.ir.reading import is_among
@@ -40,13 +37,11 @@ from windfall.ir.symint import (
     Size,
     floor_divide,
     hint_of,
-    maximum,
-    minimum,
     modulo,
     reads_of,
     symbols_of,
 )
-from windfall.ops.fake import constant_of, fake
+from windfall.ops.fake import fake
 from windfall.ops.symbolic import as_torch, from_torch
 
 if TYPE_CHECKING:
@@ -160,7 +155,7 @@ class Integer(Value):
         return self._with(machine, operation, other, True)
 
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
-        size = _as_size(machine, other)
+        size = as_size(machine, other)
         if size is None:
             if other.python_type() is not float:
                 return None
@@ -209,7 +204,7 @@ class Integer(Value):
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Decided as in the call being compiled."""
-        size = _as_size(machine, other)
+        size = as_size(machine, other)
         if size is None:
             return (
                 None
@@ -349,7 +344,7 @@ def made(machine: Machine, size: Size) -> Value:
     return machine.values.literal(size) if isinstance(size, int) else Integer(size)
 
 
-def _as_size(machine: Machine, value: Value) -> Size | None:
+def as_size(machine: Machine, value: Value) -> Size | None:
     """The integer that a value is; None: it is none."""
     if isinstance(value, Integer):
         return value.bound(machine)
@@ -550,80 +545,6 @@ def span_of(machine: Machine, value: Value) -> spans.Span | None:
     return None
 
 
-def item(machine: Machine, tensor: Tensor) -> Value | None:
-    """`tensor.item()` of a float: it stays in the graph until somebody needs the value. None: that
-    is now, or it is no float."""
-    known = tensor.fake(machine)
-    if any(size != 1 for size in known.shape):
-        return None
-    if known.dtype in INTEGRAL:
-        return _integer_item(machine, tensor)
-    if not known.dtype.is_floating_point:
-        return None
-    name = machine.symbols.item(machine.frames.where())
-    if name is None:
-        return None
-    held = machine.values.torch_call("call_method", "detach", [tensor], {})
-    if known.dim():
-        held = machine.values.torch_call(
-            "call_method", "reshape", [held, machine.values.tuple([])], {}
-        )
-    # A copy, because the tensor may be written before the value leaves the graph.
-    copied = {"copy": machine.values.literal(True)}
-    kind = machine.values.literal(torch.float64)
-    held = machine.values.torch_call("call_method", "to", [held, kind], copied)
-    return Float(held, frozenset((name,)))
-
-
-INTEGRAL = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
-def _integer_item(machine: Machine, tensor: Tensor) -> Value | None:
-    """`tensor.item()` of an integer."""
-    constant = constant_of(tensor.fake(machine))
-    if constant is not None:
-        return machine.values.literal(constant.item())
-    reads = machine.graph.reads
-    number, known = reads.item(tensor.fake(machine), tensor.node(machine))
-    if number is None:
-        return None
-    if not known:
-        reads.answer(number, machine.graph.read("item", (tensor.node(machine),), number))
-    return Integer(number)
-
-
-def items(machine: Machine, tensor: Tensor) -> Value | None:
-    """`tensor.tolist()` of a few integers."""
-    known = tensor.fake(machine)
-    if known.dtype not in INTEGRAL or known.dim() > 1:
-        return None
-    if not known.dim():
-        return _integer_item(machine, tensor)
-    count = from_torch(known.shape[0])
-    if not isinstance(count, int) or count > _FEW:
-        return None
-    found = []
-    for index in range(count):
-        part = tensor.get_item(machine, machine.values.literal(index))
-        assert isinstance(part, Tensor)
-        one = _integer_item(machine, part)
-        if one is None:
-            return None
-        found.append(one)
-    return List(found)
-
-
-def index(machine: Machine, value: Value) -> Value:
-    """What stands in a slice: a tensor without dimensions is the integer that it holds."""
-    if isinstance(value, Tensor) and value.fake(machine).dtype in INTEGRAL:
-        found = item(machine, value)
-        return value if found is None else found
-    return value
-
-
-_FEW = 16  # integers that are read one by one
-
-
 def varying(machine: Machine, value: Any, source: Source) -> Value:
     """The value of an int or float from outside that varies."""
     if isinstance(value, int):
@@ -648,118 +569,3 @@ def varying_names(values: Sequence[Value]) -> frozenset[str]:
         else:
             found |= getattr(one, "names", frozenset())  # of a float, a truth, a text
     return found
-
-
-# ------------------------------------------------------------------------------------- builtins
-
-
-def _extreme(machine: Machine, arguments: Arguments, choose: Callable[..., Size]) -> Value | None:
-    sizes = [_as_size(machine, one) for one in arguments]
-    known = [one for one in sizes if one is not None]
-    if len(known) < 2 or len(known) < len(sizes):
-        return None
-    return made(machine, choose(*known))
-
-
-def _absolute(machine: Machine, arguments: Arguments) -> Value | None:
-    (value,) = arguments
-    if not isinstance(value, Integer):
-        return None
-    return value if decide(">=", value.bound(machine), 0) else value.unary(machine, "-")
-
-
-def _both(machine: Machine, arguments: Arguments) -> Value | None:
-    left, right = arguments
-    parts = [_ARITHMETIC_OF.get(one) for one in (type(left), type(right))]
-    if None in parts:
-        return None
-    found = [operands(machine, sign, left, right) for sign in ("//", "%")]
-    return machine.values.tuple([one for one in found if one is not None])
-
-
-def operands(machine: Machine, operation: str, left: Value, right: Value) -> Value | None:
-    """`left operation right` of two numbers, one of which varies."""
-    found = left.binary(machine, operation, right)
-    return found if found is not None else right.reflected(machine, operation, left)
-
-
-_ARITHMETIC_OF = {Integer: True, Constant: True}
-# Python's own functions of numbers that vary; None: the values are needed.
-BUILTINS: dict[Any, Callable[[Machine, Arguments], Value | None]] = {
-    min: lambda machine, arguments: _extreme(machine, arguments, minimum),
-    max: lambda machine, arguments: _extreme(machine, arguments, maximum),
-    abs: _absolute,
-    float: lambda machine, arguments: Float.of(machine, arguments[0]),
-    divmod: _both,
-}
-
-
-def builtin(machine: Machine, function: Any, arguments: Arguments) -> Value | None:
-    """A call of a builtin with numbers that vary; None: it has no rule, or none varies."""
-    if not any(isinstance(one, Integer | Float) for one in arguments):
-        return None
-    rule = BUILTINS.get(function)
-    return rule(machine, arguments) if rule is not None else None
-
-
-# --------------------------------------------------------------------------- torch's functions
-
-# Functions whose operands may be tensors where they are numbers: name -> keyword that scales the
-# second operand, if there is one.
-_OPERANDS: dict[str, str | None] = {
-    **dict.fromkeys(("mul", "div", "true_divide", "multiply", "divide", "pow", "maximum"), None),
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"), None),
-    "masked_fill": None,
-    **dict.fromkeys(("add", "sub", "subtract"), "alpha"),
-    **dict.fromkeys(("addcmul", "addcdiv"), "value"),
-}
-
-
-# Functions and methods that take sizes or places, among them tensors without dimensions, which they
-# read.
-_CREATORS = frozenset(words("zeros ones empty rand randn arange eye"))
-_SIZED = frozenset(words("new_zeros new_ones new_empty view reshape expand repeat unflatten"))
-
-
-def with_sizes(machine: Machine, target: Any, arguments: Sequence[Value]) -> Sequence[Value]:
-    """The arguments of a torch function with numbers in place of tensors that are read as sizes."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if name not in _SIZED and (name not in _CREATORS or isinstance(target, str)):
-        return arguments
-    first = 1 if name in _SIZED else 0
-    return [*arguments[:first], *(_as_number(machine, one) for one in arguments[first:])]
-
-
-def _as_number(machine: Machine, value: Value) -> Value:
-    kind = type(look(value))
-    if kind in (Tuple, List):
-        parts = value.unpack(machine)
-        read = [_as_number(machine, one) for one in parts]
-        if all(same(one, other) for one, other in zip(read, parts, strict=True)):
-            return value
-        return Tuple(read) if kind is Tuple else List(read)
-    if isinstance(value, Tensor) and not value.fake(machine).dim():
-        return index(machine, value)
-    return value
-
-
-def prepared(
-    machine: Machine, target: Any, arguments: Sequence[Value], keywords: Mapping[str, Value]
-) -> tuple[Sequence[Value], Mapping[str, Value]]:
-    """The arguments of a torch function with tensors in place of numbers that vary, where the
-    function takes tensors too."""
-    name = (target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
-    if name not in _OPERANDS or not arguments or not isinstance(arguments[0], Tensor):
-        return arguments, keywords
-    tensor, rest = arguments[0], arguments[1:]
-    named = dict(keywords)
-    changed: list[Value] = [
-        one.operand(machine, tensor) if isinstance(one, Integer | Float) else one for one in rest
-    ]
-    scale = _OPERANDS[name]
-    factor = named.get(scale) if scale is not None else None
-    if scale is not None and isinstance(factor, Integer | Float) and changed:
-        del named[scale]
-        scaled = factor.operand(machine, tensor)
-        changed[0] = machine.values.torch_call("call_method", "mul", [changed[0], scaled], {})
-    return [tensor, *changed], named

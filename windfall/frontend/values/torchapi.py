@@ -29,15 +29,15 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.policy import Treatment, treatment
-from windfall.frontend.values import symbolic
+from windfall.frontend.values import number_calls
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
+from windfall.frontend.values.class_value import find
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.objects import find
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
@@ -83,9 +83,9 @@ def torch_call(
             NATIVE_FUNCTION,
             f"{machine.frames.stack[-1].code.co_qualname} is disabled (not recursively)",
         )
-    arguments = symbolic.with_sizes(machine, target, arguments)
+    arguments = number_calls.with_sizes(machine, target, arguments)
     if machine.symbols.by_name:
-        arguments, keywords = symbolic.prepared(machine, target, arguments, keywords)
+        arguments, keywords = number_calls.prepared(machine, target, arguments, keywords)
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
     function = target if callable(target) else getattr(torch.Tensor, target)
     name = function.__name__ if hasattr(function, "__name__") else ""

@@ -23,7 +23,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.objects import PythonModule
+from windfall.frontend.values.python_module import PythonModule
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.torchapi import Builtin, torch_call
 from windfall.frontend.values.wrap import wraps_if

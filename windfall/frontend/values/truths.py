@@ -18,6 +18,7 @@ import torch
 from windfall.errors import Specialise
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.readings import detached
 from windfall.frontend.values.symbolic import Integer
 from windfall.frontend.values.tensor import Tensor
 
@@ -129,12 +130,7 @@ def read(machine: Machine, tensor: Tensor) -> Truth | None:
     name = machine.symbols.item(machine.frames.where())
     if name is None:
         return None
-    held = machine.values.torch_call("call_method", "detach", [tensor], {})
-    if known.dim():
-        held = machine.values.torch_call(
-            "call_method", "reshape", [held, machine.values.tuple([])], {}
-        )
-    # A copy, because the tensor may be written before the value leaves the graph.
+    held = detached(machine, tensor)
     if known.dtype is torch.bool:
         held = machine.values.torch_call("call_method", "clone", [held], {})
     else:

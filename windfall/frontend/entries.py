@@ -1,0 +1,50 @@
+"""The entries of one point of a program, in the order in which they are tried.
+
+Enters: entries as they are compiled. Leaves: those that stay. Invariant: the tuple that a call goes
+through is replaced, never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windfall import locks
+from windfall.frontend.state import Point
+from windfall.frontend.strikes import Uses
+from windfall.ir.stages import Entry
+
+
+class Entries:
+    """The entries of one point, the latest first; past a limit the one that was used longest ago
+    goes."""
+
+    __slots__ = ("calls", "entries", "is_idle", "lock", "native", "point", "seen", "uses")
+
+    def __init__(self, point: Point) -> None:
+        self.point = point
+        self.entries: tuple[Entry, ...] = ()
+        self.calls: tuple[Callable[..., Any], ...] = ()
+        self.is_idle = True  # no entry has an operation on tensors
+        self.lock = locks.lock()
+        self.native = False  # compiling was given up
+        self.seen = False  # a call ran eagerly because the stance wants the first one so
+        self.uses = Uses()
+
+    def add(self, entry: Entry, limit: int) -> int:
+        """Let `entry` be tried first; the answer is how many went for it."""
+        kept = sorted(self.entries, key=lambda one: one.last_use(), reverse=True)[: limit - 1]
+        gone = [one for one in self.entries if one not in kept]
+        self.uses.went(gone)
+        self.set((entry, *kept))
+        return len(gone)
+
+    def set(self, entries: tuple[Entry, ...]) -> None:
+        """Replace all."""
+        self.entries = entries
+        self.calls = tuple(entry.call for entry in entries)
+        self.is_idle = not any(_has_operations(entry) for entry in entries)
+
+
+def _has_operations(entry: Entry) -> bool:
+    return any(node.op.startswith("call") for node in entry.segment.capture.graph.nodes)
