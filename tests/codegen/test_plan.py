@@ -29,6 +29,7 @@ def test_live_buffers_do_not_overlap() -> None:
     }
     names = list(memory.offsets)
     assert names
+    assert memory.lives == {name: (first[name], last[name]) for name in names}
     for name in names:
         assert memory.offsets[name] % 64 == 0
         for other in names:

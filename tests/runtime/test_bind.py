@@ -21,8 +21,9 @@ from windfall import jit, runtime, torch_abi
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
-from windfall.runtime import plan, public, support
+from windfall.runtime import public, support
 from windfall.runtime.machine import layout
+from windfall.runtime.memory import MEMORY
 
 BOTH = pytest.mark.parametrize("native", [True, False], ids=["native", "public"])
 
@@ -174,10 +175,10 @@ def check_arenas() -> None:
     other(torch.zeros(10))
     del call
     gc.collect()
-    assert len(plan._arena_users) == 1
+    assert len(MEMORY.arenas()) == 1
     del other
     gc.collect()
-    assert not plan._arena_users
+    assert not MEMORY.arenas()
     assert trim() == 0, "nothing was left to give back"
 
 

@@ -43,6 +43,7 @@ from windfall.ir.stages import (
 from windfall.ir.symint import Expression, Size, maximum, minimum, size_symbol
 from windfall.runtime import public
 from windfall.runtime.machine import layout
+from windfall.runtime.memory import MEMORY
 
 BOTH = pytest.mark.parametrize("native", [True, False], ids=["native", "public"])
 ROWS = (2, 3, 5, 8, 17, 64)
@@ -257,11 +258,12 @@ def test_the_arena_grows(native: bool) -> None:
 def test_the_public_arena_is_kept_and_replaced() -> None:
     call = bound(through_arena(), False)
     assert isinstance(call, public.PublicProgram)
+    MEMORY.trim()
     kept = []
     for rows in (100, 50, 1000, 100):
         call(rows, torch.zeros(rows))
-        (held,) = call._arenas
-        kept.append(held.data_ptr())
+        (held,) = MEMORY.arenas()
+        kept.append(held.address)
     assert kept[0] == kept[1] and kept[2] == kept[3]
 
 

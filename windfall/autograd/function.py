@@ -15,6 +15,7 @@ memory is freed as in eager; gradients that eager leaves None are None.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -122,17 +123,15 @@ class LinkedRegion:
         self._of_strides = Variants[Strides, _Built](_STRIDES)
         outputs = region.split.signature.outputs
         self._complex = any(one.type is not None and one.type.dtype.is_complex for one in outputs)
-        inputs, results = region.saves.inputs, region.saves.results
-        self._saved: Callable[[Any, Any], list[Any]] = lambda primals, found: (
-            [primals[index] for index in inputs] + [found[index] for index in results]
-        )
+        self._saved = _getter(region.saves.inputs), _getter(region.saves.results)
         # What a node does, for `CompiledGraph`: of results made elsewhere, unless it is `around`.
         self.forward: Callable[[Any, Any], Any] = self._take
         self.backward: Callable[[Any, Any], Any] = self._of_taken
 
     def around(self, forward: GraphCallable) -> GraphCallable:
         """Let the node run `forward` itself: it is the only one."""
-        split, saved, remember = self.region.split, self._saved, self._replay.remember
+        split, remember = self.region.split, self._replay.remember
+        of_primals, of_found = self._saved
         visible, results, backward = split.visible, self.results, self._backward
         constant = tuple(one for one in range(visible) if one not in results)
         symbols = len(split.symbols)
@@ -151,7 +150,7 @@ class LinkedRegion:
             found = forward(*args)
             shown = found if len(found) == visible else tuple(found[:visible])
             if not saves_none:
-                context.save_for_backward(*saved(primals, found))
+                context.save_for_backward(*of_primals(primals), *of_found(found))
             context.set_materialize_grads(False)
             if constant:
                 context.mark_non_differentiable(*[shown[index] for index in constant])
@@ -200,7 +199,8 @@ class LinkedRegion:
         """Results made elsewhere: the node's own of them."""
         sizes, primals, found = args[0]
         self._replay.remember(context, self, primals, sizes)
-        context.save_for_backward(*self._saved(primals, found))
+        of_primals, of_found = self._saved
+        context.save_for_backward(*of_primals(primals), *of_found(found))
         context.set_materialize_grads(False)
         return tuple([found[index] for index in self.results])
 
@@ -287,6 +287,13 @@ class LinkedRegion:
             everywhere[index] = one
         found = self._replay.gradients(context, everywhere)
         return tuple(found[index] for index in self.inputs)
+
+
+def _getter(positions: tuple[int, ...]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What gets the values at these positions, as fast as Python can."""
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    return lambda values: [values[index] for index in positions] if positions else ()
 
 
 def _obstacle(tangents: Sequence[Any]) -> str | None:

@@ -10,6 +10,8 @@ is free for all of its life and known to be large enough, else a slot of its own
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windfall.codegen.lower import reads_of
 from windfall.codegen.tile import buffers_in
 from windfall.ir.dtype import TensorType
@@ -43,7 +45,7 @@ def plan(schedule: Schedule) -> MemoryPlan:
         offsets[name] = _gap(busy, sizes[name])
     end = max((offsets[name] + sizes[name] for name in sizes), default=0)
     varying = {name: need for name, need in needs.items() if name not in sizes}
-    static = MemoryPlan(offsets, end)
+    static = MemoryPlan(offsets, end, {name: life[name] for name in names})
     return _with_slots(static, varying, life) if varying else static
 
 
@@ -61,7 +63,7 @@ def _with_slots(static: MemoryPlan, needs: dict[str, Size], life: dict[str, Life
             end = end + need
         slot[2].append(life[name])
         offsets[name] = slot[1]
-    return MemoryPlan(offsets, end)
+    return replace(static, offsets=offsets, arena_bytes=end)
 
 
 def _takes(slot: Slot, need: Size, life: Life) -> bool:

@@ -290,7 +290,9 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where temporaries stand in the one arena, in bytes."""
+    """Where temporaries stand in the one arena, in bytes, and from which item of the schedule to
+    which last one each is in use: whoever shares an arena plans around these."""
 
     offsets: Mapping[str, Size]
     arena_bytes: Size
+    lives: Mapping[str, tuple[int, int]]

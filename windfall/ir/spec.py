@@ -362,6 +362,8 @@ def verify_plan(plan: MemoryPlan) -> None:
         _demand(known_at_least(offset, 0), "a temporary begins in the arena", name)
         if isinstance(plan.arena_bytes, int) and isinstance(offset, int):
             _demand(offset <= plan.arena_bytes, "a temporary begins in the arena", name)
+    same = plan.lives.keys() == plan.offsets.keys()
+    _demand(same, "a temporary has a life", plan.lives.keys() ^ plan.offsets.keys())
 
 
 def verify_module(module: Module | Program) -> None:

@@ -1,13 +1,16 @@
 """Native entry, guards, launcher, arena: what runs when a compiled function is called."""
 
-from windfall.runtime.bind import bind
+from windfall.runtime.bind import bind, bind_placed
 from windfall.runtime.dispatch import callable_type, dispatcher, replace_entries, set_slow_path
 from windfall.runtime.entry import enter
 from windfall.runtime.guards import CompiledCheck, compile_check
+from windfall.runtime.memory import MEMORY
 
 __all__ = [
+    "MEMORY",
     "CompiledCheck",
     "bind",
+    "bind_placed",
     "callable_type",
     "compile_check",
     "dispatcher",

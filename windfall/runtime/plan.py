@@ -9,9 +9,6 @@ first `Program.sizes`, as kernels see it, then what only the plan needs.
 
 from __future__ import annotations
 
-import ctypes
-import itertools
-import weakref
 from collections.abc import Container, Iterable, Sequence
 
 import torch
@@ -24,13 +21,14 @@ from windfall.ir.symint import Expression, Size
 from windfall.runtime import support
 from windfall.runtime.arithmetic import Arithmetic, fits
 from windfall.runtime.machine import kept, layout
+from windfall.runtime.memory import MEMORY, MOST_BYTES
 from windfall.runtime.results import (
-    MOST_BYTES,
     errors_of,
     extent,
     has_elements,
     is_static,
     is_whole,
+    result_buffers,
     sole_shapes,
     static,
 )
@@ -126,7 +124,7 @@ def add_plan(
     words.keep.append(program.code)
     template = words.add(*(_static_pointer(words, note) for note in program.buffers), 0)
     table = _Table(program)
-    fresh = [index for index, note in enumerate(program.buffers) if note.place == "result"]
+    fresh = result_buffers(program)
     objects = _Objects(words, program, fresh, table)
     wanted = [objects.result(note) for note in program.results]
     input_rows = words.rows(_input_rows(program, table, floats))
@@ -149,7 +147,7 @@ def add_plan(
     if isinstance(arena, int):
         arena = min(arena, MOST_BYTES)  # which nobody has: more would be another number in a word
     if arena != 0 or keep:
-        _count_arena_user(words)
+        words.keep.append(MEMORY.add_user())
     arena_words, touched = table.quantity(arena), table.quantity(_touched(program))
     plan = layout.PLAN.named(
         buffers=len(program.buffers),
@@ -218,6 +216,7 @@ def _fresh_row(
         words.add(*static(sizes), 0) if fixed else table.row(sizes),
         words.add(*static(strides), 0) if fixed else table.row(strides),
         torch_abi.scalar_type(type.dtype),
+        type.dtype.itemsize,
         int(not fixed),
         *table.quantity(bytes),
         int(keep and isinstance(bytes, int) and bytes >= kept.SMALLEST),
@@ -280,28 +279,3 @@ class _Objects:
         if found is None:
             found = self._bases[buffer] = self._row(layout.RESULT, self._fresh[buffer])
         return found
-
-
-class _ArenaUser:
-    """As long as one lives, blocks for intermediate values are kept for reuse."""
-
-    __slots__ = ("__weakref__",)
-
-
-_arena_users: set[int] = set()
-_numbers = itertools.count()
-
-
-def _count_arena_user(words: Words) -> None:
-    user, number = _ArenaUser(), next(_numbers)
-    _arena_users.add(number)
-    words.keep.append(user)
-    weakref.finalize(user, _drop_arena_user, number).atexit = False
-
-
-def _drop_arena_user(number: int) -> None:
-    _arena_users.discard(number)
-    code = support.support()
-    if code is not None and not _arena_users:
-        for trim in ("arena.trim", "kept.trim"):
-            ctypes.PYFUNCTYPE(ctypes.c_int64)(code.address(trim))()

@@ -22,9 +22,17 @@ from windfall.errors import GraphFailed, InternalError
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.ir.symint import Expression, Size
 from windfall.runtime.arithmetic import check_words, evaluator
-from windfall.runtime.results import MOST_BYTES, errors_of, is_static, is_whole, sole_shapes
+from windfall.runtime.memory import MEMORY
+from windfall.runtime.results import (
+    errors_of,
+    is_static,
+    is_whole,
+    result_buffers,
+    result_types,
+    sole_shapes,
+)
 
-ALIGNMENT = 64
+Places = Sequence[torch.Tensor | None]  # memory for each of `results.result_buffers`
 
 
 class _Sizes:
@@ -106,15 +114,13 @@ class PublicProgram:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._arenas: list[torch.Tensor] = []  # those not in use; list operations are atomic
+        self._user = MEMORY.add_user() if program.arena_bytes != 0 else None
         self._errors = errors_of(program)
         self._sizes = _Sizes(program)
         self._shapes = sole_shapes(program)
         self._inputs = self._indices("input")
-        self._fresh = [
-            (index, self._shapes.get(index, program.buffers[index].type))
-            for index in self._indices("result")
-        ]
+        fresh = zip(result_buffers(program), result_types(program), strict=True)
+        self._fresh = list(fresh)
         self._constants = [
             (index, note.constant)
             for index, note in enumerate(program.buffers)
@@ -130,6 +136,11 @@ class PublicProgram:
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:
         """Run the program."""
+        return self.run(None, (None,) * len(self._fresh), *values)
+
+    def run(self, arena: torch.Tensor | None, places: Places, *values: Any) -> tuple[Any, ...]:
+        """Run it in an arena (None: one of the owner's), with memory for its results, where that is
+        given."""
         program, sizes = self.program, self._sizes
         if len(values) != sizes.symbols + len(program.inputs):
             wanted = f"{sizes.symbols} sizes and {len(program.inputs)} tensors"
@@ -139,52 +150,43 @@ class PublicProgram:
         try:
             # A program is what is left of ops after autograd: nothing here is recorded again.
             with torch.no_grad():
-                self._allocate(run, values[sizes.symbols :])
+                self._allocate(run, values[sizes.symbols :], arena, places)
                 for step in self._steps:
                     step(run)
             return self._results(run)
         finally:
-            if run.arena is not None:
-                self._arenas.append(run.arena)
+            if run.arena is not None and run.arena is not arena:
+                MEMORY.give(run.arena)
 
-    def _allocate(self, run: _Run, inputs: tuple[torch.Tensor, ...]) -> None:
+    def _allocate(
+        self,
+        run: _Run,
+        inputs: tuple[torch.Tensor, ...],
+        arena: torch.Tensor | None,
+        places: Places,
+    ) -> None:
         try:
-            run.arena = self._take_arena(run.size(self.program.arena_bytes))
-            self._fill(run, inputs)
+            needed = run.size(self.program.arena_bytes)
+            run.arena = arena if arena is not None or not needed else MEMORY.take(needed)
+            self._fill(run, inputs, places)
         except RuntimeError as error:  # no memory: eager names what it tried to get
             if not self.program.again:
                 raise
             raise GraphFailed(f"{type(error).__name__}: {error}", error) from None
 
-    def _take_arena(self, needed: int) -> torch.Tensor | None:
-        if not needed:
-            return None
-        try:
-            kept = self._arenas.pop()
-        except IndexError:
-            kept = None
-        # One that has become too small makes way for a larger one.
-        if kept is None or kept.numel() < needed + ALIGNMENT:
-            # Nobody has the most that is asked for; more is no size at all to torch.
-            kept = torch.empty(min(needed, MOST_BYTES) + ALIGNMENT, dtype=torch.uint8)
-        return kept
-
-    def _fill(self, run: _Run, inputs: tuple[torch.Tensor, ...]) -> None:
+    def _fill(self, run: _Run, inputs: tuple[torch.Tensor, ...], places: Places) -> None:
         buffers = self.program.buffers
         for index, tensor in zip(self._inputs, inputs, strict=True):
             run.set(index, tensor)
         for index, constant in self._constants:
             run.set(index, constant)
-        for index, type in self._fresh:
-            fresh = torch.empty_strided(
-                run.shape(type.sizes),
-                run.shape(type.strides),
-                dtype=type.dtype,
-                device=type.device,
-            )
-            run.set(index, fresh)
+        for (index, type), place in zip(self._fresh, places, strict=True):
+            shape = run.shape(type.sizes), run.shape(type.strides)
+            if place is None:
+                place = torch.empty_strided(*shape, dtype=type.dtype, device=type.device)
+            run.set(index, place)
         if run.arena is not None:
-            start = run.arena.data_ptr() + _first_aligned(run.arena)
+            start = run.arena.data_ptr()
             for index, offset in self._arena:
                 run.addresses[index] = start + run.size(offset)
             for index in self._arena_tensors:
@@ -259,12 +261,8 @@ class PublicProgram:
         return tensor.as_strided(run.shape(note.type.sizes), run.shape(note.type.strides), start)
 
 
-def _first_aligned(arena: torch.Tensor) -> int:
-    return -arena.data_ptr() % ALIGNMENT
-
-
 def _arena_tensor(run: _Run, arena: torch.Tensor, note: BufferNote) -> torch.Tensor:
-    start = (_first_aligned(arena) + run.size(note.offset)) // note.type.dtype.itemsize
+    start = (int(arena.storage_offset()) + run.size(note.offset)) // note.type.dtype.itemsize
     return torch.empty(0, dtype=note.type.dtype).set_(
         arena.untyped_storage(), start, run.shape(note.type.sizes), run.shape(note.type.strides)
     )

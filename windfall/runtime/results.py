@@ -34,9 +34,6 @@ def check_program(program: Program) -> None:
         symbol_atom(symbol)
 
 
-MOST_BYTES = 1 << 62  # of an arena
-
-
 def errors_of(program: Program) -> dict[int, tuple[type[Exception], str]]:
     """What a native step raises, by the number that it answers; and what is raised where there is
     no memory for it: eager says how much it tried to get, or gets by with less."""
@@ -62,6 +59,17 @@ def extent(type: TensorType) -> Size:
     for size, stride in zip(type.sizes, type.strides, strict=True):
         last = last + (size - 1) * stride
     return (last + 1) * type.dtype.itemsize
+
+
+def result_buffers(program: Program) -> list[int]:
+    """The buffers that a run gets memory for, to return them."""
+    return [index for index, note in enumerate(program.buffers) if note.place == "result"]
+
+
+def result_types(program: Program) -> list[TensorType]:
+    """The types of the tensors that this memory is."""
+    shapes = sole_shapes(program)
+    return [shapes.get(index, program.buffers[index].type) for index in result_buffers(program)]
 
 
 def is_static(sizes: Sequence[Size]) -> TypeGuard[Sequence[int]]:

@@ -75,6 +75,7 @@ NATIVE_SYMBOLS = (
     AUTOCAST_DTYPE,
     "aoti_torch_get_data_ptr",
     "aoti_torch_empty_strided",
+    "aoti_torch_new_tensor_handle",
     "aoti_torch_as_strided",
     "aoti_torch_clone_preserve_strides",
     "aoti_torch_delete_tensor_object",

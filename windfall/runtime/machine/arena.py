@@ -13,8 +13,18 @@ PLACES = 8
 BEFORE = 64  # bytes before a block, of which it keeps the alignment
 
 
+def _table(code: MachineCode) -> Value:
+    return code.assembly.variable("arenas", f"[{PLACES} x ptr]")
+
+
 def _place(code: MachineCode, index: Value) -> Value:
-    return code.element(code.assembly.variable("arenas", f"[{PLACES} x ptr]"), index, "ptr")
+    return code.element(_table(code), index, "ptr")
+
+
+@function("ptr", exported=True)
+def places(code: MachineCode) -> None:
+    """Where the addresses of idle blocks stand."""
+    code.ret(_table(code))
 
 
 @function("void", "ptr")

@@ -109,13 +109,13 @@ def entry(code: MachineCode, self: Value, arguments: Value, count: Value) -> Non
         return table_of_cells(code, plan.base, table, block["symbol_cells"])
 
     # What has no value in 64 bits is left to another entry.
-    code.ret(execute(code, plan.base, tensors, _sizes(code, plan, fill, miss)))
+    code.ret(execute(code, plan.base, tensors, _sizes(code, plan, fill, miss), NULL, NULL))
 
 
-@function("ptr", "ptr", "ptr", "i64", name="run", exported=True)
-def run(code: MachineCode, self: Value, arguments: Value, count: Value) -> None:
-    """A builtin that is a program, of the values of its symbols and its inputs."""
-    block = _block_of(code, self, BLOCK)
+def _run(
+    code: MachineCode, block: Fields, arguments: Value, count: Value, arena: Value, places: Value
+) -> None:
+    """A program, of the values of its symbols and its inputs."""
     with code.when(code.different(block["slots"], count)):
         code.raise_error("TypeError", "a compiled graph got another number of inputs")
         code.ret(NULL)
@@ -126,7 +126,24 @@ def run(code: MachineCode, self: Value, arguments: Value, count: Value) -> None:
 
     table = _sizes(code, plan, fill, lambda: NULL)
     tensors = code.element(arguments, plan["symbols"], "ptr")
-    code.ret(execute(code, plan.base, tensors, table))
+    code.ret(execute(code, plan.base, tensors, table, arena, places))
+
+
+@function("ptr", "ptr", "ptr", "i64", name="run", exported=True)
+def run(code: MachineCode, self: Value, arguments: Value, count: Value) -> None:
+    """A builtin that is a program."""
+    _run(code, _block_of(code, self, BLOCK), arguments, count, NULL, NULL)
+
+
+@function("ptr", "ptr", "ptr", "i64", name="run_placed", exported=True)
+def run_placed(code: MachineCode, self: Value, arguments: Value, count: Value) -> None:
+    """A program whose first two arguments are the address of an arena, and a tuple of tensors (or
+    None) for its results."""
+    address, _ = code.integer_of(code.load("ptr", arguments))
+    places = code.offset(code.word(arguments, 1, "ptr"), code.objects.tuple_items)
+    rest, fewer = code.element(arguments, 2, "ptr"), code.binary("sub", count, 2)
+    arena = code.convert("inttoptr", address, "ptr")
+    _run(code, _block_of(code, self, BLOCK), rest, fewer, arena, places)
 
 
 @function("ptr", "ptr", "ptr", "i64", "ptr")

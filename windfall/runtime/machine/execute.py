@@ -143,12 +143,19 @@ def fill_inputs(
     code.ret(TRUE)
 
 
-@function("i1", "ptr", "ptr", "ptr", "ptr")
+@function("i1", "ptr", "ptr", "ptr", "ptr", "ptr")
 def fill_fresh(
-    code: MachineCode, address: Value, handles: Value, table: Value, buffers: Value
+    code: MachineCode,
+    address: Value,
+    handles: Value,
+    table: Value,
+    buffers: Value,
+    places: Value,
 ) -> None:
-    """Memory for results; false: an exception is set."""
+    """Memory for results: that of `places`, where a tensor stands there, else memory that was kept,
+    else fresh; false: an exception is set."""
     plan = Fields(code, PLAN, address)
+    none = code.assembly.outside("_Py_NoneStruct")
     with code.each(plan["fresh_rows"], plan["fresh"], FRESH_ROW) as (index, row):
         rank, dtype = row["rank"], row["dtype"]
         base = code.select(code.equal(row["varies"], 0), NULL, table)
@@ -161,18 +168,29 @@ def fill_fresh(
         bytes = _quantity(row, "bytes", table)
         keep = code.different(row["keep"], 0)
         shape = (rank, sizes, strides)
-        found = code.either(keep, lambda: kept.take(code, bytes, dtype, *shape, slot), FALSE)
+        placed = code.different(places, NULL)
+        place = code.either(placed, lambda: code.word(places, index, "ptr"), none)
+        fresh = code.equal(place, none)
+        again = code.both(fresh, keep)
+        found = code.either(again, lambda: kept.take(code, bytes, dtype, *shape, slot), FALSE)
         with code.when(code.equal(found, 0)):
-            zero = integer(0, "i32")
-            short = code.convert("trunc", dtype, "i32")
-            failed = code.call("aoti_torch_empty_strided", "i32", *shape, short, zero, zero, slot)
+
+            def allocated() -> Value:
+                zero, short = integer(0, "i32"), code.convert("trunc", dtype, "i32")
+                return code.call("aoti_torch_empty_strided", "i32", *shape, short, zero, zero, slot)
+
+            def given() -> Value:
+                held = code.offset(place, code.tensors.handle)
+                return code.call("aoti_torch_new_tensor_handle", "i32", held, slot)
+
+            failed = code.either(fresh, allocated, given)
             with code.when(code.different(failed, 0)):
                 code.store(NULL, slot)
                 fail(code, plan.base, integer(NO_MEMORY, "i32"))
                 code.ret(FALSE)
-            with code.when(keep):
+            with code.when(again):
                 kept.add(code, code.load("ptr", slot), bytes, dtype, *shape)
-        data = data_of(code, code.load("ptr", slot), 1)
+        data = data_of(code, code.load("ptr", slot), row["item"])
         code.store(data, code.element(buffers, row["buffer"], "ptr"))
     code.ret(TRUE)
 
@@ -315,17 +333,20 @@ def _made_object(
         code.hold(none)
         return none
 
-    def input_view() -> Value:
-        base = code.load("ptr", slot)
+    def view_of(base: Value) -> Value:
+        """Inputs and tensors of the caller's may begin anywhere in their storage."""
         impl = code.field(base, code.tensors.handle, "ptr")
         start = code.field(impl, code.tensors.storage_offset)
-        seen = view(code, plan, base, row.base, code.binary("add", start, offset), table)
+        return view(code, plan, base, row.base, code.binary("add", start, offset), table)
+
+    def input_view() -> Value:
+        base = code.load("ptr", slot)
+        seen = view_of(base)
         code.drop(base)
         return seen
 
     def object_view() -> Value:
-        base = code.word(objects, row["index"], "ptr")
-        return view(code, plan, base, row.base, offset, table)
+        return view_of(code.word(objects, row["index"], "ptr"))
 
     def wrapped() -> Value:
         return code.call(torch_abi.WRAP, "ptr", code.word(handles, row["index"], "ptr"))
@@ -369,7 +390,7 @@ def structure(code: MachineCode, address: Value, objects: Value) -> None:
 # ------------------------------------------------------------------------------------- all of it
 
 
-@function("ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr")
+@function("ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr")
 def run(
     code: MachineCode,
     address: Value,
@@ -378,6 +399,8 @@ def run(
     buffers: Value,
     handles: Value,
     objects: Value,
+    given: Value,
+    places: Value,
 ) -> None:
     """Everything between what `execute` takes and gives back."""
     plan = Fields(code, PLAN, address)
@@ -391,19 +414,20 @@ def run(
         return NULL
 
     code.require(fill_inputs(code, address, tensors, table, buffers), NULL)
-    code.require(fill_fresh(code, address, handles, table, buffers), NULL)
+    code.require(fill_fresh(code, address, handles, table, buffers, places), NULL)
     with code.when(code.is_null(plan["step"])):
         code.ret(wrap())
     bytes = _quantity(plan, "arena_bytes", table)
     wants = code.different(bytes, 0)
-    block = code.either(wants, lambda: arena.take(code, bytes), NULL)
+    own = code.both(wants, code.is_null(given))
+    block = code.either(own, lambda: arena.take(code, bytes), given)
     with code.when(wants):
         with code.when(code.is_null(block)):
             code.ret(failed(integer(NO_MEMORY, "i32")))
         fill_arena(code, address, block, table, buffers)
     release = code.compare("icmp sge", _quantity(plan, "touched", table), RELEASE_BYTES)
     status = work(code, address, tensors, table, buffers, release)
-    with code.when(wants):
+    with code.when(own):
         arena.give(code, block)
     result = code.either(code.equal(status, 0), wrap, lambda: failed(status))
     with code.when(release):
@@ -411,9 +435,12 @@ def run(
     code.ret(result)
 
 
-@function("ptr", "ptr", "ptr", "ptr")
-def execute(code: MachineCode, address: Value, tensors: Value, table: Value) -> None:
-    """Run a plan on the tensors of its inputs, with the table of its sizes; the answer is a new
+@function("ptr", "ptr", "ptr", "ptr", "ptr", "ptr")
+def execute(
+    code: MachineCode, address: Value, tensors: Value, table: Value, block: Value, places: Value
+) -> None:
+    """Run a plan on the tensors of its inputs, with the table of its sizes, in an arena (null: one
+    of the owner's), with memory for its results (null: as it was bound); the answer is a new
     reference, or null and an exception."""
     plan = Fields(code, PLAN, address)
     counts = [plan[name] for name in ("buffers", "fresh", "objects")]
@@ -421,7 +448,7 @@ def execute(code: MachineCode, address: Value, tensors: Value, table: Value) -> 
     code.copy(buffers, plan["template"], counts[0])
     code.clear(handles, counts[1])
     code.clear(objects, counts[2])
-    result = run(code, address, tensors, table, buffers, handles, objects)
+    result = run(code, address, tensors, table, buffers, handles, objects, block, places)
     for row, count, symbol, answer in (
         (objects, counts[2], "Py_DecRef", "void"),
         (handles, counts[1], "aoti_torch_delete_tensor_object", "i32"),

@@ -41,10 +41,19 @@ def _now(code: MachineCode) -> Value:
     return code.call("llvm.readcyclecounter", "i64")
 
 
+def _table(code: MachineCode) -> Value:
+    return code.assembly.variable("kept", f"[{PLACES * PLACE.size} x i64]")
+
+
 def _place(code: MachineCode, index: Value) -> Fields:
-    table = code.assembly.variable("kept", f"[{PLACES * PLACE.size} x i64]")
     first = code.binary("mul", index, PLACE.size)
-    return Fields(code, PLACE, code.element(table, first, "i64"))
+    return Fields(code, PLACE, code.element(_table(code), first, "i64"))
+
+
+@function("ptr", exported=True)
+def places(code: MachineCode) -> None:
+    """Where the table stands."""
+    code.ret(_table(code))
 
 
 def _storage(code: MachineCode, place: Fields) -> Value:

@@ -28,7 +28,7 @@ PLAN = Struct(
 )
 INPUT_ROW = Struct("position buffer item elements?")  # bytes of an element; 0: a float
 # Addresses of sizes and strides, or, where they vary, places in the table.
-FRESH_ROW = Struct("buffer rank sizes strides dtype varies bytes? keep")
+FRESH_ROW = Struct("buffer rank sizes strides dtype item varies bytes? keep")
 ARENA_ROW = Struct("buffer offset?")
 # Sizes and strides: tuples, or, where they vary, places in the table.
 OBJECT_ROW = Struct("kind index sizes strides offset? varies rank")
