@@ -23,7 +23,7 @@ from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
 from windfall.ir.reading import class_name, is_among
-from windfall.ir.source import Source
+from windfall.ir.source import Item, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
@@ -252,6 +252,24 @@ def _prints_exactly(value: Any) -> bool:
 
 
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType, types.MethodType)
+
+
+class OutsideKey(Constant):
+    """A key of a dict, or an item of a set, from outside. Its value is relied upon with all others
+    of the container, and it is read from there only where it must be this very object."""
+
+    __slots__ = ("_keys", "_where")
+
+    def __init__(self, value: Any, keys: Iterable[Any], where: Callable[[], Source]) -> None:
+        super().__init__(value)
+        self._keys = keys
+        self._where = where
+
+    def place(self) -> Source | None:
+        """Where the object stands; None: the program has put another one there."""
+        found = (index for index, key in enumerate(self._keys) if key is self.value)
+        index = next(found, None)
+        return None if index is None else Item(self._where(), index)
 
 
 class ConstantMethod(Value):

@@ -44,6 +44,11 @@ class DefaultDict(Dict):
         """The item at a key, none made."""
         return self.load(machine).get(key)
 
+    def keys_source(self) -> Source:
+        """Past the methods of a subclass."""
+        assert self.source is not None
+        return KeysOf(ByMethod(self.source, dict, "keys"))
+
     def load(self, machine: Machine) -> dict[Any, Value | None]:
         """All items, in order."""
         if not self.whole:
@@ -53,9 +58,8 @@ class DefaultDict(Dict):
             keys = tuple(self.real)
             if not all(is_plain_key(key) for key in keys):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
-            where = KeysOf(ByMethod(source, dict, "keys"))
-            machine.guards.add(where, Equals(keys), "all keys")
-            self.keep_tuples(machine, keys, where)
+            machine.guards.add(self.keys_source(), Equals(keys), "all keys")
+            self.keep_tuples(machine, keys)
             self.entries = {
                 key: machine.values.wrap(self.real[key], ByMethod(source, dict, "get", (key,)))
                 for key in keys

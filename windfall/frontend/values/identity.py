@@ -15,13 +15,13 @@ import torch
 
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.class_value import Class
-from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.constant import Constant, OutsideKey
 from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import SameObjects
 from windfall.ir.reading import is_among
-from windfall.ir.source import Known
+from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
@@ -77,13 +77,17 @@ def _same_constant(machine: Machine, left: Value, right: Value) -> bool:
     one, other = left.as_constant(machine), right.as_constant(machine)
     if isinstance(one, _SINGLETONS) or (type(one) is int and one in _SMALL and other in _SMALL):
         return one is other
-    given = left if left.source is not None else right
-    beside, value = (right, other) if given is left else (left, one)
-    if given.source is not None:
-        where = beside.source or Known(value, "constant")
-        check = SameObjects((where,), one is other)
-        given.guard(machine, ("identity", where), check, "compared by identity")
+    place, beside = _place(left), _place(right)
+    if place is None:
+        place, beside, one, other = beside, place, other, one
+    if place is not None:
+        check = SameObjects((beside or Known(other, "constant"),), one is other)
+        machine.guards.add(place, check, "compared by identity")
     return one is other
+
+
+def _place(value: Value) -> Source | None:
+    return value.place() if isinstance(value, OutsideKey) else value.source
 
 
 def _both_empty(machine: Machine, left: Value, right: Value) -> bool:

@@ -15,7 +15,7 @@ from windfall.frontend.breaks import NOT_A_GRAPH_ARGUMENT, UNKNOWN_OPERATION, st
 from windfall.frontend.classnames import short_name
 from windfall.frontend.effects import restore
 from windfall.frontend.values.base import NULL, Arguments, Keywords, Value, no_method
-from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.constant import Constant, OutsideKey
 from windfall.frontend.values.demands import has
 from windfall.frontend.values.dict_views import DictView, present
 from windfall.frontend.values.keys import (
@@ -100,7 +100,7 @@ class Dict(Value):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
             self.rely_on_keys(machine)
-            self.keep_tuples(machine, self.real, KeysOf(self.source))
+            self.keep_tuples(machine, self.real)
             source, known = self.source, self.entries
             written = {key for key, _ in self.writes}
             whole: dict[Any, Value | None] = {}
@@ -130,11 +130,16 @@ class Dict(Value):
         assert self.real is not None
         self.guard(machine, "keys", KeysAre(tuple(self.real)))
 
-    def keep_tuples(self, machine: Machine, keys: Iterable[Any], where: Source) -> None:
-        """Keys from outside that are objects of their own: those at `where`, in order."""
+    def keys_source(self) -> Source:
+        """Where the keys from outside stand, in order."""
+        assert self.source is not None
+        return KeysOf(self.source)
+
+    def keep_tuples(self, machine: Machine, keys: Iterable[Any]) -> None:
+        """Keys from outside that are objects of their own."""
         for index, key in enumerate(keys):
             if isinstance(key, tuple):
-                self.keys[key] = machine.values.wrap(key, Item(where, index))
+                self.keys[key] = machine.values.wrap(key, Item(self.keys_source(), index))
 
     def present(self) -> Iterable[tuple[Any, Value]]:
         """Known items."""
@@ -142,9 +147,12 @@ class Dict(Value):
 
     def key_value(self, machine: Machine, key: Any) -> Value:
         """A key as a value."""
-        return self.keys.get(key) or (
-            key if isinstance(key, Value) else machine.values.literal(key)
-        )
+        found = self.keys.get(key)
+        if found is not None or isinstance(key, Value):
+            return found or key
+        if self.real is None or self.source is None:
+            return machine.values.literal(key)
+        return OutsideKey(key, self.real, self.keys_source)
 
     def key_values(self, machine: Machine) -> list[Value]:
         """All keys."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.constant import Constant, OutsideKey
 from windfall.frontend.values.demands import has
 from windfall.frontend.values.dict_views import KEYS_AS_SETS, DictView
 from windfall.frontend.values.iterator import OverIterator
@@ -130,7 +131,10 @@ class Set(Value):
 
     def item(self, machine: Machine, key: Any) -> Value:
         """A key as a value."""
-        return self.values.get(key) or machine.values.literal(key)
+        found = self.values.get(key)
+        if found is not None or self.real is None or self.source is None:
+            return found or machine.values.literal(key)
+        return OutsideKey(key, self.real, partial(KeysOf, self.source))
 
     def iterate(self, machine: Machine) -> Value:
         """Over what it holds now."""
