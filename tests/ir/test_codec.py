@@ -43,7 +43,7 @@ def test_every_record_has_a_kind(module: Any) -> None:
         torch.channels_last, torch.device("cpu"), torch.Size([2, 3]), torch.ops.aten.add.Tensor,
         torch.relu, torch.nn.functional.gelu, torch.nn.functional.max_pool2d, torch.Tensor.add,
         torch.nn.Linear, torch, len, type(len), type(iter(range(0))), records,
-        object.__new__, torch.autograd.Function.apply.__func__,
+        object.__new__, torch.ops.aten.add, torch.autograd.Function.apply.__func__,
         vars(torch.autograd.Function)["apply"], vars(torch.autograd.Function)["vmap"],
     ],
     ids=lambda value: str(getattr(value, "__name__", value)),

@@ -43,9 +43,11 @@ from windfall.ir.names import (
     globals_name,
     name_of,
     operator_name,
+    packet_name,
     resolve,
     resolve_code,
     resolve_operator,
+    resolve_packet,
 )
 from windfall.ir.reading import ABSENT, class_name
 from windfall.ir.symint import Atom, Expression, payloads
@@ -403,7 +405,7 @@ def _by_identity(live: Identity) -> Iterable[Any]:
         return (value,)
     kind = KINDS.get(type(value))
     constant = type(value) in _CONSTANTS or is_dataclass(value)  # a record of ours is one
-    if constant or kind in (_NAMED, _OPERATOR) or isinstance(value, type | enum.Enum):
+    if constant or kind in (_NAMED, _OPERATOR, _PACKET) or isinstance(value, type | enum.Enum):
         return (value,)
     raise Unnameable(f"an object of {class_name(type(value))}, of which identity counts")
 
@@ -425,6 +427,8 @@ add(torch.Size, Kind("Size", tuple, lambda *parts: torch.Size(parts)))
 
 _OPERATOR = Kind("op", lambda value: (operator_name(value),), resolve_operator)
 add(type(torch.ops.aten.relu.default), _OPERATOR)
+_PACKET = Kind("packet", lambda value: (packet_name(value),), resolve_packet)
+add(type(torch.ops.aten.relu), _PACKET)
 
 
 def _content(tensor: torch.Tensor) -> Iterable[Any]:

@@ -106,6 +106,20 @@ def operator_name(value: Any) -> str:
     raise Unnameable(f"operator {name} is not registered under its name")
 
 
+def packet_name(value: Any) -> str:
+    """`aten.add` of an operator whose overload its arguments choose."""
+    name = str(value)
+    if resolve_packet(name) is not value:
+        raise Unnameable(f"operator {name} is not registered under its name")
+    return name
+
+
+def resolve_packet(name: str) -> Any:
+    """The operator of a name; None where there is none."""
+    namespace, _, packet = name.partition(".")
+    return getattr(getattr(torch.ops, namespace), packet, None)
+
+
 def resolve_operator(name: str) -> Any:
     """The overload of a name."""
     namespace, _, rest = name.partition("::")
