@@ -81,7 +81,7 @@ def run(program: GoldenProgram, target: Callable[..., Any]) -> list[Any]:
         args, kwargs = ((), one) if isinstance(one, dict) else (one, {})
         result = target(*args, **kwargs)
         outputs = list(tensors(result))
-        total = sum((_weighed(each) for each in outputs if each.requires_grad), torch.zeros(()))
+        total = sum((weighed(each) for each in outputs if each.requires_grad), torch.zeros(()))
         if total.requires_grad:
             total.backward()
         inputs = [*tensors(one), *_parameters(program.module.program)]
@@ -90,7 +90,7 @@ def run(program: GoldenProgram, target: Callable[..., Any]) -> list[Any]:
     return [*answers, tell() if tell else None]
 
 
-def _weighed(result: torch.Tensor) -> torch.Tensor:
+def weighed(result: torch.Tensor) -> torch.Tensor:
     """A loss in which every element counts otherwise."""
     weight = torch.linspace(-1, 2, result.numel()).reshape(result.shape)
     return (result * weight).sum()

@@ -2,7 +2,8 @@
 
 Enters: keys and what was made for them. Leaves: what was made for a key, if it is still there.
 Invariant: never more than `limit` of them; the one that was added first goes first; reading takes
-no lock.
+no lock. (What no key tells, but guards that are tried in order, is kept by `frontend/entries.py`
+and `subgraphs/runner.py`.)
 
     >>> squares = Variants[int, int](2)
     >>> for one in (1, 2, 3):

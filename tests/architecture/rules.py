@@ -334,6 +334,17 @@ def missing_docstring(module: Module) -> list[str]:
     return [] if ast.get_docstring(module.tree) else [f"{module.name}:1: has no docstring"]
 
 
+LONG = 600  # lines
+
+
+def long_without_reason(module: Module) -> list[str]:
+    """A file that long is two things, or its header says why it is one: `One file: …`."""
+    lines = module.tree.body[-1].end_lineno if module.tree.body else None
+    if (lines or 0) <= LONG or "One file: " in (ast.get_docstring(module.tree) or ""):
+        return []
+    return [f"{module.name}:1: has {lines} lines, and its header does not say why it is one file"]
+
+
 def _is_private(path: str) -> bool:
     first, *rest = path.split(".")
     # Below torch.ops stand names of ATen ops (`aten._softmax`), which are data to us.

@@ -220,6 +220,13 @@ def test_users_of_llvmlite_are_seen() -> None:
     assert rules.llvm_users(scan("windfall.jit", text)) == []
 
 
+def test_a_long_file_without_a_reason_is_seen() -> None:
+    long = "x = 1\n" * (rules.LONG + 1)
+    assert rules.long_without_reason(scan("windfall.ir.x", '"""Words."""\n' + long))
+    assert rules.long_without_reason(scan("windfall.ir.x", '"""One file: words."""\n' + long)) == []
+    assert rules.long_without_reason(scan("windfall.ir.x", "x = 1\n" * rules.LONG)) == []
+
+
 @pytest.mark.parametrize(
     "text", ['f"phi {type} [{a}, %{b}]"', '"  %i = phi i64 [ 0, %entry ]"', 'f"br label %{head}"']
 )

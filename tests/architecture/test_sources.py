@@ -49,6 +49,7 @@ def test_no_large_knot_of_modules() -> None:
         rules.blocks_by_hand,
         rules.kept_exceptions,
         rules.missing_docstring,
+        rules.long_without_reason,
     ],
 )
 def test_rule_for_each_module(rule) -> None:

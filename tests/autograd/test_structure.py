@@ -13,6 +13,7 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
+import windfall
 from tests.autograd.harness import Compiled
 from windfall.autograd import differentiate, interpreter, split
 from windfall.autograd.components import components
@@ -41,6 +42,34 @@ def two_lines() -> torch.fx.Graph:
     set_info(second, NodeInfo(None, SourceLine("model.py", 4, "forward"), Region("b", "Linear")))
     graph.output((second,))
     return graph
+
+
+def test_views_that_change_nothing_are_no_nodes():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    whole = graph.call_method("transpose", (graph.call_function(torch.narrow, (x, 0, 0, 3)), 1, 1))
+    set_info(whole, NodeInfo(None))
+    graph.output((graph.call_function(torch.mul, (whole, 2)),))
+    for node in graph.nodes:
+        set_info(node, NodeInfo(None))
+    joint = differentiate(graph, [TensorType.of(torch.ones(3, 4))])
+    calls = [str(node.target) for node in joint.graph.nodes if node.op == "call_function"]
+    assert calls == ["aten.mul.Tensor"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.slice_scatter(torch.ones(3, 4), x, 0, 0, 3),
+        lambda x: torch.transpose_copy(x, 1, 1),
+    ],
+)
+def test_a_gradient_that_is_only_passed_on_lies_as_in_eager(function):
+    x = grad(3, 4)
+    eager, ours = (
+        torch.autograd.grad(one(x).sum(), x)[0] for one in (function, windfall.compile(function))
+    )
+    assert torch.equal(ours, eager) and ours.stride() == eager.stride()
 
 
 def test_every_node_is_typed_and_knows_its_line():

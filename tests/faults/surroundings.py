@@ -36,7 +36,8 @@ def now() -> dict[str, Any]:
         "tries reads": size_nodes.tries_reads(),
         "asking": size_nodes.asking.where,
         "stance": stance.current(),
-        "warnings": list(warnings.filters),
+        # Without that of sympy, which meta kernels of torch (torch._check) load in a cold process.
+        "warnings": [one for one in warnings.filters if "sympy" not in one[2].__module__],
         "trace": sys.gettrace(),
         "profile": sys.getprofile(),
         "recursion limit": sys.getrecursionlimit(),

@@ -29,15 +29,11 @@ from tests.frontend.native_driver import (
 from tests.frontend.native_programs import METHODS, PROGRAMS, Box, long
 from tests.frontend.random_programs import program
 from windfall.errors import InternalError, Unsupported
-from windfall.frontend.assembler import (
-    Fragments,
-    fragment,
-    single_step,
-    successors,
-)
+from windfall.frontend.assembler import fragment, single_step, successors
 from windfall.frontend.bytecode import decode
 from windfall.frontend.extent import Request, extent
 from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival
+from windfall.frontend.fragments import Fragments
 from windfall.frontend.outline import METHOD, PREVIOUS, outline
 from windfall.frontend.state import FrameShape
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import copy
 import enum
+import itertools
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -156,3 +158,30 @@ def test_tuples_that_are_keys(kind: Any) -> None:
             for one, other in zip(*answers, strict=True):
                 assert one == other and list(map(id, one)) == list(map(id, other))
         assert not windfall.explanation(compiled).breaks
+
+
+SETS: dict[str, Callable[[Any, Any], Any]] = {
+    "or": operator.or_,
+    "and": operator.and_,
+    "minus": operator.sub,
+    "exclusive or": operator.xor,
+}
+
+
+@pytest.mark.parametrize("operation", SETS)
+def test_of_equal_items_the_one_that_cpython_takes(operation: str) -> None:
+    """`(1, 2)`, `(True, 2.0)` and a size are equal, and not the same."""
+    combine = SETS[operation]
+    programs: list[Callable[[Any, Any], Any]] = [
+        lambda one, other: list(combine(set(one), set(other))),
+        lambda one, other: list(combine(one.keys(), other.keys())),
+        lambda one, other: list(combine(one.keys(), list(other))),
+        lambda one, other: list(combine(set(one), other.keys())),
+    ]
+    items = tuple([1, 2]), tuple([True, 2.0]), torch.Size([1, 2]), tuple([5])
+    chosen = [one for count in (1, 2) for one in itertools.combinations(items, count)]
+    for program, one in itertools.product(programs, chosen):
+        compiled = _compiled(program)
+        for other in chosen[2:8]:
+            given = dict.fromkeys(one), dict.fromkeys(other)
+            assert list(map(id, compiled(*given))) == list(map(id, program(*given)))

@@ -12,9 +12,10 @@ from tests.frontend.native_driver import Run, cold, first_slots, observe
 from tests.frontend.native_programs import METHODS, PROGRAMS
 from tests.frontend.random_programs import program
 from windfall.errors import InternalError, Unsupported
-from windfall.frontend.assembler import Fragments, fragment
+from windfall.frontend.assembler import fragment
 from windfall.frontend.bytecode import decode
 from windfall.frontend.fragment import RETURNED, Arrival
+from windfall.frontend.fragments import Fragments
 from windfall.frontend.loops import Loop, loop_at, loops, run_loop
 from windfall.frontend.outline import outline
 from windfall.frontend.state import FrameShape

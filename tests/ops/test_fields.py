@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from tests.ops.agreement import check_shape, eager, flat, overload, tolerance, types_of
+from windfall import torch_abi
 from windfall.autograd import inverse
 from windfall.autograd.handlers import PIECES
 from windfall.ir.evaluate import Grid, Oracle, evaluate
@@ -254,6 +255,7 @@ CHECKS: dict[str, Callable[[Op], Fine]] = {
     "samples": lambda op: op.samples is None or op.shape is not None,
     "random": lambda op: not op.random or torch.Tag.nondeterministic_seeded in tags(op),
     "recompute": lambda op: not op.recompute or not op.random,
+    "whole": lambda op: not op.whole or torch_abi.is_composite(overload(op)),
     "view": lambda op: op.view == aliases(op),
     "offset": lambda op: op.offset is None or op.shape is not None,
     "absolute_offset": lambda op: not op.absolute_offset or "storage_offset" in arguments(op),

@@ -33,8 +33,8 @@ def main() -> int:
             count += 1
     run_elsewhere(report)
     entries = sum(bool(one.golden) for one in report.tasks)
-    programs = len(report.tasks) - entries
-    print(f"{count} items; {programs} programs and {entries} entries ran in another process")
+    others = len(report.tasks) - entries
+    print(f"{count} items; in another process: {others} programs or executables, {entries} entries")
     print(report)
     return 1 if report.wrong else 0
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tests.golden_programs import TEXTS, GoldenProgram, run
+from tests.golden_programs import TEXTS, GoldenProgram, run, tensors, weighed
 from tests.ir.records import Labelled
 from tests.replay.described import described
 from windfall import runtime
@@ -43,8 +43,9 @@ _TEXT = re.compile("|".join(REASONS))
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What another process is to do with bytes, and what came of it here: run a program; or link an
-    executable, enter the segment of a golden program with it, and do all its calls."""
+    """What another process is to do with bytes, and what came of it here: run a program, or an
+    executable forward and backward; or link an executable, enter the segment of a golden program
+    with it, and do all its calls."""
 
     where: str
     data: bytes
@@ -86,10 +87,11 @@ def check(name: str, labelled: Sequence[Labelled], answers: Sequence[Any], repor
             continue
         report.stored[kind] += 1
         sent[id(record)] = data
-        if isinstance(record, Program):
+        trains = name.startswith("model ") and isinstance(record, Executable) and record.node
+        if isinstance(record, Program) or trains:
             report.tasks.append(Task(where, data, answer(record)))
-    kind, _, golden = name.partition(" ")
-    if kind == "golden":
+    source, _, golden = name.partition(" ")
+    if source == "golden":
         _whole_entry(golden, [record for _, record, _ in labelled], answers, sent, report)
 
 
@@ -140,14 +142,23 @@ def text(record: Any) -> str:
 # ------------------------------------------------------------------------------- running programs
 
 
-def answer(program: Program) -> str:
-    """What a program answers for inputs that depend on their types alone; or what it raises."""
+def answer(record: Program | Executable) -> str:
+    """What a program answers for inputs that depend on their types alone, or what it raises; of an
+    executable that is differentiated, gradients too."""
     torch.manual_seed(0)
-    inputs = [_input(one) for one in program.inputs]
-    symbols = [hint_of(one) for one in program.symbols]
+    trains = isinstance(record, Executable)
+    split = record.node[0].split if trains else None
+    types = [one.type for one in split.signature.inputs] if split else record.inputs
+    inputs = [_input(one).requires_grad_(trains and one.requires_grad) for one in types]
+    symbols = [hint_of(one) for one in (split or record).symbols]
+    call = Compiler(Options(), EventLog()).link(record) if trains else runtime.bind(record)
     torch.manual_seed(0)
     try:
-        return described(list(runtime.bind(program)(*symbols, *inputs)))
+        results = list(call(*symbols, *inputs))
+        if trains:
+            losses = [weighed(one) for one in tensors(results) if one.requires_grad]
+            torch.stack(losses).sum().backward()
+        return described([*results, *(one.grad for one in inputs)])
     except Exception as error:
         return described(error)
 

@@ -16,7 +16,7 @@ from tests.roundtrip.child import run_elsewhere
 from tests.roundtrip.corpus import Item, corpus, records
 from windfall.ir.stages import Program
 
-EACH_OP = 24  # of so many, one is among the quick tests
+EACH_OP = 40  # of so many, one is among the quick tests
 
 
 def _checked(items: Iterable[Item]) -> Report:
@@ -35,11 +35,11 @@ def _items(start: str) -> list[Item]:
 def test_golden_programs() -> None:
     """And an answer that is another one is seen."""
     report = Report()
-    for item in _items("golden ")[::2]:
+    for item in _items("golden ")[::3]:
         check(item.name, *records(item), report)
     assert report.wrong == []
     entries = [one for one in report.tasks if one.golden]
-    assert report.stored.total() > 200 and len(entries) > 8
+    assert report.stored.total() > 150 and len(entries) > 8
     wrong = [replace(one, answer="another") for one in (report.tasks[0], entries[0])]
     report.tasks += wrong
     run_elsewhere(report)
@@ -47,13 +47,13 @@ def test_golden_programs() -> None:
 
 
 def test_some_op_samples() -> None:
-    assert _checked(_items("op ")[::EACH_OP]).stored["Program"] > 25
+    assert _checked(_items("op ")[::EACH_OP]).stored["Program"] > 15
 
 
 def test_small_models() -> None:
-    report = _checked(_items("model tiny"))
-    assert report.stored["Program"] >= 9
-    assert {kind for kind, _ in report.unstorable} <= {"Capture", "Segment"}
+    """Forward, backward, and both around them."""
+    report = _checked([one for one in _items("model tiny") if one.name.endswith("training")])
+    assert report.stored["Program"] == 6 and len(report.tasks) == 9
 
 
 @pytest.mark.conformance

@@ -159,9 +159,7 @@ class Recorder:
         asking.where = lambda: self._backward_origin().origin
         try:
             with self.mode, autocast(None):
-                found = torch.autograd.grad(
-                    results, wanted, recording.tangents, allow_unused=True, retain_graph=False
-                )
+                recording.gradients = torch_abi.gradients(results, wanted, recording.tangents)
         except RuntimeError as error:
             _if_symbolic(error, symbols, None)
             # Eager would raise at backward(), if that is ever called: then let eager do it.
@@ -169,7 +167,6 @@ class Recorder:
         finally:
             self._backward = False
             asking.where = None
-        recording.gradients = tuple(found)
 
     # ---------------------------------------------------------------------------- internals
 

@@ -7,6 +7,8 @@ of an error (see `Module.errors`).
 
 Invariant: equal kernels are one function, and so are equal parts; the arguments of `run` are all
 that it touches.
+
+One file: the driver is written beside the kernels that it calls, into the same tables.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from windfall.codegen.emit_values import Scope, ValueText, full_extent, lane_ato
 from windfall.codegen.operators import COMBINE, TYPES, identity
 from windfall.ir.loop import Axis, Buffer, Fold, Loop, Scalar, Statement, Store, walk
 from windfall.ir.symint import Atom, Size, coefficient_of
-from windfall.llvm import NULL, Assembly, Repeat, Value, align_of, integer, mangled, vector
+from windfall.llvm import NULL, Assembly, CountedLoop, Value, align_of, integer, mangled, vector
 
 Accumulators = dict[Scalar, tuple[Value, ...]]
 STACK_BYTES = 1 << 16  # a row of scratch whose size varies is on the stack up to here
@@ -105,7 +105,7 @@ class KernelText(ValueText):
         if self.is_wide(statement.buffer):
             address = self.wide_address(statement.buffer, statement.offset, scope)
             stored = self.code.splat(stored, scope.lanes)
-            self.code.line(f"store {stored}, ptr {address.text}, align {align_of(stored.type)}")
+            self.code.store(stored, address)
         elif step == 0:
             # Every lane would write the same place: the value does not depend on the lane.
             self._store_scalar(
@@ -118,18 +118,18 @@ class KernelText(ValueText):
 
     def _store_scalar(self, statement: Store, value: Value) -> None:
         address = self.address(statement.buffer, statement.offset)
-        self.code.line(f"store {value}, ptr {address.text}, align {align_of(value.type)}")
+        self.code.store(value, address)
 
     def _store_vector(self, statement: Store, value: Value) -> None:
         address = self.address(statement.buffer, statement.offset)
-        align = align_of(value.type)
         if self.tail is None:
-            self.code.line(f"store {value}, ptr {address.text}, align {align}")
+            self.code.store(value, address)
             return
         name = f"llvm.masked.store.{mangled(value.type, value.lanes)}.p0"
         mask = vector("i1", value.lanes)
         self.code.assembly.declare(name, "void", [value.full, "ptr", mask])
-        self.code.line(f"call void @{name}({value}, ptr align {align} {address.text}, {self.tail})")
+        place = f"ptr align {align_of(value.type)} {address.text}"
+        self.code.line(f"call void @{name}({value}, {place}, {self.tail})")
 
     def _scatter(self, statement: Store, value: Value, scope: Scope) -> None:
         for lane, address in enumerate(self.addresses(statement.buffer, statement.offset, scope)):
@@ -138,7 +138,7 @@ class KernelText(ValueText):
                 safe = self.safe_address()
                 inside = self.code.part(self.tail, lane, 1)
                 address = self.code.select(inside, address, safe)
-            self.code.line(f"store {part}, ptr {address.text}, align {align_of(part.type)}")
+            self.code.store(part, address)
 
     # ---------------------------------------------------------------------------------- folds
 
@@ -306,7 +306,7 @@ class KernelText(ValueText):
             self._body(loop, repeat, Scope(loop.axis.atom, repeat.index, loop.lanes), start)
         return repeat.after, _like(start, repeat.results)
 
-    def _body(self, loop: Loop, repeat: Repeat, scope: Scope, start: Accumulators) -> None:
+    def _body(self, loop: Loop, repeat: CountedLoop, scope: Scope, start: Accumulators) -> None:
         """The statements of a loop, from the accumulators that it carries to those after them."""
         self.accumulators.update(_like(start, repeat.carried))
         self.scopes.append(scope)

@@ -256,9 +256,7 @@ class ValueText:
         scope = self.lane_scope()
         if scope is not None and self.is_wide(buffer):
             place = self.wide_address(buffer, offset, scope)
-            full = vector(stored, scope.lanes)
-            text = f"load {full}, ptr {place.text}, align {align_of(stored)}"
-            raw = self.code.write(text, stored, scope.lanes)
+            raw = self.code.load(stored, place, scope.lanes)
             return operators.from_memory(self.code, raw, node.dtype)
         step = 0 if scope is None else self._step(offset, scope)
         if step == 0 and not (self.condition is not None and self.condition.lanes > 1):
@@ -287,18 +285,17 @@ class ValueText:
         address = self.address(buffer, offset)
         if self.condition is not None:
             address = self.code.select(self.condition, address, self.safe_address())
-        return self.code.write(f"load {type}, ptr {address.text}, align {align_of(type)}", type)
+        return self.code.load(type, address)
 
     def _load_vector(self, buffer: str, offset: Size, type: str, lanes: int) -> Value:
         address = self.address(buffer, offset)
-        align = align_of(type)
         mask = self._allowed(lanes)
-        full = vector(type, lanes)
         if mask is None:
-            return self.code.write(f"load {full}, ptr {address.text}, align {align}", type, lanes)
+            return self.code.load(type, address, lanes)
+        full = vector(type, lanes)
         name = f"llvm.masked.load.{mangled(type, lanes)}.p0"
         self.code.assembly.declare(name, full, ["ptr", mask.full, full])
-        place = f"ptr align {align} {address.text}"
+        place = f"ptr align {align_of(type)} {address.text}"
         text = f"call {full} @{name}({place}, {mask}, {full} zeroinitializer)"
         return self.code.write(text, type, lanes)
 
@@ -326,11 +323,10 @@ class ValueText:
         found = scope.tiles.get(key)
         if found is None:
             with self.inside_level(self.scopes.index(scope)):
-                rows = []
-                for lane in range(8):
-                    address = self.address(buffer, first + step * lane)
-                    text = f"load <8 x {type}>, ptr {address.text}, align {align_of(type)}"
-                    rows.append(self.code.write(text, type, 8))
+                rows = [
+                    self.code.load(type, self.address(buffer, first + step * lane), 8)
+                    for lane in range(8)
+                ]
                 found = scope.tiles[key] = self.code.transpose(rows)
         return found[inner.unrolled]
 
@@ -341,9 +337,7 @@ class ValueText:
             if mask is not None:
                 inside = self.code.part(mask, lane, 1)
                 address = self.code.select(inside, address, self.safe_address())
-            parts.append(
-                self.code.write(f"load {type}, ptr {address.text}, align {align_of(type)}", type)
-            )
+            parts.append(self.code.load(type, address))
         return self.code.join(parts)
 
     # ------------------------------------------------------------------------------ addresses
@@ -374,8 +368,7 @@ class ValueText:
             base = self.pointers[buffer] if rest == 0 else self._pointer(buffer, type, rest)
             result = base
             if inner != 0:
-                place = self.size(inner, first_lane=True)
-                result = self.code.write(f"getelementptr {type}, ptr {base.text}, {place}", "ptr")
+                result = self.code.element(base, self.size(inner, first_lane=True), type)
             self.scopes[level].values[key] = result
         return result
 
@@ -421,10 +414,7 @@ class ValueText:
             whole = self.size(offset)
             whole = self.code.splat(whole, scope.lanes)
             places = [self.code.part(whole, lane, 1) for lane in range(scope.lanes)]
-        return [
-            self.code.write(f"getelementptr {type}, ptr {base.text}, {place}", "ptr")
-            for place in places
-        ]
+        return [self.code.element(base, place, type) for place in places]
 
     # ---------------------------------------------------------------------------------- sizes
 
@@ -463,8 +453,7 @@ class ValueText:
         if is_size(atom):
             self.uses_sizes = True
             place = self.places[atom]
-            slot = self.code.write(f"getelementptr i64, ptr %sizes, i64 {place}", "ptr")
-            return self.code.write(f"load i64, ptr {slot.text}, align 8", "i64")
+            return self.code.load("i64", self.code.element(Value("%sizes", "ptr"), place, "i64"))
         if not atom.operation:
             for scope in reversed(self.scopes):
                 if scope.atom is atom:

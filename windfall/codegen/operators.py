@@ -205,12 +205,9 @@ def raise_error(code: Code, bad: Value, number: int) -> None:
     if code.active is not None:
         bad = code.binary("and", bad, code.active)
     if bad.lanes > 1:
-        name = f"llvm.vector.reduce.or.v{bad.lanes}i1"
-        code.assembly.declare(name, "i1", [bad.full])
-        bad = code.write(f"call i1 @{name}({bad})", "i1")
-    before = code.write("load i32, ptr %error, align 4", "i32")
-    after = code.select(bad, Value(str(number), "i32"), before)
-    code.line(f"store {after}, ptr %error, align 4")
+        bad = code.call(f"llvm.vector.reduce.or.v{bad.lanes}i1", "i1", bad)
+    flag = Value("%error", "ptr")
+    code.store(code.select(bad, Value(str(number), "i32"), code.load("i32", flag)), flag)
 
 
 def _divide_signed(code: Code, a: Value, b: Value) -> tuple[Value, Value]:

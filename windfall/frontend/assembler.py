@@ -33,9 +33,8 @@ from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
 from windfall.frontend.bytecode import AFTER_LOOP, VERSION, Handler
 from windfall.frontend.encoding import Row, Writer
 from windfall.frontend.extent import GENERATOR_FLAGS, Extent, Request, extent
-from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival, Fragment, Native
+from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival, Fragment
 from windfall.frontend.outline import LASTI, METHOD, SAVED, VALUE, outline
-from windfall.frontend.state import FrameShape
 
 # ------------------------------------------------------------------------------------------ doors
 
@@ -80,49 +79,6 @@ def successors(code: CodeType, index: int, raising: bool = False) -> frozenset[i
     handler = shape.covers[index] if raising else shape.handlers[index]
     after = () if raising else shape.successors[index]
     return frozenset(after if handler is None else (*after, handler.target)) or frozenset({index})
-
-
-class Fragments:
-    """The fragments of one compiled object, which owns this: dropped with it, or by `clear`.
-
-    At most `limit`; the oldest go first. Any number of threads: two may build the same fragment at
-    once, and either is used.
-    """
-
-    def __init__(self, limit: int = 1024) -> None:
-        self.limit = limit
-        self._known: dict[Any, tuple[FrameShape, Native]] = {}
-
-    def native(
-        self,
-        shape: FrameShape,
-        stops: frozenset[int] = frozenset(),
-        handled: bool = False,
-        raising: bool = False,
-    ) -> Native:
-        """The callable that goes on with a frame at its `ip` until `stops`."""
-        place = (id(shape.code), id(shape.globals), shape.ip, shape.variables, shape.stack)
-        key = (place, stops, handled, raising)
-        known = self._known.get(key)
-        if known is not None:
-            return known[1]
-        made = fragment(shape.code, shape.ip, stops, shape.variables, shape.stack, handled, raising)
-        native = made.bind(shape.globals, shape.builtins)
-        while len(self._known) >= self.limit:
-            self._known.pop(next(iter(self._known)), None)
-        self._known[key] = (shape, native)  # the shape keeps alive what the key names
-        return native
-
-    def step(self, shape: FrameShape, handled: bool = False, raising: bool = False) -> Native:
-        """The callable that executes the one instruction at a frame's `ip`."""
-        return self.native(shape, successors(shape.code, shape.ip, raising), handled, raising)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._known.clear()
-
-    def __len__(self) -> int:
-        return len(self._known)
 
 
 # --------------------------------------------------------------------------------------- writing

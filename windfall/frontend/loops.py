@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from types import CodeType
 
 from windfall.errors import InternalError
-from windfall.frontend.assembler import Fragments
 from windfall.frontend.bytecode import Instruction, decode
 from windfall.frontend.fragment import Arrival, Slots
+from windfall.frontend.fragments import Fragments
 from windfall.frontend.outline import Outline, once_per_code, outline
 from windfall.frontend.state import FrameShape
 

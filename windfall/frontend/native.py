@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from windfall.errors import hide_our_frames
-from windfall.frontend.assembler import Fragments
 from windfall.frontend.bytecode import VERSION, Handler, Instruction, decode
 from windfall.frontend.flow import live_variables
 from windfall.frontend.fragment import Arrival, Slots
+from windfall.frontend.fragments import Fragments
 from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
 from windfall.frontend.tracebacks import Place, place_of, through

@@ -15,6 +15,8 @@ and what was decoded gives the document that it came from. What cannot be named 
 A `Kind` is a row of `KINDS`: a tag, how a value is taken apart, how it is made again. Dataclasses
 have one by being declared with `record`; every other kind stands in this file. Equal parts are one
 node, so that what is shared stays shared, and nothing is written by recursion.
+
+One file: the walk and the kinds that it knows of itself; other kinds are declared where they stand.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Invariant: a value is written once, before every use of it.
 
 from __future__ import annotations
 
-from windfall.llvm.code import Assembly, Cases, Code, Fields, Repeat
+from windfall.llvm.code import Assembly, Cases, Code, CountedLoop, Fields
 from windfall.llvm.values import (
     BITS,
     FALSE,
@@ -44,8 +44,8 @@ __all__ = [
     "Assembly",
     "Cases",
     "Code",
+    "CountedLoop",
     "Fields",
-    "Repeat",
     "Struct",
     "Value",
     "align_of",

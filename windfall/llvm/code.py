@@ -16,7 +16,7 @@ from windfall.llvm.values import Struct, Value, integer
 
 
 @dataclass(slots=True)
-class Repeat:
+class CountedLoop:
     """A loop that is open: its index, and what it carries from one iteration to the next. When it
     is closed, `after` is the first index that it did not do and `results` what it carried last."""
 
@@ -182,13 +182,13 @@ class Code(Instructions):
         step: int = 1,
         start: Sequence[Value] = (),
         certain: bool = False,
-    ) -> Iterator[Repeat]:
+    ) -> Iterator[CountedLoop]:
         """A loop over `begin`, `begin + step`, … while a whole step fits below `end`; `start` is
         what it carries into the first iteration; `certain`: there is one."""
         head, leave = self.label("loop"), self.label("done")
         index = Value(self.fresh(), "i64")
         carried = tuple(Value(self.fresh(), one.type, one.lanes) for one in start)
-        loop = Repeat(index, carried, carried, begin)
+        loop = CountedLoop(index, carried, carried, begin)
         self.push()
         self.start(head)
         yield loop
@@ -217,10 +217,10 @@ class Code(Instructions):
     @contextmanager
     def once(
         self, begin: Value, end: Value, start: Sequence[Value], certain: bool
-    ) -> Iterator[Repeat]:
+    ) -> Iterator[CountedLoop]:
         """The rest of a loop, done in one piece if there is any: `certain`, that there is."""
         head, leave = self.label("tail"), self.label("whole")
-        loop = Repeat(begin, (*start,), (*start,), end)
+        loop = CountedLoop(begin, (*start,), (*start,), end)
         self.push()
         self.start(head)
         yield loop

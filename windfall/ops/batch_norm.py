@@ -15,6 +15,7 @@ import torch
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
+from windfall.ops.arguments import Arguments
 from windfall.ops.folding import (
     At,
     can_lower,
@@ -26,7 +27,6 @@ from windfall.ops.folding import (
     reading,
     sharing,
     stored,
-    type_of,
 )
 from windfall.ops.layout import suggested_strides
 from windfall.ops.moments import moments
@@ -35,7 +35,6 @@ from windfall.ops.registry import Updates
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
 
-Optional = TensorType | None
 FUNCTIONAL = "aten._native_batch_norm_legit_functional.default"
 
 # -------------------------------------------------------------------------------------------- batch
@@ -45,42 +44,21 @@ def _like(x: TensorType) -> TensorType:
     return TensorType(x.dtype, x.sizes, suggested_strides(x, x.sizes))
 
 
-def _statistics(x: TensorType, parameters: Sequence[Optional], training: bool) -> TensorType:
+def _statistics(given: Arguments) -> TensorType:
     """Half precision beside float32 parameters keeps its statistics in float32."""
-    dtype = next((each.dtype for each in parameters if each is not None), x.dtype)
-    return fresh(dtype, (x.sizes[1],) if training else (0,))
+    parameters = (given.weight, given.bias, given.running_mean)
+    dtype = next((each.dtype for each in parameters if each is not None), given.input.dtype)
+    return fresh(dtype, (given.input.sizes[1],) if given.training else (0,))
 
 
-def _shape(
-    x: TensorType,
-    weight: Optional,
-    bias: Optional,
-    running_mean: Optional,
-    running_var: Optional,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    statistics = _statistics(x, (weight, bias, running_mean), training)
-    return _like(x), statistics, statistics
+def _shape(given: Arguments) -> tuple[TensorType, ...]:
+    statistics = _statistics(given)
+    return _like(given.input), statistics, statistics
 
 
-def _functional_shape(
-    x: TensorType,
-    weight: Optional,
-    bias: Optional,
-    running_mean: TensorType,
-    running_var: TensorType,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    three = _shape(x, weight, bias, running_mean, running_var, training, momentum, eps)
-    return (
-        *three,
-        fresh(running_mean.dtype, running_mean.sizes),
-        fresh(running_var.dtype, running_var.sizes),
-    )
+def _functional_shape(given: Arguments) -> tuple[TensorType, ...]:
+    running = (given.running_mean, given.running_var)
+    return (*_shape(given), *(fresh(each.dtype, each.sizes) for each in running))
 
 
 def _channel(builder: Builder, value: Lazy | None, dtype: torch.dtype) -> At | None:
@@ -113,30 +91,26 @@ def _empty(builder: Builder, type: TensorType) -> Lazy:
     return builder.tensor(type, lambda index: builder.constant(0, type.dtype))
 
 
-def _line(
-    builder: Builder,
-    x: TensorType,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    mean: Lazy,
-    variance: Lazy,
-    eps: float,
-) -> tuple[At, At]:
+def _line(builder: Builder, given: Arguments) -> tuple[At, At]:
     """With statistics that are given, the normalised is a line in x, for each channel one. Eager
     computes factor and summand first, too."""
+    x, eps = given.input.type, float(given.eps)
     dtype = compute_dtype(x.dtype)
     channels = fresh(dtype, (x.sizes[1],))
-    middle, spread = reading(builder, mean, dtype), reading(builder, variance, dtype)
+    middle = reading(builder, given.running_mean, dtype)
+    spread = reading(builder, given.running_var, dtype)
+    gain = None if given.weight is None else reading(builder, given.weight, dtype)
+    shift = None if given.bias is None else reading(builder, given.bias, dtype)
 
     def factor(index: Index) -> Term:
         value = (spread(index) + eps).rsqrt()
-        return value if weight is None else value * reading(builder, weight, dtype)(index)
+        return value if gain is None else value * gain(index)
 
     factors = _by_channel(builder, x, stored(builder, channels, factor))
 
     def summand(index: Index) -> Term:
         value = middle(index) * Term(builder, factors.at(index))
-        return -value if bias is None else reading(builder, bias, dtype)(index) - value
+        return -value if shift is None else shift(index) - value
 
     summands = _by_channel(builder, x, stored(builder, channels, summand))
     return (
@@ -151,31 +125,21 @@ def _by_channel(builder: Builder, x: TensorType, value: Lazy) -> Lazy:
     return builder.materialise(value) if x.strides[1] == 1 != x.sizes[1] else value
 
 
-def _forward(
-    builder: Builder,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    running_mean: Lazy | None,
-    running_var: Lazy | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
+def _forward(builder: Builder, given: Arguments) -> Any:
     """The three results, then the new running statistics (or None)."""
+    x, momentum, eps = given.input, given.momentum, given.eps
     type, rank = x.type, x.type.rank
     dtype = compute_dtype(type.dtype)
     read, whole = reading(builder, x, dtype), _whole(rank)
-    gain, shift = _channel(builder, weight, dtype), _channel(builder, bias, dtype)
-    statistics = _statistics(type, type_of((weight, bias, running_mean)), training)
-    if not training:
-        assert running_mean is not None and running_var is not None
-        factor, summand = _line(builder, type, weight, bias, running_mean, running_var, eps)
+    gain, shift = (_channel(builder, each, dtype) for each in (given.weight, given.bias))
+    statistics = _statistics(given.types())
+    if not given.training:
+        factor, summand = _line(builder, given)
         out = stored(
             builder, _like(type), lambda index: read(index) * factor(index) + summand(index)
         )
         nothing = _empty(builder, statistics)
-        return out, nothing, nothing, running_mean, running_var
+        return out, nothing, nothing, given.running_mean, given.running_var
     dims = _others(rank)
     mean, squares = moments(builder, read, type.sizes, dims, dtype)
     size = number(builder, count(type.sizes, dims), dtype)
@@ -196,97 +160,60 @@ def _forward(
             lambda index: old(index) * (1 - momentum) + batch(whole(index)) * momentum,
         )
 
-    new_mean = moved(running_mean, mean)
-    new_var = moved(running_var, lambda index: squares(index) / (size - 1))
+    new_mean = moved(given.running_mean, mean)
+    new_var = moved(given.running_var, lambda index: squares(index) / (size - 1))
     return out, means, scales, new_mean, new_var
 
 
-def _lower(
-    builder: Builder,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    running_mean: Lazy | None,
-    running_var: Lazy | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    writes = training and (running_mean is not None or running_var is not None)
-    if writes or not can_lower(x, weight, bias):
+def _lower(builder: Builder, given: Arguments) -> Any:
+    running = (given.running_mean, given.running_var)
+    writes = given.training and running != (None, None)
+    if writes or not can_lower(given.input, given.weight, given.bias):
         return NotImplemented
-    return _forward(builder, x, weight, bias, running_mean, running_var, training, momentum, eps)[
-        :3
-    ]
+    return _forward(builder, given)[:3]
 
 
-def _lower_functional(builder: Builder, x: Lazy, *rest: Any) -> Any:
-    if not can_lower(x, *rest):
+def _lower_functional(builder: Builder, given: Arguments) -> Any:
+    if not can_lower(given.input, given.weight, given.bias, given.running_mean, given.running_var):
         return NotImplemented
-    return _forward(builder, x, *rest)
+    return _forward(builder, given)
 
 
-def _no_stats_shape(
-    x: TensorType, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
-) -> tuple[TensorType, ...]:
-    return _shape(x, weight, bias, None, None, True, momentum, eps)
+def _without_running(given: Arguments) -> Arguments:
+    return given.but(running_mean=None, running_var=None, training=True)
 
 
-def _lower_no_stats(
-    builder: Builder, x: Lazy, weight: Any, bias: Any, training: bool, momentum: float, eps: float
-) -> Any:
-    return _lower(builder, x, weight, bias, None, None, True, momentum, eps)
+def _backward_shape(given: Arguments) -> tuple[TensorType | None, ...]:
+    return _gradients(given, given.input.sizes[1])
 
 
-def _backward_shape(
-    grad: TensorType,
-    x: TensorType,
-    weight: Optional,
-    running_mean: Optional,
-    running_var: Optional,
-    mean: Optional,
-    scale: Optional,
-    training: bool,
-    eps: float,
-    mask: Sequence[bool],
-) -> tuple[TensorType | None, ...]:
-    return _gradients(x, weight, x.sizes[1], mask)
-
-
-def _gradients(
-    x: TensorType, weight: Optional, channels: Size, mask: Sequence[bool]
-) -> tuple[TensorType | None, ...]:
+def _gradients(given: Arguments, channels: Size) -> tuple[TensorType | None, ...]:
     """Of the input, the weight and the bias, as far as they are wanted."""
+    x, weight = given.input, given.weight
     parameter = fresh(x.dtype if weight is None else weight.dtype, (channels,))
     types = (_like(x), parameter, parameter)
-    return tuple(type if wanted else None for type, wanted in zip(types, mask, strict=True))
+    wanted = zip(types, given.output_mask, strict=True)
+    return tuple(type if asked else None for type, asked in wanted)
 
 
-def _backward(
-    builder: Builder,
-    grad: Lazy,
-    x: Lazy,
-    weight: Lazy | None,
-    running_mean: Lazy | None,
-    running_var: Lazy | None,
-    mean: Lazy | None,
-    scale: Lazy | None,
-    training: bool,
-    eps: float,
-    mask: Sequence[bool],
-) -> Any:
-    if not can_lower(grad, x, weight, running_mean, mean):
+def _backward(builder: Builder, given: Arguments) -> Any:
+    grad, x, weight, training = given.grad_out, given.input, given.weight, given.train
+    if not can_lower(grad, x, weight, given.running_mean, given.save_mean):
         return NotImplemented
     type, rank = x.type, x.type.rank
     dims, sizes, dtype = _others(rank), type.sizes, compute_dtype(type.dtype)
     slope, value = reading(builder, grad, dtype), reading(builder, x, dtype)
     gain = _channel(builder, weight, dtype)
-    if training:
-        middle, rate = _channel(builder, mean, dtype), _channel(builder, scale, dtype)
-    else:
-        middle, variance = (_channel(builder, each, dtype) for each in (running_mean, running_var))
+    kept = (given.save_mean, given.save_invstd)
+    if not training:
+        kept = (given.running_mean, given.running_var)
+    middle, rate = (_channel(builder, each, dtype) for each in kept)
+    if not training:
+        variance = rate
         assert variance is not None
-        rate = sharing(builder, dtype, sizes, dims, lambda index: (variance(index) + eps).rsqrt())
+        rate = sharing(
+            builder, dtype, sizes, dims, lambda index: (variance(index) + given.eps).rsqrt()
+        )
     assert middle is not None and rate is not None
 
     def normal(index: Index) -> Term:
@@ -309,9 +236,7 @@ def _backward(
         pulled = (plain(index) + normal(index) * along(index)) / size
         return (slope(index) - pulled) * factor
 
-    types = _backward_shape(
-        grad.type, type, type_of(weight), None, None, None, None, training, eps, mask
-    )
+    types = _backward_shape(given.types())
     whole = _whole(rank)
     bodies = (at, lambda index: along(whole(index)), lambda index: plain(whole(index)))
     return tuple(
@@ -359,6 +284,7 @@ op(
     _shape,
     _lower,
     _samples(),
+    named=True,
     reads=(0,),
     mutates=(3, 4),
     functional=FUNCTIONAL,
@@ -368,6 +294,7 @@ op(
     _shape,
     _lower,
     _samples(),
+    named=True,
     reads=(0,),
     functional=FUNCTIONAL,
 )
@@ -376,14 +303,16 @@ op(
     _functional_shape,
     _lower_functional,
     _samples(),
+    named=True,
     reads=(),
     updates=Updates(("running_mean", "running_var"), when="training"),
 )
 op(
     "_native_batch_norm_legit.no_stats",
-    _no_stats_shape,
-    _lower_no_stats,
+    lambda given: _shape(_without_running(given)),
+    lambda builder, given: _lower(builder, _without_running(given)),
     lambda: (((*arguments[:3], True, *arguments[6:]), {}) for arguments, _ in _samples((True,))()),
+    named=True,
     reads=(0,),
 )
 op(
@@ -391,26 +320,16 @@ op(
     _backward_shape,
     _backward,
     _backward_samples,
+    named=True,
     reads=(0,),
 )
 
 # -------------------------------------------------------------------------------------------- group
 
 
-def _group_shape(
-    x: TensorType,
-    weight: Optional,
-    bias: Optional,
-    batch: Size,
-    channels: Size,
-    inner: Size,
-    groups: int,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    dtype = x.dtype
-    if weight is not None and weight.dtype is not x.dtype:
-        dtype = weight.dtype
-    statistics = fresh(dtype, (batch, groups))
+def _group_shape(given: Arguments) -> tuple[TensorType, ...]:
+    x, weight = given.input, given.weight
+    statistics = fresh(x.dtype if weight is None else weight.dtype, (given.N, given.group))
     return _like(x), statistics, statistics
 
 
@@ -425,30 +344,19 @@ def _grouped(x: Lazy, groups: int) -> tuple[tuple[Size, ...], Callable[[Index], 
     )
 
 
-def _group_norm(
-    builder: Builder,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    batch: Size,
-    channels: Size,
-    inner: Size,
-    groups: int,
-    eps: float,
-) -> Any:
+def _group_norm(builder: Builder, given: Arguments) -> Any:
+    x, weight, bias = given.input, given.weight, given.bias
     if not can_lower(x, weight, bias):
         return NotImplemented
-    result, statistics, _ = _group_shape(
-        x.type, type_of(weight), type_of(bias), batch, channels, inner, groups, eps
-    )
-    sizes, back = _grouped(x, groups)
+    result, statistics, _ = _group_shape(given.types())
+    sizes, back = _grouped(x, given.group)
     dims = tuple(range(2, len(sizes)))
     dtype = compute_dtype(x.type.dtype)
     plain = reading(builder, x, dtype)
     mean, squares = moments(builder, lambda index: plain(back(index)), sizes, dims, dtype)
     size = number(builder, count(sizes, dims), dtype)
     scale = sharing(
-        builder, dtype, sizes, dims, lambda index: (squares(index) / size + eps).rsqrt()
+        builder, dtype, sizes, dims, lambda index: (squares(index) / size + given.eps).rsqrt()
     )
     gain, shift = _channel(builder, weight, dtype), _channel(builder, bias, dtype)
     each, zeros = sizes[2], (0,) * (len(sizes) - 2)
@@ -464,41 +372,19 @@ def _group_norm(
     )
 
 
-def _group_backward_shape(
-    grad: TensorType,
-    x: TensorType,
-    mean: TensorType,
-    scale: TensorType,
-    weight: Optional,
-    batch: Size,
-    channels: Size,
-    inner: Size,
-    groups: int,
-    mask: Sequence[bool],
-) -> tuple[TensorType | None, ...]:
-    return _gradients(x, weight, channels, mask)
+def _group_backward_shape(given: Arguments) -> tuple[TensorType | None, ...]:
+    return _gradients(given, given.C)
 
 
-def _group_backward(
-    builder: Builder,
-    grad: Lazy,
-    x: Lazy,
-    mean: Lazy,
-    scale: Lazy,
-    weight: Lazy | None,
-    batch: Size,
-    channels: Size,
-    inner: Size,
-    groups: int,
-    mask: Sequence[bool],
-) -> Any:
+def _group_backward(builder: Builder, given: Arguments) -> Any:
+    grad, x, mean, weight = given.grad_out, given.input, given.mean, given.weight
     if not can_lower(grad, x, mean, weight):
         return NotImplemented
-    sizes, back = _grouped(x, groups)
+    sizes, back = _grouped(x, given.group)
     dims = tuple(range(2, len(sizes)))
     dtype = compute_dtype(x.type.dtype)
     slope, value = reading(builder, grad, dtype), reading(builder, x, dtype)
-    middle, rate = reading(builder, mean, dtype), reading(builder, scale, dtype)
+    middle, rate = reading(builder, mean, dtype), reading(builder, given.rstd, dtype)
     gain = _channel(builder, weight, dtype)
     each = sizes[2]
 
@@ -531,18 +417,7 @@ def _group_backward(
         builder, "sum", x.type.sizes, outer, lambda index: slope(index) * normal(index)
     )
     for_bias = fold(builder, "sum", x.type.sizes, outer, slope)
-    types = _group_backward_shape(
-        grad.type,
-        x.type,
-        mean.type,
-        scale.type,
-        type_of(weight),
-        batch,
-        channels,
-        inner,
-        groups,
-        mask,
-    )
+    types = _group_backward_shape(given.types())
     bodies = (at, lambda index: for_weight(whole(index)), lambda index: for_bias(whole(index)))
     return tuple(
         None if type is None else stored(builder, type, body)
@@ -576,11 +451,12 @@ def _group_backward_samples() -> Iterator[Sample]:
         yield (grad, x, forward[1], forward[2], weight, *rest), {}
 
 
-op("native_group_norm.default", _group_shape, _group_norm, _group_samples, reads=(0,))
+op("native_group_norm.default", _group_shape, _group_norm, _group_samples, named=True, reads=(0,))
 op(
     "native_group_norm_backward.default",
     _group_backward_shape,
     _group_backward,
     _group_backward_samples,
+    named=True,
     reads=(0,),
 )

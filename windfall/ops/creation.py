@@ -183,7 +183,7 @@ def _news(*rest: Any) -> Samples:
 
 for _name, _value in (("zeros", 0), ("ones", 1)):
     op(f"{_name}.default", _sized_shape, _sized(_value), _sizes(), recompute=True, uniform=_value)
-    _facts = {"reads": (), "recompute": True, "uniform": _value}
+    _facts: dict[str, Any] = {"reads": (), "recompute": True, "uniform": _value}
     op(f"{_name}_like.default", _like_shape, _like(_value), _likes(), **_facts)
     op(f"new_{_name}.default", _new_shape, _new(_value), _news(), **_facts)
 # A tensor of zeros without memory: nothing that is called may be given one.

@@ -18,6 +18,7 @@ import torch
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size, product
+from windfall.ops.arguments import lowering_by_name, shape_by_name
 from windfall.ops.layout import Sizes
 from windfall.ops.promotion import LOWERABLE
 from windfall.ops.registry import EVERY, Op, Samples, declare
@@ -114,15 +115,6 @@ def can_lower(*values: Any) -> bool:
     return all(each.dtype in LOWERABLE for each in types if isinstance(each, TensorType))
 
 
-def type_of(value: Any) -> Any:
-    """The type of a `Lazy`, also inside lists; anything else as it is."""
-    if isinstance(value, Lazy):
-        return value.type
-    if isinstance(value, (list, tuple)):
-        return type(value)(type_of(each) for each in value)
-    return value
-
-
 def listed(*samples: Callable[[], Sample]) -> Samples:
     """Samples, each made when it is asked for."""
 
@@ -138,11 +130,18 @@ def op(
     shape: Callable[..., Any] | None,
     lower: Callable[..., Any] | None = None,
     samples: Samples | None = None,
+    *,
+    named: bool = False,
     **fields: Any,
 ) -> Op:
     """Declare `aten.<name>`. Unless `fields` say otherwise: what has a lowering reads all of its
-    operands, however they lie in memory; what has no checks refuses no data."""
+    operands, however they lie in memory; what has no checks refuses no data. `named`: the rules
+    take `Arguments`."""
     fields.setdefault("reads", EVERY if lower else ())
     fields.setdefault("any_layout", lower is not None)
     fields.setdefault("refuses", fields.get("checks") is not None)
-    return declare(Op(f"aten.{name}", shape, lower, samples, **fields))
+    full = f"aten.{name}"
+    if named and shape is not None:
+        shape = shape_by_name(full, shape)
+        lower = lowering_by_name(full, lower) if lower is not None else None
+    return declare(Op(full, shape, lower, samples, **fields))

@@ -18,7 +18,8 @@ from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
 from windfall.ops import failing
-from windfall.ops.folding import can_lower, fresh, listed, op, type_of
+from windfall.ops.arguments import type_of
+from windfall.ops.folding import can_lower, fresh, listed, op
 from windfall.ops.layout import (
     Sizes,
     broadcast_sizes,

@@ -14,7 +14,8 @@ import torch
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Expression, Size
-from windfall.ops.folding import can_lower, fresh, listed, op, size_term, type_of
+from windfall.ops.arguments import type_of
+from windfall.ops.folding import can_lower, fresh, listed, op, size_term
 from windfall.ops.layout import (
     channels_last_strides,
     differ,

@@ -15,6 +15,7 @@ from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
 from windfall.ops import failing
+from windfall.ops.arguments import Arguments, type_of
 from windfall.ops.copying import broadcast_reading
 from windfall.ops.folding import (
     At,
@@ -26,7 +27,6 @@ from windfall.ops.folding import (
     op,
     reading,
     stored,
-    type_of,
 )
 from windfall.ops.layout import differ, preserved_strides
 from windfall.ops.pointwise_rule import layout_of
@@ -50,25 +50,23 @@ def _check_classes(x: TensorType, target: TensorType) -> None:
         )
 
 
-def _nll_shape(
-    x: TensorType, target: TensorType, weight: TensorType | None, reduction: int, ignore: int
-) -> tuple[TensorType, TensorType]:
-    _check_classes(x, target)
-    rows = x.sizes[:1] if reduction == NONE and x.rank == 2 else ()
+def _nll_shape(given: Arguments) -> tuple[TensorType, TensorType]:
+    x = given.self
+    _check_classes(x, given.target)
+    rows = x.sizes[:1] if given.reduction == NONE and x.rank == 2 else ()
     return fresh(x.dtype, rows), fresh(x.dtype, ())
 
 
 class _Classes:
     """The class of each row, and what follows from it."""
 
-    def __init__(
-        self, builder: Builder, x: TensorType, target: Lazy, weight: Lazy | None, ignore: int
-    ) -> None:
-        self.builder, self.ignore = builder, ignore
-        self.count = x.sizes[-1]
-        self.dtype = compute_dtype(x.dtype)
-        self.target = reading(builder, target, torch.int64)
-        self.scalar = not target.type.sizes
+    def __init__(self, builder: Builder, given: Arguments) -> None:
+        self.builder, self.ignore = builder, given.ignore_index
+        self.count = given.self.type.sizes[-1]
+        self.dtype = compute_dtype(given.self.type.dtype)
+        self.target = reading(builder, given.target, torch.int64)
+        self.scalar = not given.target.type.sizes
+        weight = given.weight
         self._weights = None if weight is None else reading(builder, weight, self.dtype)
 
     def label(self, row: Index) -> Term:
@@ -91,18 +89,17 @@ class _Classes:
         return kept.where(self._weights((self.place(row),)), 0)
 
 
-def _nll(
-    builder: Builder, x: Lazy, target: Lazy, weight: Lazy | None, reduction: int, ignore: int
-) -> Any:
-    if not can_lower(x, weight):
+def _nll(builder: Builder, given: Arguments) -> Any:
+    x, reduction = given.self, given.reduction
+    if not can_lower(x, given.weight):
         return NotImplemented
-    result, total_type = _nll_shape(x.type, target.type, type_of(weight), reduction, ignore)
-    classes = _Classes(builder, x.type, target, weight, ignore)
+    result, total_type = _nll_shape(given.types())
+    classes = _Classes(builder, given)
     read = reading(builder, x, classes.dtype)
 
     def loss(row: Index) -> Term:
         chosen = -read((*row, classes.place(row))) * classes.weight(row)
-        return classes.label(row).eq(ignore).where(0, chosen)
+        return classes.label(row).eq(given.ignore_index).where(0, chosen)
 
     rows = x.type.sizes[:-1]
     dims = tuple(range(len(rows)))
@@ -127,39 +124,23 @@ def total_zero(builder: Builder, dtype: torch.dtype) -> Term:
     return Term(builder, builder.constant(0, dtype))
 
 
-def _nll_backward_shape(
-    grad: TensorType,
-    x: TensorType,
-    target: TensorType,
-    weight: TensorType | None,
-    reduction: int,
-    ignore: int,
-    total: TensorType,
-) -> TensorType:
-    return fresh(x.dtype, x.sizes)
+def _nll_backward_shape(given: Arguments) -> TensorType:
+    return fresh(given.self.dtype, given.self.sizes)
 
 
-def _nll_backward(
-    builder: Builder,
-    grad: Lazy,
-    x: Lazy,
-    target: Lazy,
-    weight: Lazy | None,
-    reduction: int,
-    ignore: int,
-    total: Lazy,
-) -> Any:
-    if not can_lower(grad, x, weight, total):
+def _nll_backward(builder: Builder, given: Arguments) -> Any:
+    grad, x, total = given.grad_output, given.self, given.total_weight
+    if not can_lower(grad, x, given.weight, total):
         return NotImplemented
-    classes = _Classes(builder, x.type, target, weight, ignore)
+    classes = _Classes(builder, given)
     slope = reading(builder, grad, classes.dtype)
 
     def at(index: Index) -> Term:
         row = index[:-1]
         label = classes.label(row)
-        here = label.eq(Term(builder, builder.index(index[-1]))) & label.ne(ignore)
+        here = label.eq(Term(builder, builder.index(index[-1]))) & label.ne(given.ignore_index)
         pulled = slope(row if grad.type.sizes else ())
-        if reduction == MEAN:
+        if given.reduction == MEAN:
             pulled = pulled / Term(builder, total.at(())).to(classes.dtype)
         return here.where(-pulled * classes.weight(row), 0)
 
@@ -184,25 +165,32 @@ def _nll_backward_samples() -> Iterator[Sample]:
         yield (make(loss.shape, x.dtype), x, target, weight, reduction, ignore, total), {}
 
 
-op("nll_loss_forward.default", _nll_shape, _nll, _nll_samples, reads=(), checks=failing.classes)
+op(
+    "nll_loss_forward.default",
+    _nll_shape,
+    _nll,
+    _nll_samples,
+    named=True,
+    reads=(),
+    checks=failing.classes,
+)
 op(
     "nll_loss_backward.default",
     _nll_backward_shape,
     _nll_backward,
     _nll_backward_samples,
+    named=True,
     reads=(),
 )
 
 
-def _nll2d_shape(
-    x: TensorType, target: TensorType, weight: Any, reduction: int, ignore: int
-) -> tuple[TensorType, TensorType]:
-    rows = target.sizes if reduction == NONE else ()
-    return fresh(x.dtype, rows), fresh(x.dtype, ())
+def _nll2d_shape(given: Arguments) -> tuple[TensorType, TensorType]:
+    rows = given.target.sizes if given.reduction == NONE else ()
+    return fresh(given.self.dtype, rows), fresh(given.self.dtype, ())
 
 
-op("nll_loss2d_forward.default", _nll2d_shape, refuses=True)
-op("nll_loss2d_backward.default", _nll_backward_shape, None)
+op("nll_loss2d_forward.default", _nll2d_shape, named=True, refuses=True)
+op("nll_loss2d_backward.default", _nll_backward_shape, named=True)
 for _name in ("_ctc_loss.default", "_ctc_loss.Tensor", "multi_margin_loss.default"):
     op(_name, None, refuses=True)
 op("multilabel_margin_loss_forward.default", None, refuses=True)

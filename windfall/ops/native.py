@@ -14,6 +14,7 @@ import torch
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Size
+from windfall.ops.arguments import Arguments
 from windfall.ops.folding import fresh, listed, op
 from windfall.ops.layout import (
     channels_last_strides,
@@ -59,21 +60,14 @@ def _raised(one: TensorType) -> TensorType:
     return TensorType(one.dtype, (*one.sizes[:2], 1, size), strides)
 
 
-def convolution_sizes(
-    x: Sizes,
-    weight: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-) -> list[Size]:
-    """The sizes of a convolution's result."""
+def _convolution_sizes(given: Arguments) -> list[Size]:
+    x, weight, transposed = given.input.sizes, given.weight.sizes, given.transposed
     count = len(x) - 2
-    steps, pads, gaps = (spread(each, count) for each in (stride, padding, dilation))
-    extra = spread(output_padding, count)
-    result: list[Size] = [x[0], weight[1] * groups if transposed else weight[0]]
+    steps, pads, gaps, extra = (
+        spread(each, count)
+        for each in (given.stride, given.padding, given.dilation, given.output_padding)
+    )
+    result: list[Size] = [x[0], weight[1] * given.groups if transposed else weight[0]]
     for place in range(count):
         size, reach = x[place + 2], gaps[place] * (weight[place + 2] - 1)
         if transposed:
@@ -84,52 +78,30 @@ def convolution_sizes(
     return result
 
 
-def _convolution_shape(
-    x: TensorType,
-    weight: TensorType,
-    bias: TensorType | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-) -> Any:
+def _convolution_shape(given: Arguments) -> Any:
+    x, weight = given.input, given.weight
     if x.rank != weight.rank or x.rank < 3:
         return NotImplemented  # a missing batch dimension, or an error that eager words
-    channels = weight.sizes[0] if transposed else weight.sizes[1] * groups
+    channels = weight.sizes[0] if given.transposed else weight.sizes[1] * given.groups
     if differ(x.sizes[1], channels):
-        if transposed:
+        if given.transposed:
             return NotImplemented
         raise RuntimeError(
-            f"Given groups={groups}, weight of size {list(weight.sizes)}, expected input"
+            f"Given groups={given.groups}, weight of size {list(weight.sizes)}, expected input"
             f"{list(x.sizes)} to have {channels} channels, but got {x.sizes[1]} channels instead"
         )
-    sizes = convolution_sizes(
-        x.sizes, weight.sizes, stride, padding, dilation, transposed, output_padding, groups
-    )
+    sizes = _convolution_sizes(given)
     if any(isinstance(size, int) and size <= 0 for size in sizes):
         return NotImplemented  # eager words the error, or answers something empty
     return _formatted(x.dtype, sizes, _either_channels_last(x, weight))
 
 
-def _convolution_backward_shape(
-    grad: TensorType,
-    x: TensorType,
-    weight: TensorType,
-    bias_sizes: Sizes | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-    mask: Sequence[bool],
-) -> Any:
+def _convolution_backward_shape(given: Arguments) -> Any:
+    x, weight, mask = given.input, given.weight, given.output_mask
     if x.rank != weight.rank or x.rank < 3 or 0 in x.sizes:
         return NotImplemented
     last = _either_channels_last(x, weight)
-    channels = weight.sizes[1] * groups if transposed else weight.sizes[0]
+    channels = weight.sizes[1] * given.groups if given.transposed else weight.sizes[0]
     return (
         _formatted(x.dtype, x.sizes, last) if mask[0] else None,
         _formatted(weight.dtype, weight.sizes, last) if mask[1] else None,
@@ -171,12 +143,20 @@ def _convolution_gradients() -> Iterator[Sample]:
         yield (grad, x, weight, None, *rest, [True, False, False]), {}
 
 
-op("convolution.default", _convolution_shape, None, _convolutions, from_memory=True)
+op(
+    "convolution.default",
+    _convolution_shape,
+    None,
+    _convolutions,
+    named=True,
+    from_memory=True,
+)
 op(
     "convolution_backward.default",
     _convolution_backward_shape,
     None,
     _convolution_gradients,
+    named=True,
     from_memory=True,
 )
 

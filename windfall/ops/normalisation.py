@@ -1,4 +1,4 @@
-"""Layer, group and batch normalisation, forward and backward.
+"""Layer normalisation, forward and backward.
 
 Enters: nothing. Leaves: records in the registry. Invariant: statistics are computed in float32 (or
 float64), in two passes: mean, then the squares of differences from it.
@@ -14,6 +14,7 @@ import torch
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
+from windfall.ops.arguments import Arguments
 from windfall.ops.folding import (
     At,
     can_lower,
@@ -25,7 +26,6 @@ from windfall.ops.folding import (
     reading,
     sharing,
     stored,
-    type_of,
 )
 from windfall.ops.layout import differ
 from windfall.ops.moments import moments
@@ -42,18 +42,12 @@ def _statistics_dtype(x: TensorType, weight: TensorType | None) -> torch.dtype:
     return torch.float32 if mixed else x.dtype
 
 
-def _layer_norm_shape(
-    x: TensorType,
-    normalised: Sequence[Size],
-    weight: TensorType | None,
-    bias: TensorType | None,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    _check_layer_norm(x, tuple(normalised), weight, bias)
-    outer = x.rank - len(normalised)
+def _layer_norm_shape(given: Arguments) -> tuple[TensorType, ...]:
+    x, inner = given.input, tuple(given.normalized_shape)
+    _check_layer_norm(x, inner, given.weight, given.bias)
     statistics = fresh(
-        _statistics_dtype(x, weight if weight is not None else bias),
-        x.sizes[:outer] + (1,) * len(normalised),
+        _statistics_dtype(x, given.bias if given.weight is None else given.weight),
+        x.sizes[: x.rank - len(inner)] + (1,) * len(inner),
     )
     return fresh(x.dtype, x.sizes), statistics, statistics
 
@@ -80,37 +74,23 @@ def _check_layer_norm(
         )
 
 
-def _scaled(value: Term, index: Index, weight: At | None, bias: At | None) -> Term:
-    if weight is not None:
-        value = value * weight(index)
-    return value if bias is None else value + bias(index)
-
-
 def _parameter(builder: Builder, value: Lazy | None, dtype: torch.dtype) -> At | None:
     return None if value is None else reading(builder, value, dtype)
 
 
-def _layer_norm(
-    builder: Builder,
-    x: Lazy,
-    normalised: Sequence[Size],
-    weight: Lazy | None,
-    bias: Lazy | None,
-    eps: float,
-) -> Any:
+def _layer_norm(builder: Builder, given: Arguments) -> Any:
+    x, weight, bias = given.input, given.weight, given.bias
     if not can_lower(x, weight, bias):
         return NotImplemented
-    result, statistics, _ = _layer_norm_shape(
-        x.type, normalised, type_of(weight), type_of(bias), eps
-    )
-    sizes, outer = x.type.sizes, x.type.rank - len(normalised)
+    result, statistics, _ = _layer_norm_shape(given.types())
+    sizes, outer = x.type.sizes, x.type.rank - len(given.normalized_shape)
     dims = tuple(range(outer, x.type.rank))
     dtype = compute_dtype(x.type.dtype)
     read = reading(builder, x, dtype)
     mean, squares = moments(builder, read, sizes, dims, dtype)
     size = number(builder, count(sizes, dims), dtype)
     scale = sharing(
-        builder, dtype, sizes, dims, lambda index: (squares(index) / size + eps).rsqrt()
+        builder, dtype, sizes, dims, lambda index: (squares(index) / size + given.eps).rsqrt()
     )
     gain, shift = _parameter(builder, weight, dtype), _parameter(builder, bias, dtype)
 
@@ -127,17 +107,9 @@ def _layer_norm(
     )
 
 
-def _layer_norm_backward_shape(
-    grad: TensorType,
-    x: TensorType,
-    normalised: Sequence[Size],
-    mean: TensorType,
-    scale: TensorType,
-    weight: TensorType | None,
-    bias: TensorType | None,
-    mask: Sequence[bool],
-) -> tuple[TensorType | None, ...]:
-    inner = tuple(normalised)
+def _layer_norm_backward_shape(given: Arguments) -> tuple[TensorType | None, ...]:
+    x, weight, bias, mask = given.input, given.weight, given.bias, given.output_mask
+    inner = tuple(given.normalized_shape)
     dtype = x.dtype if weight is None else weight.dtype
     return (
         fresh(x.dtype, x.sizes) if mask[0] else None,
@@ -146,27 +118,16 @@ def _layer_norm_backward_shape(
     )
 
 
-def _layer_norm_backward(
-    builder: Builder,
-    grad: Lazy,
-    x: Lazy,
-    normalised: Sequence[Size],
-    mean: Lazy,
-    scale: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    mask: Sequence[bool],
-) -> Any:
-    if not can_lower(grad, x, mean, scale, weight):
+def _layer_norm_backward(builder: Builder, given: Arguments) -> Any:
+    grad, x, mean, scale = given.grad_out, given.input, given.mean, given.rstd
+    if not can_lower(grad, x, mean, scale, given.weight):
         return NotImplemented
-    for_x, for_weight, for_bias = _layer_norm_backward_shape(
-        *type_of((grad, x, normalised, mean, scale, weight, bias, mask))
-    )
-    sizes, outer = x.type.sizes, x.type.rank - len(normalised)
+    for_x, for_weight, for_bias = _layer_norm_backward_shape(given.types())
+    sizes, outer = x.type.sizes, x.type.rank - len(given.normalized_shape)
     inner_dims, outer_dims = tuple(range(outer, x.type.rank)), tuple(range(outer))
     dtype = compute_dtype(x.type.dtype)
     slope, value = reading(builder, grad, dtype), reading(builder, x, dtype)
-    gain = _parameter(builder, weight, dtype)
+    gain = _parameter(builder, given.weight, dtype)
     middle, rate = _by_row(builder, mean, outer, dtype), _by_row(builder, scale, outer, dtype)
 
     def normal(index: Index) -> Term:
@@ -231,11 +192,19 @@ def _layer_norm_backward_samples() -> Iterator[Sample]:
     yield (grad, x, normalised, mean, scale, weight, bias, [False, True, True]), {}
 
 
-op("native_layer_norm.default", _layer_norm_shape, _layer_norm, _layer_norm_samples, reads=(0,))
+op(
+    "native_layer_norm.default",
+    _layer_norm_shape,
+    _layer_norm,
+    _layer_norm_samples,
+    named=True,
+    reads=(0,),
+)
 op(
     "native_layer_norm_backward.default",
     _layer_norm_backward_shape,
     _layer_norm_backward,
     _layer_norm_backward_samples,
+    named=True,
     reads=(0,),
 )

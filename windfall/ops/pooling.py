@@ -8,7 +8,7 @@ images are scalar; these are ten times as fast.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -20,9 +20,9 @@ import torch
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size
+from windfall.ops.arguments import Arguments
 from windfall.ops.folding import can_lower, fresh, op, stored
 from windfall.ops.layout import looks_channels_last
-from windfall.ops.native import row_major
 from windfall.ops.promotion import FLOATS, compute_dtype
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
@@ -46,17 +46,17 @@ def _max_pool_shape(count: int) -> Any:
     return shape
 
 
-def _average_pool_shape(count: int) -> Any:
-    def shape(
-        x: TensorType,
-        kernel: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor: int | None = None,
-    ) -> Any:
-        return Windows.of(count, kernel, stride, padding, ceil_mode=ceil_mode).left_of(x)
+def _average_windows(count: int, given: Arguments) -> Windows:
+    sizes = (given.kernel_size, given.stride, given.padding)
+    return Windows.of(count, *sizes, ceil_mode=given.ceil_mode)
+
+
+def _average_shape(count: int) -> Callable[[Arguments], Any]:
+    def shape(given: Arguments) -> Any:
+        result = _average_windows(count, given).left_of(given.self)
+        if count == 2 or result is NotImplemented:
+            return result
+        return fresh(result.dtype, result.sizes)  # of volumes, whatever their layout
 
     return shape
 
@@ -159,28 +159,20 @@ _AVERAGED = {2: frozenset(FLOATS), 3: frozenset({torch.float32, torch.float64})}
 def _average(count: int) -> Any:
     """The lowering for means of windows over the last `count` dimensions."""
 
-    def lower(
-        builder: Builder,
-        x: Lazy,
-        kernel: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor: int | None = None,
-    ) -> Any:
-        windows = Windows.of(count, kernel, stride, padding, ceil_mode=ceil_mode)
+    def lower(builder: Builder, given: Arguments) -> Any:
+        x, windows = given.self, _average_windows(count, given)
         result = windows.left_of(x.type)
         if result is NotImplemented or x.type.dtype not in _AVERAGED[count]:
             return NotImplemented
         # What sticks out would have to be left out of the sum, and counted or not.
-        if not _are_few(windows) or any(windows.pads) or ceil_mode:
+        if not _are_few(windows) or any(windows.pads) or given.ceil_mode:
             return NotImplemented
         rule = _Reading(builder, x, result.sizes[-count:], windows)
         dtype = compute_dtype(x.type.dtype)
+        divisor: int = given.divisor_override or prod(windows.lengths)
 
         def at(index: Index) -> Term:
-            return rule.total(index, dtype) / (divisor or prod(windows.lengths))
+            return rule.total(index, dtype) / divisor
 
         made = result if count == 2 else fresh(result.dtype, result.sizes)
         return stored(builder, made, at)
@@ -229,12 +221,12 @@ for _count in (2, 3):
         # Eager's positions in volumes depend on the layout, where all of a window are -inf.
         by_layout=(1,) if _count == 3 else (),
     )
-    _mean_shape = _average_pool_shape(_count)
     op(
         f"avg_pool{_count}d.default",
-        _mean_shape if _count == 2 else row_major(_mean_shape),
+        _average_shape(_count),
         _average(_count),
         partial(_average_samples, _count),
+        named=True,
         reads=(),
         pools=_count == 2,
     )

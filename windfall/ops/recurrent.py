@@ -20,7 +20,6 @@ from windfall.ir.symint import Size
 from windfall.ops.folding import fresh, op
 from windfall.ops.registry import Samples
 from windfall.ops.samples import Sample, make
-from windfall.ops.schema import WHOLE
 
 aten = torch.ops.aten
 
@@ -113,9 +112,8 @@ def _samples(name: str, packed: bool) -> Samples:
 
 
 for _name in _GATES:
-    op(f"{_name}.input", _layer, None, _samples(_name, False))
-    op(f"{_name}.data", _packed, None, _samples(_name, True))
-    WHOLE |= {f"aten.{_name}.input", f"aten.{_name}.data"}
+    op(f"{_name}.input", _layer, None, _samples(_name, False), whole=True)
+    op(f"{_name}.data", _packed, None, _samples(_name, True), whole=True)
 
 
 # --------------------------------------------------------------------------------- on fake tensors

@@ -51,6 +51,7 @@ class Op:
     samples: Samples | None = None
     random: bool = False  # draws from a generator
     recompute: bool = False  # cheap enough to be done again in backward
+    whole: bool = False  # a composite that is not taken apart
 
     # Memory: the result shares the first argument's storage, and starts `offset(*types, **kwargs)`
     # elements after it (a tuple if `shape` answers one; None: at the same place), or after the
@@ -124,7 +125,9 @@ def lookup(target: Any) -> Op:
 
 
 def _is_foreign(target: Any) -> bool:
-    """Whether a target is an op of somebody else's. Which of ATen's refuse data is declared."""
+    """Whether a target is an op of somebody else's (or that, called on copies of what it writes).
+    Which of ATen's refuse data is declared."""
+    target = getattr(target, "func", target)
     return torch_abi.is_overload(target) and target.namespace != "aten"
 
 

@@ -23,9 +23,6 @@ from windfall.ops import registry
 SPECIAL: dict[str, Callable[..., Any]] = {}
 
 
-# Composites that are not taken apart, by name; filled by `recurrent.py`.
-WHOLE: set[str] = set()
-
 # What C++ asks of a tensor whose sizes it cannot see; no ops of the dispatcher.
 QUESTIONS = ("aten.size.default", "aten.stride.default")
 
@@ -99,12 +96,12 @@ def _make_plan(func: Any) -> Plan:
     op = registry.lookup(func)
     functional = registry.lookup(functional_name(func)) if written else op
     metadata_changes = torch.Tag.inplace_view in func.tags
-    special = SPECIAL.get(str(func))
+    special = SPECIAL.get(op.name)
     plain = len(returns) == 1 and returns[0] == Return() and not written
     return Plan(
         op,
         None if metadata_changes else functional.shape,
-        str(func) not in QUESTIONS and str(func) not in WHOLE and torch_abi.is_composite(func),
+        op.name not in QUESTIONS and not op.whole and torch_abi.is_composite(func),
         special,
         not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags),
         tuple(one.name for one in arguments),

@@ -6,6 +6,8 @@ element of the argument at another.
 
 A row is `View(type, offset, source)`: the result's type, how many elements after the argument's
 start it starts, and the index map. Both rules of the op come from it.
+
+One file: one table of rows, and what they share.
 """
 
 from __future__ import annotations

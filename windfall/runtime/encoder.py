@@ -41,6 +41,7 @@ from windfall.runtime import support
 from windfall.runtime.arithmetic import GREATEST, LEAST, Arithmetic, word_range
 from windfall.runtime.machine import layout
 from windfall.runtime.machine.basics import RECORD_WORDS, STEPS
+from windfall.runtime.machine.object_steps import READ_ROW
 from windfall.runtime.words import Place, Word, Words, after
 
 DEAD = 1  # an address that no object has: what stands where an identity was that died
@@ -64,7 +65,7 @@ class Encoder:
         self.numbers = SourceNumbers()
         self._cells: dict[int, Place | None] = {}  # by the number of the source, as all that follow
         self._shared: dict[tuple[int, ...], Place] = {}
-        self._weak: list[tuple[int, int, Any]] = []  # record, operand, object
+        self._weak: list[tuple[int, int, Any]] = []  # record, word, object
         self._types = {
             self.numbers[g.source]: kind
             for g in guards
@@ -122,14 +123,14 @@ class Encoder:
             flat = [word for row in instructions for word in row]
             self.record("arithmetic", len(instructions), *flat)
 
-    def identity(self, record: int, operand: int, value: Any) -> None:
-        """Hold the object that an operand of a record names: weakly, where that is possible."""
+    def identity(self, record: int, place: int, value: Any) -> None:
+        """Hold the object that a word of a record names: weakly, where that is possible."""
         try:
             weakref.ref(value)
         except TypeError:
             self.words.object(value)
         else:
-            self._weak.append((record, operand, value))
+            self._weak.append((record, place, value))
 
     def cell(self, source: Source) -> Place | None:
         """Where the value at `source` is found during the check; None: it has no native walk."""
@@ -173,7 +174,7 @@ class Encoder:
                 return None
             self._read_dicts.add(number)
             rows = [
-                (self.words.object(name), place, int(present))
+                READ_ROW.words(self.words.object(name), place, int(present))
                 for name, (place, present) in keys.items()
             ]
             flat = [word for row in rows for word in row]
@@ -191,10 +192,7 @@ class Encoder:
         """The table, complete but for what the entry adds to its header."""
         self.record("end")
         places = [self.words.add(*record) for record in self._records]
-        weak = [
-            (after(places[record], RECORD_WORDS + operand), value)
-            for record, operand, value in self._weak
-        ]
+        weak = [(after(places[record], place), value) for record, place, value in self._weak]
         check = EncodedCheck(self.words, self.header, weak, symbols=self.symbols)
         check.set(slots=self._slot_count, slot_cells=self._slot_cells, start=places[0])
         return check

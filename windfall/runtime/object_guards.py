@@ -19,6 +19,8 @@ from windfall.ir.symint import Size
 from windfall.ir.writer import Cell
 from windfall.runtime.arithmetic import COMPARISON_CODES, fits
 from windfall.runtime.encoder import Encoder, is_plain_key
+from windfall.runtime.machine.basics import STEPS
+from windfall.runtime.machine.object_steps import FOUND_ROW
 from windfall.runtime.words import Word
 
 # Classes whose instances, and those of subclasses, keep their length in one word: the field of the
@@ -46,7 +48,7 @@ class ObjectRecords(Encoder):
         """This very object, held weakly if asked for and possible."""
         record = self.record("is", cell, id(value))
         if weakly:
-            self.identity(record, 1, value)
+            self.identity(record, STEPS["is"].struct.places["wanted"], value)
         else:
             self.words.object(value)
 
@@ -175,14 +177,12 @@ class ObjectRecords(Encoder):
         """What a class finds under some names."""
         rows: list[Word] = []
         for name, value in zip(names, values, strict=True):
-            rows += [self.words.object(sys.intern(name)), 0 if value is ABSENT else id(value)]
+            wanted = 0 if value is ABSENT else id(value)
+            rows += FOUND_ROW.words(self.words.object(sys.intern(name)), wanted)
         # The step for one name has no count and no loop.
-        record = (
-            self.record("resolves", cell, *rows)
-            if len(names) == 1
-            else self.record("answers", cell, len(names), *rows)
-        )
-        first = 2 if len(names) == 1 else 3
+        step, count = ("resolves", ()) if len(names) == 1 else ("answers", (len(names),))
+        record = self.record(step, cell, *count, *rows)
+        first = STEPS[step].struct.size + FOUND_ROW.places["wanted"]
         for index, value in enumerate(values):
             if value is not ABSENT:
-                self.identity(record, first + 2 * index, value)
+                self.identity(record, first + index * FOUND_ROW.size, value)

@@ -23,7 +23,7 @@ import functools
 from windfall import jit, torch_abi
 from windfall.llvm import Assembly
 from windfall.runtime.machine import builtins, object_steps, tensor_step, thread_step
-from windfall.runtime.machine.basics import FUNCTIONS, Facts
+from windfall.runtime.machine.basics import FUNCTIONS, AbiFacts
 
 MODULES = (builtins, object_steps, tensor_step, thread_step)  # with what they import: all functions
 
@@ -39,7 +39,7 @@ def text() -> str | None:
     if not torch_abi.thread_layout_holds_here():
         return None
     version, count = torch_abi.dict_version_offset(), torch_abi.storage_count()
-    facts = Facts(objects, tensors, thread, version, count)
+    facts = AbiFacts(objects, tensors, thread, version, count)
     assembly = Assembly()
     for each in FUNCTIONS:
         each.write(assembly, facts)

@@ -18,7 +18,8 @@ from windfall.ir.source import ByMethod, Overlap, SizeOf, Source, StrideOf
 from windfall.ir.symint import Expression, Size, known_at_least
 from windfall.ir.writer import Cell
 from windfall.runtime.arithmetic import fits
-from windfall.runtime.machine.tensor_step import WANTED
+from windfall.runtime.machine.tensor_step import DIMENSION_ROW, TENSOR_ROW, WANTED
+from windfall.runtime.machine.thread_step import CAST_ROW
 from windfall.runtime.object_guards import ObjectRecords
 from windfall.runtime.results import extent, is_static, static
 from windfall.runtime.words import MASK, Word
@@ -70,7 +71,7 @@ class CheckWriter(ObjectRecords):
             place, least, greatest = (
                 (self.fresh_cell(), size, size) if isinstance(size, int) else self.bind(size)
             )
-            rows += [8 * (dimension + strides * apart), place, least, greatest]
+            rows += DIMENSION_ROW.words(8 * (dimension + strides * apart), place, least, greatest)
         if rows:
             self.record("dimensions", cell, int(outside), len(wanted), *rows)
 
@@ -118,9 +119,9 @@ class CheckWriter(ObjectRecords):
                 return False
             if not self.arithmetic.knows(span):
                 return False
-            rows += [cell, type.dtype.itemsize, self.arithmetic.place(span)]
+            rows += TENSOR_ROW.words(cell, type.dtype.itemsize, self.arithmetic.place(span))
         self.calculate()
-        self.record("overlap", len(source.written), len(rows) // 3, *rows)
+        self.record("overlap", len(source.written), len(rows) // TENSOR_ROW.size, *rows)
         return True
 
     # -------------------------------------------------------------------------------- the thread
@@ -134,7 +135,8 @@ class CheckWriter(ObjectRecords):
         casts: list[int] = []
         for device, name in state.autocast:
             kind = getattr(torch, name.removeprefix("torch."))
-            casts += [torch_abi.AUTOCAST_DEVICES.index(device), torch_abi.scalar_type(kind)]
+            place = torch_abi.AUTOCAST_DEVICES.index(device)
+            casts += CAST_ROW.words(place, torch_abi.scalar_type(kind))
         self.record(
             "ambient",
             flags,

@@ -18,6 +18,7 @@ README.md says which module holds what.
 from windfall.torch_abi.autograd import (
     backward_keeps_graph,
     below_autograd,
+    gradients,
     hooked,
     hooks_saved_tensors,
     next_autograd_sequence,
@@ -208,6 +209,7 @@ __all__ = [
     "function_mode_enabled",
     "function_space",
     "global_context",
+    "gradients",
     "has_symbol",
     "has_tangent",
     "held_inference",

@@ -1,4 +1,4 @@
-"""Autograd's own counts and states: sequence numbers, versions, views, hooks for saved tensors.
+"""Autograd's engine, counts and states: sequence numbers, versions, views, hooks for saved tensors.
 
 Enters: tensors, or the backward pass that runs in this thread. Leaves: what autograd knows of them.
 """
@@ -20,6 +20,17 @@ def running_autograd_sequence() -> int:
     """The number of the autograd node that the engine runs now in this thread; -1 for none."""
     node = torch._C._current_autograd_node()
     return -1 if node is None else int(node._sequence_nr())
+
+
+def gradients(
+    results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], tangents: Sequence[Any]
+) -> tuple[torch.Tensor | None, ...]:
+    """As `torch.autograd.grad`, of tangents that are known to fit, and at least one input: its
+    check of their sizes loads sympy, which takes half a second and adds to `warnings.filters`."""
+    found: tuple[torch.Tensor | None, ...] = torch.autograd.Variable._execution_engine.run_backward(
+        tuple(results), tuple(tangents), False, False, tuple(inputs), True, accumulate_grad=False,
+    )  # fmt: skip
+    return found
 
 
 def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -151,18 +151,17 @@ def _callee(stack: list[Value]) -> tuple[Value, list[Value]]:
 
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+    values = machine.values
     stack = frame.stack
     named = stack.pop() if instruction.argument & 1 else None
     starred = stack.pop()
     function, _ = _callee(stack)
     demand_iterable(machine, starred)
-    if isinstance(starred, Object) or machine.values.is_generator(
-        starred
-    ):  # interpreted code gives them
-        given = [function, starred, named or machine.values.created_dict({})]
-        push(frame, machine.values.polyfill("call_starred", given))
+    if isinstance(starred, Object) or values.is_generator(starred):  # interpreted code gives them
+        given = [function, starred, named or values.created_dict({})]
+        push(frame, values.polyfill("call_starred", given))
         return
-    keywords: Keywords = machine.values.string_keyed(named) if named is not None else {}
+    keywords: Keywords = values.string_keyed(named) if named is not None else {}
     push(frame, function.call(machine, starred.unpack(machine), keywords))
 
 

@@ -164,25 +164,21 @@ def get_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
 @opcode("FOR_ITER")
 def for_iter(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """An iterator written in Python is asked by a polyfill, which gives END where it stops."""
+    values = machine.values
     if frame.phase:
         item: Value | None = frame.stack.pop()
         if is_end(item):
             item = None
     elif isinstance(frame.stack[-1], Generator):
         frame.retry()
-        machine.frames.resume(frame.stack[-1], machine.values.literal(None), "iterate")
+        machine.frames.resume(frame.stack[-1], values.literal(None), "iterate")
         return
     elif isinstance(frame.stack[-1], Object):
         kind = frame.stack[-1].python_type()
         if resolve(kind, "__next__") is ABSENT:
             stop(UNKNOWN_OPERATION, f"{class_name(kind)} has no __next__ any more")
         frame.retry()
-        push(
-            frame,
-            machine.values.polyfill(
-                "next_of_object", [frame.stack[-1], machine.values.literal(END)]
-            ),
-        )
+        push(frame, values.polyfill("next_of_object", [frame.stack[-1], values.literal(END)]))
         return
     else:
         foreign = isinstance(frame.stack[-1], ForeignIterator)

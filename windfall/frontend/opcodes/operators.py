@@ -86,16 +86,15 @@ def _in_place_by_method(
     machine: Machine, operation: str, method: Value, left: Value, right: Value
 ) -> Value:
     """Through `__iadd__` and the like; one that declines is followed by the plain operator."""
+    values = machine.values
     name = _DUNDERS[operation]
-    candidates = [machine.values.tuple([method, right])]
+    candidates = [values.tuple([method, right])]
     for owner, dunder, other in ((left, f"__{name}__", right), (right, f"__r{name}__", left)):
         found = owner.dunder(machine, dunder) if isinstance(owner, Object) else None
         if found is not None:
-            candidates.append(machine.values.tuple([found, other]))
-    shown = machine.values.literal(f"{operation}=")
-    return machine.values.polyfill(
-        "first_implemented", [machine.values.tuple(candidates), shown, left, right]
-    )
+            candidates.append(values.tuple([found, other]))
+    shown = values.literal(f"{operation}=")
+    return values.polyfill("first_implemented", [values.tuple(candidates), shown, left, right])
 
 
 def by_dunder(
@@ -108,6 +107,7 @@ def by_dunder(
     shown: str | None = None,
 ) -> Value:
     """Through the special methods of objects, tried in Python's order by interpreted code."""
+    values = machine.values
     if isinstance(left, Opaque) or isinstance(right, Opaque):  # methods of C that may well answer
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
     for value, dunder in ((left, name), (right, reflected)):
@@ -115,22 +115,17 @@ def by_dunder(
             value.refuse_own(machine, dunder)
     candidates = []
     if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
-        candidates.append(machine.values.tuple([method, right]))
+        candidates.append(values.tuple([method, right]))
     if isinstance(right, Object) and (method := right.dunder(machine, reflected)) is not None:
-        later = machine.values.tuple([method, left])
+        later = values.tuple([method, left])
         if _right_goes_first(operation, reflected, left.python_type(), right.python_type()):
             candidates.insert(0, later)
         elif right.python_type() is not left.python_type() or operation in _COMPARISONS:
             candidates.append(later)
     if not candidates:
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
-    arguments = [
-        machine.values.tuple(candidates),
-        machine.values.literal(shown or operation),
-        left,
-        right,
-    ]
-    return machine.values.polyfill("first_implemented", arguments)
+    arguments = [values.tuple(candidates), values.literal(shown or operation), left, right]
+    return values.polyfill("first_implemented", arguments)
 
 
 def _right_goes_first(operation: str, reflected: str, left: type, right: type) -> bool:

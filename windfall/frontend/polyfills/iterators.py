@@ -6,6 +6,8 @@ class such a generator stands for, `HALF_RUN` and `FINISHED` how a real object o
 that stands where the generator does. Those which share what they hold with others (`SHARING`) are
 not made: the capture begins again, and they are CPython's own from the start. Invariant: unstarted,
 a generator's parameters are arguments with which the real class can be called.
+
+One file: what an iterator does and the rows of how a real one is made of it are read together.
 """
 
 from __future__ import annotations

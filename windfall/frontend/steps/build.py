@@ -55,52 +55,40 @@ def _convert_value(writer: Writer, instruction: Instruction) -> None:
     writer.result(f"{convert}({writer.pop()})")
 
 
-@native("FORMAT_SIMPLE")
-def _format_simple(writer: Writer, instruction: Instruction) -> None:
-    writer.result(f"format({writer.pop()}, '')")
+_CALLED = {
+    "FORMAT_SIMPLE": "format({}, '')",
+    "FORMAT_WITH_SPEC": "format({}, {})",
+    "GET_ITER": "iter({})",
+    "LIST_TO_TUPLE": "tuple({})",
+}
 
 
-@native("FORMAT_WITH_SPEC")
-def _format_with_spec(writer: Writer, instruction: Instruction) -> None:
-    specification, value = writer.pop(), writer.pop()
-    writer.result(f"format({value}, {specification})")
+@native(*_CALLED)
+def _call(writer: Writer, instruction: Instruction) -> None:
+    template = _CALLED[instruction.name]
+    writer.result(template.format(*writer.take(template.count("{}"))))
 
 
-@native("LIST_APPEND")
-def _list_append(writer: Writer, instruction: Instruction) -> None:
-    item = writer.pop()
-    writer.line(f"{writer.stack[-instruction.argument]}.append({item})")
+_FILLED = {
+    "LIST_APPEND": "{}.append({})",
+    "SET_ADD": "{}.add({})",
+    "LIST_EXTEND": "{}.extend([*{}])",
+    "SET_UPDATE": "{}.update({})",
+    "DICT_UPDATE": "{}.update({{**{}}})",  # mappings only: the method would take pairs too
+}
 
 
-@native("SET_ADD")
-def _set_add(writer: Writer, instruction: Instruction) -> None:
-    item = writer.pop()
-    writer.line(f"{writer.stack[-instruction.argument]}.add({item})")
+@native(*_FILLED)
+def _fill(writer: Writer, instruction: Instruction) -> None:
+    given = writer.pop()
+    target = writer.stack[-instruction.argument]
+    writer.line(_FILLED[instruction.name].format(target, given))
 
 
 @native("MAP_ADD")
 def _map_add(writer: Writer, instruction: Instruction) -> None:
     value, key = writer.pop(), writer.pop()
     writer.line(f"{writer.stack[-instruction.argument]}[{key}] = {value}")
-
-
-@native("LIST_EXTEND")
-def _list_extend(writer: Writer, instruction: Instruction) -> None:
-    items = writer.pop()
-    writer.line(f"{writer.stack[-instruction.argument]}.extend([*{items}])")
-
-
-@native("SET_UPDATE")
-def _set_update(writer: Writer, instruction: Instruction) -> None:
-    items = writer.pop()
-    writer.line(f"{writer.stack[-instruction.argument]}.update({items})")
-
-
-@native("DICT_UPDATE")
-def _dict_update(writer: Writer, instruction: Instruction) -> None:
-    """Mappings only: the method would take pairs too."""
-    items = writer.pop()
-    writer.line(f"{writer.stack[-instruction.argument]}.update({{**{items}}})")
 
 
 @native("DICT_MERGE")
@@ -174,11 +162,6 @@ class _Named:
 
 
 _called_by = vars(_Named)["_called"].__get__
-
-
-@native("LIST_TO_TUPLE")
-def _list_to_tuple(writer: Writer, instruction: Instruction) -> None:
-    writer.result(f"tuple({writer.pop()})")
 
 
 @native("UNPACK_SEQUENCE")

@@ -45,11 +45,6 @@ def _jump_if_or_pop(writer: Writer, instruction: Instruction) -> None:
     writer.goto(None, instruction.index + 1)
 
 
-@native("GET_ITER")
-def _get_iter(writer: Writer, instruction: Instruction) -> None:
-    writer.result(f"iter({writer.pop()})")
-
-
 @native("FOR_ITER")
 def _for_iter(writer: Writer, instruction: Instruction) -> None:
     """END tells exhaustion from an item; no iterator of the user can give it."""

@@ -38,6 +38,7 @@ class Value:
     """The base of every kind: every operation is refused."""
 
     __slots__ = ("guarded", "source")
+    made_of: type  # the class of all objects of the kind, where it is one
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -47,7 +48,7 @@ class Value:
 
     def python_type(self) -> type:
         """The exact class of the object."""
-        raise NotImplementedError(type(self).__name__)
+        return self.made_of
 
     def describe(self) -> str:
         """A few words for reasons and reports."""
@@ -243,6 +244,20 @@ class Given(Value):
         """Rely on its being this very object."""
         if not isinstance(self.source, Known):
             self.guard(machine, "identity", IdentityIs(self.real))
+
+
+class ByIdentity(Value):
+    """The base of kinds whose objects are true, and hashed by identity."""
+
+    __slots__ = ()
+
+    def truth(self, machine: Machine) -> bool | Value:
+        """It has no length."""
+        return True
+
+    def key(self, machine: Machine) -> Any:
+        """Itself."""
+        return machine.guards.told_apart(self)
 
 
 def no_method(machine: Machine, owner: Value, kind: str, real: type, name: str) -> NoReturn:

@@ -133,11 +133,12 @@ def _is_iterator(machine: Machine, value: Value) -> bool:
 
 @calls(core.hinted)
 def _hinted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    values = machine.values
     (value,) = arguments
     if isinstance(value, Generator):
         owner = _indexed(value)
         asked = owner is not None and owner.cls.find(machine, "__len__") is not ABSENT
-        return machine.values.polyfill("with_owner", [value, owner]) if owner and asked else value
+        return values.polyfill("with_owner", [value, owner]) if owner and asked else value
     if not isinstance(value, Object):
         return value
     length, hint = (value.cls.find(machine, name) for name in ("__len__", "__length_hint__"))
@@ -145,10 +146,8 @@ def _hinted(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
         return value
     if not all(one is ABSENT or isinstance(one, types.FunctionType) for one in (length, hint)):
         stop(UNKNOWN_OPERATION, f"how many items {value.describe()} may have")
-    method = value.dunder(machine, "__length_hint__") or machine.values.literal(None)
-    return machine.values.polyfill(
-        "with_hint", [value, machine.values.literal(length is not ABSENT), method]
-    )
+    method = value.dunder(machine, "__length_hint__") or values.literal(None)
+    return values.polyfill("with_hint", [value, values.literal(length is not ABSENT), method])
 
 
 _OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)

@@ -173,6 +173,7 @@ class Class(Given):
 
     def _field(self, machine: Machine, name: str) -> Value:
         """What every class has; of a class of the user, texts may be others in the next call."""
+        values = machine.values
         meta = self.meta(machine, name)
         own = name in ("__doc__", "__module__") and (meta is None or type(meta) is str)
         plain = is_plain_metaclass(machine, type(self.real))
@@ -187,20 +188,16 @@ class Class(Given):
             if self.source is not None and not flags_of(self.real) & IMMUTABLE:
                 where = Attribute(Known(self.real, class_name(self.real)), name)
                 machine.guards.add(where, IdentityIs(found), "the classes that it derives from")
-            return machine.values.tuple(
-                [machine.values.known(one, class_name(one)) for one in found]
-            )
+            return values.tuple([values.known(one, class_name(one)) for one in found])
         if self.source is None or flags_of(self.real) & IMMUTABLE:
-            return machine.values.literal_or_known(found, f"{self.describe()}.{name}")
+            return values.literal_or_known(found, f"{self.describe()}.{name}")
         if (found is not None and type(found) is not str) or (
             own and name not in class_dict(self.real)
         ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         # Where the metaclass has a text of that name, the class's own goes before it.
         table = DictOf(self.source)
-        return machine.values.wrap(
-            found, Item(table, name) if own else Attribute(self.source, name)
-        )
+        return values.wrap(found, Item(table, name) if own else Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
         if is_a(raw, staticmethod):
@@ -238,12 +235,13 @@ class Class(Given):
 
     def get_item(self, machine: Machine, key: Value) -> Value:
         """`list[int]`: of builtin classes, an object without further meaning; a member, by name."""
+        values = machine.values
         self.rely(machine)
         if self._is_enumeration():
             try:
-                return machine.values.literal(self._members()[key.key(machine)])
+                return values.literal(self._members()[key.key(machine)])
             except (KeyError, TypeError) as error:
-                raise machine.values.raised(error) from None
+                raise values.raised(error) from None
         raw = find(self.real, "__class_getitem__")
         keys = key.unpack(machine) if key.python_type() is tuple else [key]
         if is_a(raw, types.ClassMethodDescriptorType) and all(
@@ -253,9 +251,7 @@ class Class(Given):
             for one in keys:
                 one.key(machine)
             made: Any = raw.__get__(None, self.real)
-            return machine.values.known(
-                made(tuple(reals) if len(reals) != 1 else reals[0]), "alias"
-            )
+            return values.known(made(tuple(reals) if len(reals) != 1 else reals[0]), "alias")
         return super().get_item(machine, key)
 
     def _is_enumeration(self) -> bool:

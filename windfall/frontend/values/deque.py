@@ -289,14 +289,11 @@ class DequeIterator(ItemsIterator):
     """Over a deque."""
 
     __slots__ = ("version",)
+    made_of: type = type(iter(collections.deque()))
 
     def __init__(self, owner: Deque) -> None:
         super().__init__(owner)
         self.version = owner.version
-
-    def python_type(self) -> type:
-        """The iterator's class."""
-        return type(iter(collections.deque()))
 
     def advance(self, machine: Machine) -> Value | None:
         """The next item."""

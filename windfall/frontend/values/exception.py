@@ -197,15 +197,12 @@ class Traceback(Value):
     it was asked for: later frames come before these."""
 
     __slots__ = ("lines", "owner")
+    made_of = types.TracebackType
 
     def __init__(self, owner: Exception_) -> None:
         super().__init__()
         self.owner = owner
         self.lines = owner.lines
-
-    def python_type(self) -> type:
-        """A traceback."""
-        return types.TracebackType
 
     def truth(self, machine: Machine) -> bool | Value:
         """It is true."""

@@ -47,6 +47,7 @@ class Cell(Value):
     """A closure cell. `contents` None: empty, or not looked into yet."""
 
     __slots__ = ("contents", "loaded", "real")
+    made_of = types.CellType
 
     def __init__(
         self,
@@ -58,10 +59,6 @@ class Cell(Value):
         self.contents = contents
         self.real = real
         self.loaded = source is None
-
-    def python_type(self) -> type:
-        """A cell."""
-        return types.CellType
 
     def get(self, machine: Machine) -> Value | None:
         """What it holds; None: nothing."""
@@ -123,6 +120,7 @@ class Function(Value):
         "qualname",
         "real",
     )
+    made_of = types.FunctionType
 
     def __init__(
         self,
@@ -159,10 +157,6 @@ class Function(Value):
         made._keyword_defaults = keyword_defaults
         made._closure = closure
         return made
-
-    def python_type(self) -> type:
-        """A function."""
-        return types.FunctionType
 
     def describe(self) -> str:
         """Its name."""
@@ -354,12 +348,13 @@ class Function(Value):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Plain fields, then the function's dictionary."""
+        values = machine.values
         if name == "__dict__":
             return self.attributes(machine)
         if name in _FIELDS:
             if self.real is None or self.source is None:
                 return self._created_field(machine, name)
-            return machine.values.wrap(getattr(self.real, name), Attribute(self.source, name))
+            return values.wrap(getattr(self.real, name), Attribute(self.source, name))
         found = self.attributes(machine).lookup(machine, name)
         if found is not None:
             return found
@@ -367,10 +362,8 @@ class Function(Value):
         if raw is not ABSENT:
             if isinstance(raw, _DESCRIPTORS):
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
-            return machine.values.class_attribute(self, types.FunctionType, name)
-        raise machine.values.no_attribute(
-            self, name, f"'function' object has no attribute '{name}'"
-        )
+            return values.class_attribute(self, types.FunctionType, name)
+        raise values.no_attribute(self, name, f"'function' object has no attribute '{name}'")
 
     def _created_field(self, machine: Machine, name: str) -> Value:
         """A field of a function that the program defines."""
@@ -469,15 +462,12 @@ class Method(Value):
     """A function bound to an object."""
 
     __slots__ = ("function", "owner")
+    made_of = types.MethodType
 
     def __init__(self, function: Value, owner: Value, source: Source | None = None) -> None:
         super().__init__(source)
         self.function = function
         self.owner = owner
-
-    def python_type(self) -> type:
-        """A method."""
-        return types.MethodType
 
     def describe(self) -> str:
         """As its function."""

@@ -112,10 +112,6 @@ class Generator(Iterator):
         behind = frame.instructions[frame.ip]
         return behind.name == "RESUME" and behind.argument & 3 >= 2
 
-    def python_type(self) -> type:
-        """A generator, or what this one stands for."""
-        return self.made_of
-
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Its methods."""
         if name in _METHODS and hasattr(self.made_of, name):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, ByIdentity, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.function import Method
@@ -37,7 +37,7 @@ _NAMES: dict[Any, str] = {
 }
 
 
-class Getter(Value):
+class Getter(ByIdentity):
     """One of the three kinds, with what it was made of."""
 
     __slots__ = ("arguments", "keywords", "kind", "real")
@@ -61,27 +61,18 @@ class Getter(Value):
         made: type = self.kind
         return made
 
-    def key(self, machine: Machine) -> Any:
-        """By identity."""
-        return machine.guards.told_apart(self)
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """A getter is true."""
-        return True
-
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """Of one object."""
+        values = machine.values
         if keywords or len(arguments) != 1:
             stop(ARGUMENTS, self.kind.__name__)
         if not isinstance(self.source, Known):
             self.guard(machine, "identity", IdentityIs(self.real))
         if self.kind is not operator.methodcaller:
-            return machine.values.polyfill(
-                _NAMES[self.kind], [arguments[0], machine.values.tuple(self.arguments)]
-            )
+            return values.polyfill(_NAMES[self.kind], [arguments[0], values.tuple(self.arguments)])
         name, *rest = self.arguments
-        packed = [machine.values.tuple(rest), machine.values.created_dict(self.keywords)]
-        return machine.values.polyfill("method_caller", [arguments[0], name, *packed])
+        packed = [values.tuple(rest), values.created_dict(self.keywords)]
+        return values.polyfill("method_caller", [arguments[0], name, *packed])
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made anew."""

@@ -43,6 +43,7 @@ class Handle(Value):
     """What `register_hook` answers; the hook is registered where this is rebuilt."""
 
     __slots__ = ("hook", "method", "tensor", "written")
+    made_of = torch.utils.hooks.RemovableHandle
 
     def __init__(self, tensor: Tensor, method: str, hook: Value, written: set[Any] | None) -> None:
         super().__init__()
@@ -50,10 +51,6 @@ class Handle(Value):
         self.method = method
         self.hook = hook
         self.written = written  # memory that operations write, if this must not be
-
-    def python_type(self) -> type:
-        """The handle's class."""
-        return torch.utils.hooks.RemovableHandle
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`remove`."""
@@ -174,6 +171,7 @@ class Context(Value):
         "saved",
         "start",
     )
+    made_of = torch.autograd.function.FunctionCtx
 
     def __init__(self, cls: Class, arguments: list[Value], start: int, effects: int) -> None:
         super().__init__()
@@ -189,10 +187,6 @@ class Context(Value):
         self.needs: list[bool] = []
         self.results: list[Value] = []
         self.grads: list[torch.fx.Node] = []
-
-    def python_type(self) -> type:
-        """Some class of torch's."""
-        return torch.autograd.function.FunctionCtx
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """What was saved, its methods, and attributes of the user's own."""

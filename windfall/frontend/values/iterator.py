@@ -16,7 +16,7 @@ from windfall.frontend.bounds import admit, admit_values, range_length
 from windfall.frontend.breaks import FOREIGN_ITERATOR, stop
 from windfall.frontend.bytecode import decode
 from windfall.frontend.state import Start
-from windfall.frontend.values.base import Value
+from windfall.frontend.values.base import ByIdentity, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.ranges import Range
 from windfall.frontend.values.sequence import SequenceValue, Tuple
@@ -50,7 +50,7 @@ def _wrap_end(machine: Machine, value: Any, source: Source | None) -> Value:
     return Constant(value, source)
 
 
-class Iterator(Value):
+class Iterator(ByIdentity):
     """What iterators have in common."""
 
     __slots__ = ()
@@ -68,18 +68,10 @@ class Iterator(Value):
             admit(machine, len(items), self)
         return items
 
-    def truth(self, machine: Machine) -> bool | Value:
-        """An iterator is true."""
-        return True
-
     @property
     def sees_its_end(self) -> bool:
         """Whether code of it runs when it is dropped where it stands: a `finally`, a `with`."""
         return False
-
-    def key(self, machine: Machine) -> Any:
-        """Hashed by identity."""
-        return machine.guards.told_apart(self)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`__next__` and `__iter__`."""
@@ -262,15 +254,12 @@ class Enumerate(Iterator):
     """`enumerate`."""
 
     __slots__ = ("count", "inner")
+    made_of = enumerate
 
     def __init__(self, inner: Value, count: int) -> None:
         super().__init__()
         self.inner = inner
         self.count = count
-
-    def python_type(self) -> type:
-        """`enumerate`."""
-        return enumerate
 
     def advance(self, machine: Machine) -> Value | None:
         """A pair."""
@@ -299,14 +288,11 @@ class Zip(Iterator):
     """`zip`, not strict."""
 
     __slots__ = ("inner",)
+    made_of = zip
 
     def __init__(self, inner: list[Value]) -> None:
         super().__init__()
         self.inner = inner
-
-    def python_type(self) -> type:
-        """`zip`."""
-        return zip
 
     def advance(self, machine: Machine) -> Value | None:
         """A tuple."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.policy import is_query
 from windfall.frontend.purity import is_pure
-from windfall.frontend.values.base import Arguments, Given, Keywords, Value
+from windfall.frontend.values.base import Arguments, ByIdentity, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import fold
 from windfall.frontend.values.objects import Object
@@ -57,7 +57,7 @@ for _name in ("debug", "info", "warning", "error", "critical", "log"):
     _method(getattr(logging.Logger, _name))
 
 
-class Cached(Given):
+class Cached(ByIdentity, Given):
     """A function behind `functools.lru_cache`. Which calls hit is known to the cache alone, so it
     is called natively; a logger's method is called for its effect."""
 
@@ -67,14 +67,6 @@ class Cached(Given):
         """What it caches."""
         wrapped = getattr(self.real, "__wrapped__", None)  # not yet there while it is being made
         return f"cached function {getattr(wrapped, '__qualname__', self.source)}"
-
-    def key(self, machine: Machine) -> Any:
-        """By identity."""
-        return machine.guards.told_apart(self)
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """Functions are true."""
-        return True
 
     def _pure(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """What the function behind the cache gives; the segment calls this one too, for what that

@@ -61,10 +61,6 @@ class Dict(Value):
         self.writes: list[tuple[Any, Value | None]] = []
         self.watchers = Watchers()
 
-    def python_type(self) -> type:
-        """The exact class."""
-        return self.made_of
-
     # ---------------------------------------------------------------------------------- reading
 
     def lookup(self, machine: Machine, key: Any) -> Value | None:

@@ -238,6 +238,7 @@ def _full(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @calls(torch.tensor)
 def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     """Of a float that varies, or of a list with such in it."""
+    values = machine.values
     (data, *rest) = arguments or (None,)
     several = isinstance(data, List | Tuple)
     parts = data.items(machine) if isinstance(data, List | Tuple) else [data]
@@ -245,13 +246,11 @@ def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     varies = numbers and any(isinstance(one, Float) for one in parts)
     if not varies or rest or not keywords.keys() <= {"dtype"}:
         return treated(machine, Treatment.GRAPH, torch.tensor, arguments, keywords)
-    kind = keywords.get("dtype", machine.values.literal(None))
+    kind = keywords.get("dtype", values.literal(None))
     if kind.as_constant(machine) is None:
-        kind = machine.values.literal(torch.get_default_dtype())
+        kind = values.literal(torch.get_default_dtype())
     held = [Float.of(machine, one).held for one in parts if one is not None]
-    made = machine.values.torch_call("call_function", torch.stack, [machine.values.tuple(held)], {})
+    made = values.torch_call("call_function", torch.stack, [values.tuple(held)], {})
     if not several:
-        made = machine.values.torch_call(
-            "call_method", "squeeze", [made, machine.values.literal(0)], {}
-        )
-    return machine.values.torch_call("call_method", "to", [made, kind], {})
+        made = values.torch_call("call_method", "squeeze", [made, values.literal(0)], {})
+    return values.torch_call("call_method", "to", [made, kind], {})

@@ -225,7 +225,19 @@ def _function_mode_enabled(machine: Machine, arguments: Arguments, keywords: Key
 # ---------------------------------------------------------------------------------- inference mode
 
 
-class Inference(Value):
+class _InferenceGuard(Value):
+    """Its two methods are read here, so that leaving one natively is one break and not two."""
+
+    __slots__ = ()
+
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        """They are bound to it."""
+        if name in ("__enter__", "__exit__"):
+            return machine.values.method(self, name)
+        return super().get_attribute(machine, name)
+
+
+class Inference(_InferenceGuard):
     """The guard that `torch.inference_mode` holds, made in this segment."""
 
     __slots__ = ("grad", "mode", "quiet")
@@ -251,12 +263,6 @@ class Inference(Value):
         """torch's own class."""
         made: type = torch_abi.inference_guard
         return made
-
-    def get_attribute(self, machine: Machine, name: str) -> Value:
-        """Its two methods."""
-        if name in ("__enter__", "__exit__"):
-            return machine.values.method(self, name)
-        return super().get_attribute(machine, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
@@ -317,17 +323,11 @@ def leave_entered(machine: Machine) -> None:
             machine.graph.call("call_function", torch_abi.leave_inference, (), {}, None)
 
 
-class HeldInference(Opaque):
+class HeldInference(_InferenceGuard, Opaque):
     """A guard from outside that an earlier segment, or the program, has entered: it is left
     natively."""
 
     __slots__ = ()
-
-    def get_attribute(self, machine: Machine, name: str) -> Value:
-        """Its two methods are read here, so that leaving it is one break and not two."""
-        if name in ("__enter__", "__exit__"):
-            return machine.values.method(self, name)
-        return super().get_attribute(machine, name)
 
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords

@@ -11,7 +11,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_ATTRIBUTE, stop
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, ByIdentity, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.wrap import wraps
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from windfall.frontend.services import Machine
 
 
-class Partial(Value):
+class Partial(ByIdentity):
     """A `functools.partial`; `args` is a tuple, `keywords` a dict."""
 
     __slots__ = ("args", "function", "keywords", "shown")
+    made_of = functools.partial
 
     def __init__(
         self, function: Value, args: Value, keywords: Value, source: Source | None = None
@@ -36,21 +37,9 @@ class Partial(Value):
         self.keywords = keywords
         self.shown = False  # whether someone may hold its parts
 
-    def python_type(self) -> type:
-        """`functools.partial`."""
-        return functools.partial
-
     def describe(self) -> str:
         """What it calls."""
         return f"partial of {self.function.describe()}"
-
-    def key(self, machine: Machine) -> Any:
-        """By identity."""
-        return machine.guards.told_apart(self)
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """A partial is true."""
-        return True
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """What it holds, with all arguments."""

@@ -7,10 +7,10 @@ class has attributes of its own is asked as an object would be. (`torch.nn` modu
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, UNKNOWN_ATTRIBUTE, stop
-from windfall.frontend.values.base import Given, Value
+from windfall.frontend.values.base import ByIdentity, Given, Value
 from windfall.frontend.values.class_value import find, goes_first, relied
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.wrap import wraps_if
@@ -26,7 +26,7 @@ _MODULE_GETTER = find(types.ModuleType, "__getattribute__")
 _MODULE_SETTER = find(types.ModuleType, "__setattr__")
 
 
-class PythonModule(Given):
+class PythonModule(ByIdentity, Given):
     """A module of Python: its globals are its attributes."""
 
     __slots__ = ("_globals",)
@@ -38,10 +38,6 @@ class PythonModule(Given):
     def describe(self) -> str:
         """Its name, past any hook of its class."""
         return f"module {_module_name(self.real)}"
-
-    def key(self, machine: Machine) -> Any:
-        """By identity."""
-        return machine.guards.told_apart(self)
 
     def globals(self, machine: Machine) -> Dict:
         """Its dictionary; relies on its being this very module."""
@@ -83,10 +79,6 @@ class PythonModule(Given):
         if described or relied(machine, kind, "__setattr__") is not _MODULE_SETTER:
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name}")
         self.globals(machine).store(machine, name, value)
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """A module is true."""
-        return True
 
 
 def _module_name(module: types.ModuleType) -> str:

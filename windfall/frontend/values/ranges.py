@@ -24,14 +24,11 @@ class Slice(Value):
     """A slice whose parts are values."""
 
     __slots__ = ("parts",)
+    made_of = slice
 
     def __init__(self, parts: tuple[Value, Value, Value], source: Source | None = None) -> None:
         super().__init__(source)
         self.parts = parts
-
-    def python_type(self) -> type:
-        """`slice`."""
-        return slice
 
     def plain(self, machine: Machine) -> slice:
         """As Python's own, of constants."""

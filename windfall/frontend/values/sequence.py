@@ -44,10 +44,6 @@ class SequenceValue(Value):
         self._items = items
         self.real = real
 
-    def python_type(self) -> type:
-        """The exact class."""
-        return self.made_of
-
     def describe(self) -> str:
         """Kind and source."""
         return f"{self.made_of.__name__} {self.source or ''}".strip()
@@ -202,25 +198,24 @@ class SequenceValue(Value):
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Of constants by Python; of other items item by item, where that is known."""
+        values = machine.values
         if not isinstance(other, SequenceValue):
             return None
         mine, others = self.items(machine), other.items(machine)
         if not self._joins(other) and operation in ("==", "!="):
-            return machine.values.literal(operation == "!=")
+            return values.literal(operation == "!=")
         if self.is_constant() and other.is_constant() and not _vary((*mine, *others)):
             return fold(machine, COMPARE[operation], [self, other], {})
         if operation not in ("==", "!="):
             if not self._joins(other):
                 return None
-            return machine.values.polyfill(
-                "order_sequences", [self, other, machine.values.literal(operation)]
-            )
+            return values.polyfill("order_sequences", [self, other, values.literal(operation)])
         if len(mine) != len(others):
-            return machine.values.literal(operation == "!=")
+            return values.literal(operation == "!=")
         if all(a is b for a, b in zip(mine, others, strict=True)):
-            return machine.values.literal(operation == "==")
-        unequal = machine.values.literal(operation == "!=")
-        return machine.values.polyfill("equal_sequences", [self, other, unequal])
+            return values.literal(operation == "==")
+        unequal = values.literal(operation == "!=")
+        return values.polyfill("equal_sequences", [self, other, unequal])
 
 
 def _vary(items: Iterable[Value]) -> bool:
@@ -262,6 +257,7 @@ def _item_error(owner: SequenceValue, length: int, index: Any) -> Exception:
 
 def index_in(machine: Machine, owner: SequenceValue, item: Value, limits: Sequence[Value]) -> Value:
     """`owner.index(item, *limits)`."""
+    values = machine.values
     owner.items(machine)
     if owner.is_constant() and item.is_constant():
         return fold(machine, owner.made_of.index, [owner, item, *limits], {})  # type: ignore[attr-defined]
@@ -271,12 +267,8 @@ def index_in(machine: Machine, owner: SequenceValue, item: Value, limits: Sequen
         bounds = slice(bounds.stop, None)
     first, last, _ = bounds.indices(count)
     text = "tuple.index(x): x not in tuple" if isinstance(owner, Tuple) else _NOT_IN_LIST
-    where = [
-        machine.values.literal(first),
-        machine.values.literal(last),
-        machine.values.literal(text),
-    ]
-    return machine.values.polyfill("index_of", [owner, item, *where])
+    where = [values.literal(first), values.literal(last), values.literal(text)]
+    return values.polyfill("index_of", [owner, item, *where])
 
 
 def _absent_from_list() -> str | None:

@@ -76,10 +76,6 @@ class Set(Value):
         self.changed = False
         self.watchers = Watchers()
 
-    def python_type(self) -> type:
-        """`set` or `frozenset`."""
-        return self.made_of
-
     def load(self, machine: Machine) -> Any:
         """The items, relied upon."""
         if self.mirror is None:
@@ -92,7 +88,7 @@ class Set(Value):
             machine.guards.add(where, Equals(items), "all items")
             self.mirror = self.made_of(self.real)
             for index, one in enumerate(items):
-                if type(one) is tuple:
+                if isinstance(one, tuple):
                     self.values[one] = machine.values.wrap(one, Item(where, index))
         return self.mirror
 
@@ -176,7 +172,7 @@ class Set(Value):
             return None
         result = rule(self.load(machine), other.load(machine))
         admit(machine, len(result), self)
-        return Set(result, _kept(result, self, other))
+        return Set(result, _kept(result, self.values, other.values))
 
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """As the operator, on this very set."""
@@ -191,7 +187,7 @@ class Set(Value):
             self.write(machine, "{}.discard({})", values.get(key) or machine.values.literal(key))
         for key in result - before:
             self.write(machine, "{}.add({})", values.get(key) or machine.values.literal(key))
-        self.replace(machine, result, _kept(result, self, other))
+        self.replace(machine, result, _kept(result, self.values, other.values))
         return self
 
     # ---------------------------------------------------------------------------------- methods
@@ -228,10 +224,7 @@ class Set(Value):
         if not isinstance(result, set | frozenset):
             return machine.values.literal(result)
         admit(machine, len(result), self)
-        known = dict(self.values)
-        for _, values in others:
-            known.update(values)
-        return Set(result, {key: known[key] for key in result if key in known})
+        return Set(result, _kept(result, self.values, *(values for _, values in others)))
 
     def replace(self, machine: Machine, mirror: Any, values: dict[Any, Value]) -> None:
         """New contents, which can be taken back."""
@@ -322,10 +315,11 @@ _WRITES: dict[str, Callable[..., None]] = {
 }
 
 
-def _kept(result: Any, *sets: Set) -> dict[Any, Value]:
-    """The values of those keys of a result that are no plain constants."""
-    known = {key: value for one in sets for key, value in one.values.items()}
-    return {key: known[key] for key in result if key in known}
+def _kept(result: Any, *operands: dict[Any, Value]) -> dict[Any, Value]:
+    """The values of those keys of a result that are no plain constants: of equal keys of two
+    operands (`(1,)` and `(True,)`) the one that CPython took."""
+    known = {id(key): value for values in operands for key, value in values.items()}
+    return {key: known[id(key)] for key in result if id(key) in known}
 
 
 def mirrored(machine: Machine, value: Value) -> tuple[Any, dict[Any, Value]]:
@@ -336,7 +330,8 @@ def mirrored(machine: Machine, value: Value) -> tuple[Any, dict[Any, Value]]:
     if isinstance(value, Dict):
         return dict.fromkeys(value.load(machine)), dict(value.keys)
     if isinstance(value, DictView) and value.kind == "keys":
-        return mirrored(machine, value.owner)
+        mirror, known = mirrored(machine, value.owner)
+        return mirror.keys(), known
     items = value.unpack(machine)
     keys = [one.key(machine) for one in items]
     values: dict[Any, Value] = {}
@@ -357,17 +352,15 @@ def keys_operation(machine: Machine, view: DictView, operation: str, other: Valu
         return None
     mine, values = mirrored(machine, view)
     theirs, more = mirrored(machine, other)
-    result = _OPERATORS[operation](mine.keys(), theirs)
-    known = {**values, **more}
-    return Set(result, {key: known[key] for key in result if key in known})
+    result = _OPERATORS[operation](mine, theirs)
+    return Set(result, _kept(result, values, more))
 
 
 def keys_comparison(machine: Machine, view: DictView, operation: str, other: Value) -> Value | None:
     """`view <= other` and its like."""
     if not isinstance(other, Set) and not (isinstance(other, DictView) and other.kind == "keys"):
         return None
-    mine, theirs = mirrored(machine, view)[0].keys(), mirrored(machine, other)[0]
-    theirs = theirs.keys() if isinstance(theirs, dict) else theirs
+    mine, theirs = mirrored(machine, view)[0], mirrored(machine, other)[0]
     return machine.values.literal(_COMPARISONS[operation](mine, theirs))
 
 

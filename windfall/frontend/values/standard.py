@@ -174,28 +174,27 @@ def _extreme(function: Any) -> None:
     name = function.__name__
 
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        values = machine.values
         everything = [*arguments, *keywords.values()]
         admit_values(machine, arguments if len(arguments) == 1 else ())
         varies = None if keywords else number_calls.builtin(machine, function, arguments)
         if varies is not None:
             return varies
-        chosen: Arguments = (
-            [*arguments] if len(arguments) == 1 else [machine.values.tuple(arguments)]
-        )
+        chosen: Arguments = [*arguments] if len(arguments) == 1 else [values.tuple(arguments)]
         known = all(one.is_constant() for one in everything)
         if not arguments or (known and not _holds_containers(machine, chosen)):
             return _itself(machine, fold(machine, function, arguments, keywords), everything)
         if set(keywords) - {"key", "default"} or (len(arguments) > 1 and "default" in keywords):
             stop(ARGUMENTS, name)
-        none = machine.values.literal(None)
-        return machine.values.polyfill(
+        none = values.literal(None)
+        return values.polyfill(
             "extreme",
             [
-                machine.values.literal(name),
-                arguments[0] if len(arguments) == 1 else machine.values.tuple(arguments),
+                values.literal(name),
+                arguments[0] if len(arguments) == 1 else values.tuple(arguments),
                 keywords.get("key", none),
-                machine.values.literal(function is max),
-                machine.values.literal("default" in keywords),
+                values.literal(function is max),
+                values.literal("default" in keywords),
                 keywords.get("default", none),
             ],
         )
@@ -214,15 +213,12 @@ class Repeat(Iterator):
     """`itertools.repeat`; `left` None: for ever."""
 
     __slots__ = ("item", "left")
+    made_of = itertools.repeat
 
     def __init__(self, item: Value, left: int | None) -> None:
         super().__init__()
         self.item = item
         self.left = left
-
-    def python_type(self) -> type:
-        """`itertools.repeat`."""
-        return itertools.repeat
 
     def advance(self, machine: Machine) -> Value | None:
         """The same item."""
@@ -259,15 +255,12 @@ class Count(Iterator):
     """`itertools.count`, of constants."""
 
     __slots__ = ("present", "step")
+    made_of = itertools.count
 
     def __init__(self, present: Value, step: Value) -> None:
         super().__init__()
         self.present = present
         self.step = step
-
-    def python_type(self) -> type:
-        """`itertools.count`."""
-        return itertools.count
 
     def advance(self, machine: Machine) -> Value | None:
         """The present number."""

@@ -364,14 +364,13 @@ def _eq(self: Subclassed, machine: Machine, arguments: Arguments, keywords: Keyw
 @_method("__init__", collections.OrderedDict)
 def _ordered(self: Subclassed, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     """Both set items through the user's `__setitem__`."""
+    values = machine.values
     if len(arguments) > 1:
         stop(ARGUMENTS, "OrderedDict.update")
     if not arguments and not keywords:
-        return machine.values.literal(None)
-    other = arguments[0] if arguments else machine.values.tuple([])
-    return machine.values.polyfill(
-        "fill_mapping", [self, other, machine.values.created_dict(keywords)]
-    )
+        return values.literal(None)
+    other = arguments[0] if arguments else values.tuple([])
+    return values.polyfill("fill_mapping", [self, other, values.created_dict(keywords)])
 
 
 @_method("__init__", dict)

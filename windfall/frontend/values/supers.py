@@ -62,15 +62,12 @@ class Super(Value):
     """`super(cls, object)`."""
 
     __slots__ = ("owner", "start")
+    made_of = super
 
     def __init__(self, start: Class, owner: Value) -> None:
         super().__init__()
         self.start = start
         self.owner = owner
-
-    def python_type(self) -> type:
-        """`super`."""
-        return super
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """The next one in the MRO."""

@@ -94,22 +94,17 @@ def _names(size: Size) -> frozenset[str]:
 _LONGEST = 1000  # characters of an expression
 
 
-class Integer(Value):
-    """An integer that is an expression over symbols."""
+class Varying(Value):
+    """The base of kinds whose value is another in the next call: `names` are those of the symbols
+    and floats that it depends on."""
 
-    __slots__ = ("size",)
-
-    def __init__(self, size: Expression, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.size = size
-
-    def python_type(self) -> type:
-        """`int`."""
-        return int
+    __slots__ = ()
+    names: frozenset[str]
+    needed_by = "a step of Python's own"
 
     def describe(self) -> str:
-        """The expression."""
-        return f"int {self.size}"
+        """Which it is."""
+        return f"{self.made_of.__name__} {', '.join(sorted(self.names))}"
 
     def is_constant(self) -> bool:
         """It can be made one."""
@@ -117,7 +112,27 @@ class Integer(Value):
 
     def as_constant(self, machine: Machine) -> Any:
         """The value is needed: it does not vary, then."""
-        raise Specialise(_names(self.size), "a step of Python's own", machine.frames.where())
+        raise Specialise(self.names, self.needed_by, machine.frames.where())
+
+
+class Integer(Varying):
+    """An integer that is an expression over symbols."""
+
+    __slots__ = ("size",)
+    made_of = int
+
+    def __init__(self, size: Expression, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.size = size
+
+    @property
+    def names(self) -> frozenset[str]:  # type: ignore[override]
+        """The symbols of the expression."""
+        return _names(self.size)
+
+    def describe(self) -> str:
+        """The expression."""
+        return f"int {self.size}"
 
     def guard_type(self, machine: Machine) -> None:
         """It is bound."""
@@ -251,14 +266,11 @@ class Question(Value):
     may make sure of it (`torch._check`)."""
 
     __slots__ = ("relation",)
+    made_of = bool
 
     def __init__(self, relation: Relation) -> None:
         super().__init__()
         self.relation = relation
-
-    def python_type(self) -> type:
-        """`bool`."""
-        return bool
 
     def describe(self) -> str:
         """The comparison."""
@@ -376,10 +388,11 @@ def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
 # ---------------------------------------------------------------------------------------- floats
 
 
-class Float(Value):
+class Float(Varying):
     """A float that varies: `held` is a float64 tensor of the graph without dimensions."""
 
     __slots__ = ("held", "names", "span", "value")
+    made_of = float
 
     def __init__(
         self,
@@ -410,22 +423,6 @@ class Float(Value):
         """Itself; relies on the class of one from outside."""
         self.guard_type(machine)
         return self
-
-    def python_type(self) -> type:
-        """`float`."""
-        return float
-
-    def describe(self) -> str:
-        """Which it is."""
-        return f"float {', '.join(sorted(self.names))}"
-
-    def is_constant(self) -> bool:
-        """It can be made one."""
-        return True
-
-    def as_constant(self, machine: Machine) -> Any:
-        """The value is needed: it does not vary, then."""
-        raise Specialise(self.names, "a step of Python's own", machine.frames.where())
 
     def operand(self, machine: Machine, beside: Tensor) -> Value:
         """The tensor, in a dtype in which it promotes as Python's floats do."""
@@ -562,10 +559,4 @@ def _wrap_symbolic(machine: Machine, value: Any, source: Source | None) -> Value
 
 def varying_names(values: Sequence[Value]) -> frozenset[str]:
     """The names of symbols and floats that these values are, or hold."""
-    found: frozenset[str] = frozenset()
-    for one in values:
-        if isinstance(one, Integer):
-            found |= _names(one.size)
-        else:
-            found |= getattr(one, "names", frozenset())  # of a float, a truth, a text
-    return found
+    return frozenset[str]().union(*(one.names for one in values if isinstance(one, Varying)))

@@ -173,6 +173,7 @@ class Tensor(Value):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """Metadata, views, `grad`, methods, and what the user attached."""
+        values = machine.values
         known = self.children.get(name)
         if known is not None:
             return known
@@ -181,18 +182,16 @@ class Tensor(Value):
             return self._metadata(machine, name)
         if name in VIEWS:
             self.rely_on(machine, name)
-            return machine.values.torch_call(
-                "call_function", getattr, [self, machine.values.literal(name)], {}
-            )
+            return values.torch_call("call_function", getattr, [self, values.literal(name)], {})
         if name == "data":
             self.rely_on(machine, name)
-            return machine.values.torch_call("call_method", "detach", [self], {})
+            return values.torch_call("call_method", "detach", [self], {})
         if name == "grad":
             self.rely_on(machine, name)
             return self._grad(machine)
         if name == "__class__":
             self.guard_type(machine)
-            return machine.values.known(self.exact_class, self.exact_class.__name__)
+            return values.known(self.exact_class, self.exact_class.__name__)
         return self._other_attribute(machine, name)
 
     def _metadata(self, machine: Machine, name: str) -> Value:

@@ -16,12 +16,11 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windfall.errors import Specialise
 from windfall.frontend.bounds import foreseen
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, LATE, Constant, fold
 from windfall.frontend.values.sequence import List, Size, Tuple
-from windfall.frontend.values.symbolic import Float, Integer
+from windfall.frontend.values.symbolic import Float, Integer, Varying
 from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 
@@ -35,10 +34,12 @@ def join(*parts: str) -> str:
     return "".join(parts)
 
 
-class Text(Value):
+class Text(Varying):
     """`function(*arguments)`, a string."""
 
     __slots__ = ("arguments", "function", "names")
+    made_of = str
+    needed_by = "a string with it"
 
     def __init__(
         self, function: Callable[..., str], arguments: Sequence[Value], names: frozenset[str]
@@ -48,21 +49,9 @@ class Text(Value):
         self.arguments = tuple(arguments)
         self.names = names
 
-    def python_type(self) -> type:
-        """`str`."""
-        return str
-
     def describe(self) -> str:
         """How it is made."""
         return f"a string by {self.function.__name__}"
-
-    def is_constant(self) -> bool:
-        """It can be made one."""
-        return True
-
-    def as_constant(self, machine: Machine) -> Any:
-        """The numbers are needed."""
-        raise Specialise(self.names, "a string with it", machine.frames.where())
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """A longer text."""

@@ -31,7 +31,7 @@ from windfall.frontend.breaks import (
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values import number_calls
 from windfall.frontend.values.arity import fits
-from windfall.frontend.values.base import Arguments, Given, Keywords, Value
+from windfall.frontend.values.base import Arguments, ByIdentity, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.class_value import find
 from windfall.frontend.values.constant import Constant, fold
@@ -257,7 +257,7 @@ def _in_graph(machine: Machine, function: Any, arguments: Arguments, keywords: K
     return followed.inline(machine, arguments, keywords)
 
 
-class Builtin(Given):
+class Builtin(ByIdentity, Given):
     """A callable written in C."""
 
     __slots__ = ()
@@ -265,14 +265,6 @@ class Builtin(Given):
     def describe(self) -> str:
         """Its name."""
         return getattr(self.real, "__qualname__", None) or repr(self.real)
-
-    def key(self, machine: Machine) -> Any:
-        """By identity."""
-        return machine.guards.told_apart(self)
-
-    def truth(self, machine: Machine) -> bool | Value:
-        """Builtins are true."""
-        return True
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """As the user said, a special rule, else as the policy says."""

@@ -11,7 +11,7 @@ needs to know it raises `Specialise`, and in the next capture that read is a bre
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,7 +19,7 @@ from windfall.errors import Specialise
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.readings import detached
-from windfall.frontend.values.symbolic import Integer
+from windfall.frontend.values.symbolic import Integer, Varying
 from windfall.frontend.values.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -30,31 +30,16 @@ _CONNECTIVES = {"&": torch.logical_and, "|": torch.logical_or, "^": torch.logica
 _BOOL: dict[str, Value] = {"dtype": Constant(torch.bool)}
 
 
-class Truth(Value):
+class Truth(Varying):
     """A bool of the graph: `held` is a bool tensor without dimensions."""
 
     __slots__ = ("held", "names")
+    made_of = bool
 
     def __init__(self, held: Value, names: frozenset[str]) -> None:
         super().__init__()
         self.held = held
         self.names = names
-
-    def python_type(self) -> type:
-        """`bool`."""
-        return bool
-
-    def describe(self) -> str:
-        """Which it is."""
-        return f"bool {', '.join(sorted(self.names))}"
-
-    def is_constant(self) -> bool:
-        """It can be made one."""
-        return True
-
-    def as_constant(self, machine: Machine) -> Any:
-        """The value is needed."""
-        raise Specialise(self.names, "a step of Python's own", machine.frames.where())
 
     def truth(self, machine: Machine) -> bool:
         """Likewise."""
@@ -73,16 +58,15 @@ class Truth(Value):
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """`&` and its like of two truths; else as an integer."""
+        values = machine.values
         connective = _CONNECTIVES.get(operation)
         if connective is not None and other.python_type() is bool:
             if not isinstance(other, Truth):
-                known = machine.values.literal(bool(other.as_constant(machine)))
-                held = machine.values.torch_call(
-                    "call_function", torch.scalar_tensor, [known], _BOOL
-                )
+                known = values.literal(bool(other.as_constant(machine)))
+                held = values.torch_call("call_function", torch.scalar_tensor, [known], _BOOL)
                 other = Truth(held, frozenset())
             pair = [self.held, other.held]
-            held = machine.values.torch_call("call_function", connective, pair, {})
+            held = values.torch_call("call_function", connective, pair, {})
             return Truth(held, self.names | other.names)
         if isinstance(other, Tensor):
             return None

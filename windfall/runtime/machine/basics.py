@@ -28,7 +28,7 @@ RECORD_WORDS = 2  # before the operands
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AbiFacts:
     """Where this build of CPython and torch has things."""
 
     objects: ObjectLayout
@@ -41,7 +41,7 @@ class Facts:
 class MachineCode(Code):
     """A function of the machine under construction."""
 
-    def __init__(self, assembly: Assembly, facts: Facts, parameters: Sequence[str]) -> None:
+    def __init__(self, assembly: Assembly, facts: AbiFacts, parameters: Sequence[str]) -> None:
         super().__init__(assembly, parameters)
         self.facts = facts
         self.objects, self.tensors = facts.objects, facts.tensors
@@ -131,7 +131,7 @@ class MachineCode(Code):
 Body = Callable[..., None]
 
 
-class Function:
+class MachineFunction:
     """A function of the machine; calling it writes a call."""
 
     def __init__(
@@ -144,7 +144,7 @@ class Function:
         """Write a call."""
         return code.call(self.name, self.result, *values)
 
-    def write(self, assembly: Assembly, facts: Facts) -> None:
+    def write(self, assembly: Assembly, facts: AbiFacts) -> None:
         """Write the function itself."""
         code = MachineCode(assembly, facts, self.parameters)
         self.body(code, *code.parameters)
@@ -153,7 +153,7 @@ class Function:
         assembly.add(code, self.name, self.result, exported=self.exported)
 
 
-class Step(Function):
+class CheckStep(MachineFunction):
     """A step of a check: `i32 (ptr record, ptr args)`."""
 
     def __init__(self, body: Body, name: str, struct: Struct) -> None:
@@ -167,29 +167,29 @@ class Step(Function):
             code.tail_call(code.load("ptr", following), "i32", following, arguments)
 
 
-FUNCTIONS: list[Function] = []
-STEPS: dict[str, Step] = {}
+FUNCTIONS: list[MachineFunction] = []
+STEPS: dict[str, CheckStep] = {}
 
 
 def function(
     result: str, *parameters: str, name: str = "", exported: bool = False
-) -> Callable[[Body], Function]:
+) -> Callable[[Body], MachineFunction]:
     """Make a Python function one of the machine: it is given code and its parameters."""
 
-    def made(body: Body) -> Function:
+    def made(body: Body) -> MachineFunction:
         full = name or f"{body.__module__.rpartition('.')[2]}.{body.__name__}"
-        FUNCTIONS.append(Function(body, full, result, parameters, exported))
+        FUNCTIONS.append(MachineFunction(body, full, result, parameters, exported))
         return FUNCTIONS[-1]
 
     return made
 
 
-def step(fields: str) -> Callable[[Body], Step]:
+def step(fields: str) -> Callable[[Body], CheckStep]:
     """Make a Python function a step, given the words of its record."""
 
-    def made(body: Body) -> Step:
+    def made(body: Body) -> CheckStep:
         name = body.__name__.rstrip("_")
-        found = STEPS[name] = Step(body, name, Struct(fields, RECORD_WORDS))
+        found = STEPS[name] = CheckStep(body, name, Struct(fields, RECORD_WORDS))
         FUNCTIONS.append(found)
         return found
 

@@ -94,12 +94,12 @@ def _check_found(code: MachineCode, object: Value, row: Fields) -> None:
     code.check(code.equal(found, row["wanted"]))
 
 
-@step("object* name* wanted*")
+@step("object* ...")
 def resolves(code: MachineCode, record: Fields) -> None:
     """What a class finds along its MRO."""
     object = code.value(record)
     code.check(_has(code, _flags(code, object), TYPE_FLAG))
-    _check_found(code, object, record)
+    _check_found(code, object, Fields(code, FOUND_ROW, record.end))
 
 
 @step("object* count ...")
