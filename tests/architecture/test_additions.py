@@ -1,7 +1,8 @@
 """One place for each addition: each is made here from outside, in a few lines, and seen to work.
 
 An op, an opcode, a kind of value, a guard, a break reason, a fusion rule, a pass (of each table), a
-backend, an event, a record. What is added is taken back.
+backend, an event, a record, a calling convention (a device: `tests/test_devices.py`). What is added
+is taken back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from windfall import backends, events
 from windfall.autograd.passes import PASSES
 from windfall.codegen.fuse import RULES
 from windfall.codegen.passes import GRAPH_PASSES, GROUP_PASSES, LOOP_PASSES
-from windfall.events import EventType
+from windfall.events import EventLog, EventType
 from windfall.frontend import breaks
 from windfall.frontend.opcodes import table as opcodes
 from windfall.frontend.values import wrap
@@ -32,7 +33,10 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Call, Lazy, Loops
 from windfall.ir.passes import Row, Table
 from windfall.ir.stages import Capture
+from windfall.link import link
 from windfall.ops import registry
+from windfall.options import Options
+from windfall.pipeline import Compiler
 
 
 @contextmanager
@@ -303,3 +307,28 @@ def test_a_record() -> None:
         assert codec.decode(codec.loads(codec.dumps(document))) == noted
     with pytest.raises(codec.Unstorable, match="is no record"):
         codec.encode(noted)
+
+
+# ----------------------------------------------------------------------------- calling convention
+
+
+def test_a_calling_convention() -> None:
+    """A record that stands around a call; it is stored and linked with the executable."""
+    x = torch.randn(4)
+    told = windfall.explain(lambda x: x.sin() + 1)(x)
+    (made,) = (one.record for one in told.events if one.kind == "assemble")
+    with taken_back(codec.KINDS, codec.MAKERS):
+
+        @codec.record
+        @dataclass(frozen=True, slots=True)
+        class Scales:
+            by: float
+
+            def around(self, call: Any) -> Any:
+                return lambda *args: tuple(self.by * one for one in call(*args))
+
+        scaled = replace(made, conventions=(Scales(3.0), *made.conventions))
+        loaded = codec.decode(codec.loads(codec.dumps(codec.encode(scaled))))
+    call = link(loaded, Compiler(Options(), EventLog()))
+    torch.testing.assert_close(call(x)[0], 3 * (x.sin() + 1))
+    assert str(loaded).endswith("Scales > Program")
