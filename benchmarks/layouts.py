@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from windfall import torch_abi
-from windfall.codegen.arrange import gain_of
+from windfall.codegen.layout_assignment import gain_of
 
 # Channels of input and result, window, stride, groups, width of the image, dimensions of the image.
 SHAPES = (

@@ -23,12 +23,12 @@ from windfall import plugins, subgraphs, torch_abi
 from windfall.devices import DEVICES
 from windfall.errors import BackendError, Specialise, Unsupported, UserError
 from windfall.events import Eager, EventKind, EventType
-from windfall.ir.again import DrawsNothing, FailsUnseen, RestoresModes
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import graph_key
 from windfall.ir.guard import Holds, TensorIs
 from windfall.ir.relation import Relation
 from windfall.ir.role import Role, RoleKind, Roles, numbered
+from windfall.ir.rollback import DrawsNothing, FailsUnseen, RestoresModes
 from windfall.ir.source import DictOf, Item, Source
 from windfall.ir.stages import (
     Capture,

@@ -175,7 +175,7 @@ class Compiler(Staging):
         memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)
         module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
         program: Program = self.stage(EventKind.BUILD, name, codegen.build, module)
-        return replace(program, again=refusing)
+        return replace(program, retry_in_eager=refusing)
 
     def _scheduled(
         self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool

@@ -11,7 +11,7 @@ from typing import Any
 
 from windfall.frontend.assembler import fragment, successors
 from windfall.frontend.fragment import RETURNED, Arrival, Fragment
-from windfall.frontend.outline import outline
+from windfall.frontend.stack_effects import stack_effects
 
 Arguments = tuple[Any, ...]
 
@@ -131,4 +131,6 @@ def stepped(function: Any) -> Run:
 
 def reachable(function: Any) -> list[int]:
     """Every instruction at which a run can be cut."""
-    return [i for i, stack in enumerate(outline(function.__code__).stacks) if stack is not None]
+    return [
+        i for i, stack in enumerate(stack_effects(function.__code__).stacks) if stack is not None
+    ]

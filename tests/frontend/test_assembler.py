@@ -31,10 +31,10 @@ from tests.frontend.random_programs import program
 from windfall.errors import InternalError, Unsupported
 from windfall.frontend.assembler import fragment, single_step, successors
 from windfall.frontend.bytecode import decode
-from windfall.frontend.extent import Request, extent
+from windfall.frontend.control_flow import Request, control_flow
 from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival
 from windfall.frontend.fragments import Fragments
-from windfall.frontend.outline import METHOD, PREVIOUS, outline
+from windfall.frontend.stack_effects import METHOD, PREVIOUS, stack_effects
 from windfall.frontend.state import FrameShape
 
 FILE = native_programs.__file__
@@ -225,7 +225,7 @@ def test_a_stop_inside_of_a_handler_gives_the_exception_and_restores_the_callers
             return str(error), repr(sys.exc_info()[1])
 
     index = at(handles, "STORE_FAST", "error")
-    assert PREVIOUS in (outline(handles.__code__).stacks[index] or ())
+    assert PREVIOUS in (stack_effects(handles.__code__).stacks[index] or ())
     made = fragment(handles.__code__, 0, frozenset({index}), (0,), ())
     arrival, slots = made.bind(globals())((5,))
     assert sys.exc_info() == (None, None, None)
@@ -289,7 +289,7 @@ def test_a_method_call_is_left_and_entered_in_both_forms() -> None:
 
     want = calls(Box(1, []), 3)
     index = at(calls, "LOAD_FAST", "i", nth=1)
-    stack = outline(calls.__code__).stacks[index]
+    stack = stack_effects(calls.__code__).stacks[index]
     assert stack is not None and any(kind >= METHOD for kind in stack)
     stops = frozenset({index})
     for pair in (Box.add, box := Box(1, [])), (None, Box(1, []).add):
@@ -509,7 +509,7 @@ def test_an_asynchronous_generator_goes_on() -> None:
 
 
 def _shape(function: Any, index: int, variables: tuple[int, ...]) -> FrameShape:
-    stack = outline(function.__code__).stacks[index]
+    stack = stack_effects(function.__code__).stacks[index]
     assert stack is not None
     return FrameShape(
         function.__code__,
@@ -555,5 +555,5 @@ def test_an_extent_says_what_will_be_written() -> None:
 
     test = next(one for one in _listing(branches) if "POP_JUMP" in one.name)
     request = Request(branches.__code__, test.index + 1, frozenset(), (0,), (), False, False)
-    assert extent(request).reached == (test.index + 1, test.index + 2)
-    assert not extent(request).arrivals
+    assert control_flow(request).reached == (test.index + 1, test.index + 2)
+    assert not control_flow(request).arrivals

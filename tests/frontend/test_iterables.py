@@ -2,7 +2,7 @@
 
 Who makes a list or a tuple asks for the iterator, then how many items there may be (`__len__`, else
 `__length_hint__`, whose TypeError is swallowed and whose other errors are not), then for the items;
-who has an iterator does not ask it for one again. Answers, errors and calls are eager's.
+who has an iterator does not ask it for one again. ClassAttributesAre, errors and calls are eager's.
 """
 
 from __future__ import annotations

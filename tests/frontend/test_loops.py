@@ -17,7 +17,7 @@ from windfall.frontend.bytecode import decode
 from windfall.frontend.fragment import RETURNED, Arrival
 from windfall.frontend.fragments import Fragments
 from windfall.frontend.loops import Loop, loop_at, loops, run_loop
-from windfall.frontend.outline import outline
+from windfall.frontend.stack_effects import stack_effects
 from windfall.frontend.state import FrameShape
 
 FILE = native_programs.__file__
@@ -112,7 +112,7 @@ def test_a_handler_that_goes_on_belongs_to_the_loop() -> None:
     (loop,) = loops(f.__code__)
     names = {decode(f.__code__).instructions[index].value for index in loop.body}
     assert "ValueError" in names and "count" in names
-    stacks = outline(f.__code__).stacks
+    stacks = stack_effects(f.__code__).stacks
     assert all(stacks[index] is not None for index in loop.exits)
 
 

@@ -134,7 +134,7 @@ def test_entries_from_before_a_patch_are_used_after_it(monkeypatch: Patch) -> No
 
 
 def test_why_a_patched_operator_missed(monkeypatch: Patch) -> None:
-    from windfall.frontend.misses import why_missed
+    from windfall.frontend.guard_failures import why_missed
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return (x + 1) * 2

@@ -16,7 +16,7 @@ from torch import nn
 import windfall
 from windfall.errors import UserError
 from windfall.events import EventLog
-from windfall.frontend import spans
+from windfall.frontend import intervals
 from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from windfall.ir.relation import Assumptions
 from windfall.ir.symint import evaluate, size_symbol
@@ -133,17 +133,17 @@ def test_spans_hold_what_python_computes() -> None:
              "/": lambda a, b: a / b, "**": lambda a, b: a**b}  # fmt: skip
     cut = compared = 0
     for _ in range(600):
-        span: spans.Span | None = spans.of_size(symbol)
+        span: intervals.Span | None = intervals.of_size(symbol)
         values: dict[int, float] = {n: float(n) for n in (2, 3, 7, 10, 30, 100, 999, 4096)}
         for _ in range(dice.randint(1, 3)):
             operation = dice.choice(list(signs))
             number = float(dice.choice((0.5, 0.25, 0.3, 2, 3, 4, 7, 10, -1, 1.5, 0.1)))
-            other = spans.of_number(number)
+            other = intervals.of_number(number)
             swapped = dice.random() < 0.3
             pair = (other, span) if swapped else (span, other)
-            if not spans.cannot_raise(operation, *pair):
+            if not intervals.cannot_raise(operation, *pair):
                 break
-            span = spans.combined(operation, *pair)
+            span = intervals.combined(operation, *pair)
             for n, value in values.items():
                 order = (number, value) if swapped else (value, number)
                 values[n] = signs[operation](*order)  # raises nothing, as was said
@@ -151,7 +151,7 @@ def test_spans_hold_what_python_computes() -> None:
             continue
         cuts = (("floor", math.floor), ("ceiling", math.ceil), ("rounded", round))
         with Assumptions():
-            made = [(rule, getattr(spans, name)(span)) for name, rule in cuts]
+            made = [(rule, getattr(intervals, name)(span)) for name, rule in cuts]
         for n, value in values.items():
             assert span.low <= value <= span.high
             for rule, size in made:
@@ -159,7 +159,7 @@ def test_spans_hold_what_python_computes() -> None:
                     cut += 1
                     assert evaluate(size, {"s0": n}) == rule(value), (rule, span, n, value)
             limit = dice.choice((0.5, 1.0, 2.0, 10.0))
-            sides = spans.compared(span, spans.of_number(limit))
+            sides = intervals.compared(span, intervals.of_number(limit))
             if sides is not None:
                 compared += 1
                 left, right = (evaluate(one, {"s0": n}) for one in sides)

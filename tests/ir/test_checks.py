@@ -12,7 +12,7 @@ import torch
 
 from tests.runtime.programs import tensor_guard
 from windfall.ir.guard import (
-    Binds,
+    BindsSymbol,
     Check,
     Compares,
     Equals,
@@ -60,7 +60,7 @@ def _named(one: Any) -> str:
         (Equals(None), type(None)),
         (IdentityIs(len), types.BuiltinFunctionType),
         (IdentityIs(Plain), type),
-        (Binds(size_symbol("s0", 4)), int),
+        (BindsSymbol(size_symbol("s0", 4)), int),
         (Compares("<", 2.0, True), float),
         (KeysAre(("a",)), dict),
         (tensor_guard(X, torch.zeros(2)).check, torch.Tensor),

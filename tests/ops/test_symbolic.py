@@ -14,8 +14,8 @@ from windfall.ir.symint import hint_of, size_symbol
 from windfall.ops import registry
 from windfall.ops.fake import FakeMode, fake, infer, is_fake, offset_of, type_of
 from windfall.ops.layout import is_contiguous, pointwise_layout, remembered, smaller
+from windfall.ops.shape_rule_check import generalised, tried
 from windfall.ops.symbolic import as_torch, from_torch, settled
-from windfall.ops.trial import generalised, tried
 
 S = size_symbol("s0", 8)
 T = size_symbol("s1", 6)

@@ -19,15 +19,15 @@ from tests.runtime.programs import ambient_guard, tensor_guard
 from windfall import runtime
 from windfall.ir.guard import (
     ABSENT,
-    Answers,
     Check,
+    ClassAttributesAre,
     Equals,
     Guard,
     HasKey,
     IdentityIs,
     KeysAre,
     LengthIs,
-    Resolves,
+    MroLookupIs,
     SameObjects,
     TypeIs,
     first_failure,
@@ -328,8 +328,8 @@ def test_type_of_and_resolves(native: bool) -> None:
 
     guards = [
         guard(TypeOf(X), IdentityIs(Derived)),
-        guard(TypeOf(X), Resolves("method", Base.__dict__["method"])),
-        guard(TypeOf(X), Resolves("other", ABSENT)),
+        guard(TypeOf(X), MroLookupIs("method", Base.__dict__["method"])),
+        guard(TypeOf(X), MroLookupIs("other", ABSENT)),
     ]
     value = Derived()
     call = check_of(*guards, native=native)
@@ -345,7 +345,7 @@ def test_type_of_and_resolves(native: bool) -> None:
     assert call(value)
     Base.method = lambda self: 3  # type: ignore[method-assign]
     assert not call(value)
-    assert not judge([guard(X, Resolves("a", ABSENT))], 3, native), "not a class"
+    assert not judge([guard(X, MroLookupIs("a", ABSENT))], 3, native), "not a class"
 
 
 @MODES
@@ -361,7 +361,9 @@ def test_answers_of_a_class(native: bool) -> None:
         pass
 
     found = (Base.__dict__["method"], ABSENT, Base.__dict__["second"])
-    call = check_of(guard(X, Answers(("method", "other", "second"), found)), native=native)
+    call = check_of(
+        guard(X, ClassAttributesAre(("method", "other", "second"), found)), native=native
+    )
     assert call(Derived) and call(Derived) and call(Base)
     for owner, name in ((Base, "other"), (Derived, "second"), (Derived, "method")):
         setattr(owner, name, lambda self: 2)
@@ -633,7 +635,7 @@ def test_the_common_kinds_need_no_python(monkeypatch: pytest.MonkeyPatch) -> Non
         guard(Item(X, 0), LengthIs(2)),
         guard(Item(X, 0), TypeIs(list)),
         guard(X, SameObjects((Y,), False)),
-        guard(TypeOf(X), Resolves("forward", torch.nn.Linear.forward)),
+        guard(TypeOf(X), MroLookupIs("forward", torch.nn.Linear.forward)),
         guard(Attribute(Y, "__code__"), IdentityIs(make_function.__code__)),
         guard(CellContents(Item(Attribute(Y, "__closure__"), 0)), Equals(1)),
         guard(Overlap((weight,), (Item(X, 3),)), Equals(False)),

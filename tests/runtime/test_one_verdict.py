@@ -20,9 +20,9 @@ from windfall.ir.constants import written
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
     ABSENT,
-    Answers,
-    Binds,
+    BindsSymbol,
     Check,
+    ClassAttributesAre,
     Compares,
     Equals,
     Guard,
@@ -30,8 +30,8 @@ from windfall.ir.guard import (
     IdentityIs,
     KeysAre,
     LengthIs,
+    MroLookupIs,
     RegistrationsAre,
-    Resolves,
     SameObjects,
     TensorIs,
     TypeIs,
@@ -87,8 +87,8 @@ def _of_objects() -> Iterator[Check]:
         if issubclass(kind, torch.Tensor) and len(facts(one).strides) == len(facts(one).sizes):
             yield TensorIs(TensorType(*facts(one)), kind, torch_abi.dispatch_keys(one))
         if issubclass(kind, type) and kind is type:
-            yield Resolves("method", Plain.__dict__["method"])
-            yield Resolves("method", ABSENT)
+            yield MroLookupIs("method", Plain.__dict__["method"])
+            yield MroLookupIs("method", ABSENT)
 
 
 def _of_values() -> Iterator[Check]:
@@ -104,12 +104,12 @@ def _of_values() -> Iterator[Check]:
         for other in (0.0, -0.0, 2.5, 3, float("nan"), (1 << 53) + 1, None):
             yield Compares(operation, other, True)
             yield Compares(operation, other, False)
-    yield Binds(size_symbol("s0", 4))
-    yield Binds(symbol("n0", -1, 1 << 40))
-    yield Binds(symbol("n1", None, None))
+    yield BindsSymbol(size_symbol("s0", 4))
+    yield BindsSymbol(symbol("n0", -1, 1 << 40))
+    yield BindsSymbol(symbol("n1", None, None))
     yield RegistrationsAre(abc.get_cache_token())
     yield RegistrationsAre(-1)
-    yield Answers(("method", "other"), (Plain.__dict__["method"], ABSENT))
+    yield ClassAttributesAre(("method", "other"), (Plain.__dict__["method"], ABSENT))
 
 
 CHECKS: list[Check] = [*_of_objects(), *_of_values()]
@@ -227,7 +227,12 @@ STEPS: list[Source] = [
 @pytest.mark.parametrize("place", STEPS, ids=str)
 def test_every_read_of_everything(place: Source) -> None:
     checks = [TypeIs(int), TypeIs(dict), Equals(1), Equals(()), Equals(("a",)), LengthIs(1)]
-    checks += [HasKey("a", True), HasKey("field", False), KeysAre(("a",)), Binds(symbol("n", 0, 9))]
+    checks += [
+        HasKey("a", True),
+        HasKey("field", False),
+        KeysAre(("a",)),
+        BindsSymbol(symbol("n", 0, 9)),
+    ]
     checks += [IdentityIs(type), Equals(Plain)]
     for check in checks:
         judge = Tiers(Guard(place, check, ""))

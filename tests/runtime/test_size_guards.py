@@ -15,7 +15,7 @@ from tests.runtime.programs import f32, relation_guard, tensor_guard
 from windfall import runtime
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Binds, Check, Equals, Guard, TypeIs
+from windfall.ir.guard import BindsSymbol, Check, Equals, Guard, TypeIs
 from windfall.ir.source import ByMethod, Item, Overlap, SizeOf, Slot, Source, StrideOf
 from windfall.ir.symint import Size, maximum, size_symbol
 
@@ -140,7 +140,7 @@ def test_more_dimensions_than_a_tensor_keeps_inside() -> None:
 
 
 def test_an_int_is_bound_within_its_range() -> None:
-    judge = Judge(guard(X, Binds(N)))
+    judge = Judge(guard(X, BindsSymbol(N)))
     assert all(judge(value) for value in range(10))
 
     class Number(int):
@@ -161,7 +161,7 @@ def test_an_int_is_bound_within_its_range() -> None:
         10**40,
     ):
         assert not judge(wrong)
-    everything = Judge(guard(X, Binds(size_symbol("n1", 3, low=None))))
+    everything = Judge(guard(X, BindsSymbol(size_symbol("n1", 3, low=None))))
     for value in (0, -1, (1 << 63) - 1, -(1 << 63), 1 << 31, -(1 << 30)):
         assert everything(value)
     for wrong in (1 << 63, -(1 << 63) - 1, True):
@@ -175,7 +175,7 @@ def test_a_length_that_varies(kind: Any) -> None:
     judge = Judge(
         guard(X, TypeIs(owner)),
         guard(length, TypeIs(int)),
-        guard(length, Binds(N)),
+        guard(length, BindsSymbol(N)),
         relation_guard("!=", N, 4),
     )
     for count in range(12):
@@ -185,8 +185,8 @@ def test_a_length_that_varies(kind: Any) -> None:
 
 def test_an_int_that_is_also_a_size() -> None:
     for guards in (
-        [seen(X, S), guard(Y, Binds(S))],
-        [guard(Y, Binds(S)), seen(X, S)],
+        [seen(X, S), guard(Y, BindsSymbol(S))],
+        [guard(Y, BindsSymbol(S)), seen(X, S)],
     ):
         judge = Judge(*guards, slots=2)
         assert judge(empty(3), 3) and not judge(empty(3), 4) and not judge(empty(3), True)
@@ -217,20 +217,24 @@ def test_relations(operation: str, holds: Callable[[int, int], bool]) -> None:
 
 def test_a_relation_without_a_value_does_not_hold() -> None:
     free = size_symbol("n2", 3, low=None)
-    judge = Judge(guard(X, Binds(free)), relation_guard("!=", 100 // free, 7))
+    judge = Judge(guard(X, BindsSymbol(free)), relation_guard("!=", 100 // free, 7))
     assert judge(3) and judge(-3) and not judge(0) and not judge(14)
 
 
 def test_numbers_past_64_bits() -> None:
     """Machine code says no where Python can still count: a miss is never wrong."""
     free = size_symbol("n3", 3, low=None)
-    guards = [guard(X, Binds(free)), relation_guard(">", free * free, 8)]
+    guards = [guard(X, BindsSymbol(free)), relation_guard(">", free * free, 8)]
     made = runtime.compile_check(guards, 1)
     assert made.call(3) and not made.call(2) and not made.call(1 << 40)
     # A constant that no word holds is left to Python.
-    huge = runtime.compile_check([guard(X, Binds(free)), relation_guard("<", free, 10**30)], 1)
+    huge = runtime.compile_check(
+        [guard(X, BindsSymbol(free)), relation_guard("<", free, 10**30)], 1
+    )
     assert huge.native and huge.call(1 << 62) and not huge.call(True)
-    never = runtime.compile_check([guard(X, Binds(free)), relation_guard(">", free, 10**30)], 1)
+    never = runtime.compile_check(
+        [guard(X, BindsSymbol(free)), relation_guard(">", free, 10**30)], 1
+    )
     assert never.native and not never.call(1 << 62)
 
 
@@ -239,7 +243,7 @@ def test_sizes_as_values_of_their_own() -> None:
     judge = Judge(
         seen(X, S, T),
         guard(rows, TypeIs(int)),
-        guard(rows, Binds(size_symbol("s9", 4, high=20))),
+        guard(rows, BindsSymbol(size_symbol("s9", 4, high=20))),
         guard(SizeOf(X, 1), Equals(6)),
         guard(step, Equals(6)),
     )
@@ -292,7 +296,7 @@ def test_the_text_is_for_people() -> None:
             relation_guard(">", S, 4),
             seen(X, S, 4),
             seen(Y, S * 2 + 1),
-            guard(Z, Binds(N)),
+            guard(Z, BindsSymbol(N)),
         ],
         3,
     ).text

@@ -27,7 +27,7 @@ from tests.runtime.programs import (
 from windfall import runtime
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Binds, Guard, TypeIs
+from windfall.ir.guard import BindsSymbol, Guard, TypeIs
 from windfall.ir.reading import scalar_of
 from windfall.ir.source import ByMethod, ScalarOf, SizeOf, Slot
 from windfall.ir.stages import (
@@ -429,7 +429,7 @@ done:
     guards = [
         ambient_guard(),
         Guard(N, TypeIs(int), "an argument"),
-        Guard(N, Binds(count), "an argument"),
+        Guard(N, BindsSymbol(count), "an argument"),
         tensor_guard(X, torch.zeros(8), f32(S)),
         relation_guard("<", S * count, 100),
     ]
@@ -489,7 +489,7 @@ def test_a_symbol_that_only_python_can_find_is_not_direct() -> None:
 def test_what_has_no_value_in_64_bits_is_a_miss() -> None:
     count = size_symbol("n2", 3, low=None)
     made = table_program((count,), (count, count * count))
-    guards = [Guard(X, Binds(count), "an argument")]
+    guards = [Guard(X, BindsSymbol(count), "an argument")]
     whole = segment(guards, [(X, count)], direct=Direct((0,), "leaf"))
     entry = runtime.enter(whole, made, None)
     assert entry.native

@@ -21,8 +21,8 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.autograd.overlap import EagerIfOverlapping
-from windfall.ir.again import DrawsNothing
 from windfall.ir.codec import record
+from windfall.ir.rollback import DrawsNothing
 from windfall.ir.stages import Convention, GraphCallable, Joint, OutputFact, Signature, Split
 from windfall.ops.symbolic import at
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch.fx
 
 from windfall.autograd.interpret import replayer
-from windfall.ir.again import FailsUnseen
 from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType
+from windfall.ir.rollback import FailsUnseen
 from windfall.ir.stages import GraphCallable, Signature
 from windfall.ir.symint import Expression, Size, evaluate
 

@@ -34,7 +34,7 @@ from windfall.ir.node import NodeInfo, constant
 from windfall.ir.symint import Expression
 from windfall.ops import fake as fakes
 from windfall.ops.layout import preserved_strides
-from windfall.ops.stand_ins import standing_for
+from windfall.ops.overrides import standing_for
 from windfall.ops.symbolic import as_torch, asking, wants_integers
 
 # The numbered reasons of this room (see `frontend/breaks.py` for the table's shape).

@@ -1,8 +1,8 @@
 """Graph → native code. See README.md of this room."""
 
 from windfall.codegen.build import build
-from windfall.codegen.demand import may_fail
 from windfall.codegen.emit import emit
+from windfall.codegen.full_evaluation import may_fail
 from windfall.codegen.lower import lower
 from windfall.codegen.passes import arrange
 from windfall.codegen.plan import plan

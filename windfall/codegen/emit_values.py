@@ -22,7 +22,7 @@ from windfall.ir.loop import Axis, Buffer, Scalar, children, indirect_in, is_siz
 from windfall.ir.symint import (
     Atom,
     Expression,
-    Extent,
+    IndexBound,
     Size,
     coefficient_of,
     expression_of,
@@ -563,7 +563,7 @@ def lane_atom(scope: Scope) -> Atom:
 
 def full_extent(each: Axis) -> Size:
     """How far an axis reaches where its extent depends on others: the size of a whole block."""
-    if isinstance(each.extent, int) or isinstance(each.atom.payload, Extent):
+    if isinstance(each.extent, int) or isinstance(each.atom.payload, IndexBound):
         return each.extent
     high = each.atom.high
     return each.extent if high is None else high + 1

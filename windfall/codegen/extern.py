@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall import torch_abi
-from windfall.codegen import dispatcher, rows
+from windfall.codegen import dispatcher, embedding_backward
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Buffer, Call, Invocation, View
 from windfall.ir.symint import Size, known_at_least, maximum
@@ -115,7 +115,7 @@ def _gemm(driver: Driver, call: Call) -> None:
 
 ENTRIES: dict[str, Entry] = {
     "gemm": Entry(_gemm, _gemm_accepts),
-    "add_rows": Entry(rows.write, rows.accepts),
+    "add_rows": Entry(embedding_backward.write, embedding_backward.accepts),
     "dispatcher": Entry(dispatcher.write),
 }
 

@@ -23,7 +23,7 @@ import torch.fx
 from windfall.codegen import extern
 from windfall.codegen.builder import LoopBuilder
 from windfall.codegen.cost import cost_of
-from windfall.codegen.demand import whole
+from windfall.codegen.full_evaluation import whole
 from windfall.errors import InternalError, Specialise
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
@@ -374,7 +374,9 @@ def _finished(
             result = name in outside and buffer.place == "temporary"
             buffers[name] = replace(buffer, place="result") if result else buffer
     filled = frozenset(looked_at)
-    return Loops(buffers, inputs, tuple(reversed(kept)), results, builder.scalars, kept=filled)
+    return Loops(
+        buffers, inputs, tuple(reversed(kept)), results, builder.scalars, effect_buffers=filled
+    )
 
 
 def reads_of(item: Definition | Call) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch.fx
 
-from windfall.codegen.arrange import assign_layouts
+from windfall.codegen.layout_assignment import assign_layouts
 from windfall.codegen.scratch import Rows
 from windfall.codegen.split_reductions import split_reductions
 from windfall.ir.loop import Loops

@@ -51,7 +51,7 @@ def _needed_outside(groups: list[Group | Call], loops: Loops) -> dict[int, set[s
         names = reads_of(item) if isinstance(item, Call) else item.reads
         for name in names:
             readers.setdefault(name, set()).add(place)
-    results = {view.buffer for view in loops.results if view is not None} | loops.kept
+    results = {view.buffer for view in loops.results if view is not None} | loops.effect_buffers
     return {
         id(item): {
             name for name in item.written if name in results or readers.get(name, set()) - {place}
@@ -63,7 +63,7 @@ def _needed_outside(groups: list[Group | Call], loops: Loops) -> dict[int, set[s
 
 def _live(items: list[Kernel | Call], loops: Loops) -> set[str]:
     live = set(loops.inputs) | {view.buffer for view in loops.results if view is not None}
-    live |= loops.kept
+    live |= loops.effect_buffers
     for item in items:
         if isinstance(item, Call):
             live |= reads_of(item) | set(item.results)

@@ -31,10 +31,10 @@ from typing import Any
 from windfall.errors import InternalError
 from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
 from windfall.frontend.bytecode import AFTER_LOOP, VERSION, Handler
+from windfall.frontend.control_flow import GENERATOR_FLAGS, ControlFlow, Request, control_flow
 from windfall.frontend.encoding import Row, Writer
-from windfall.frontend.extent import GENERATOR_FLAGS, Extent, Request, extent
 from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival, Fragment
-from windfall.frontend.outline import LASTI, METHOD, SAVED, VALUE, outline
+from windfall.frontend.stack_effects import LASTI, METHOD, SAVED, VALUE, stack_effects
 
 # ------------------------------------------------------------------------------------------ doors
 
@@ -56,7 +56,9 @@ def fragment(
     """
     if VERSION not in _VERSIONS:
         stop(UNKNOWN_OPCODE, f"no native way out of a frame on Python {VERSION}")
-    return _Assembly(extent(Request(code, start, stops, bound, stack, handled, raising))).build()
+    return _Assembly(
+        control_flow(Request(code, start, stops, bound, stack, handled, raising))
+    ).build()
 
 
 def single_step(
@@ -75,7 +77,7 @@ def single_step(
 def successors(code: CodeType, index: int, raising: bool = False) -> frozenset[int]:
     """The stops of a single step: what may follow an instruction. (Where nothing does, the step
     itself, which is never arrived at: so that a return is told from a stop.)"""
-    shape = outline(code)
+    shape = stack_effects(code)
     handler = shape.covers[index] if raising else shape.handlers[index]
     after = () if raising else shape.successors[index]
     return frozenset(after if handler is None else (*after, handler.target)) or frozenset({index})
@@ -83,8 +85,9 @@ def successors(code: CodeType, index: int, raising: bool = False) -> frozenset[i
 
 # --------------------------------------------------------------------------------------- writing
 
-# What is written below is for these versions. Another one needs its rows in `outline._MOVES`. (3.13
-# has them; there, stops in handlers and between a method and its call are not right yet.)
+# What is written below is for these versions. Another one needs its rows in
+# `stack_effects._MOVES`. (3.13 has them; there, stops in handlers and between a method and its call
+# are not right yet.)
 _VERSIONS = frozenset({(3, 11), (3, 12)})
 
 _OP = dis.opmap
@@ -120,8 +123,8 @@ _RERAISE = _reraising()
 class _Assembly:
     """One fragment being written: prologue, body, stops, tail."""
 
-    def __init__(self, what: Extent) -> None:
-        self.what, self.request, self.shape = what, what.request, what.outline
+    def __init__(self, what: ControlFlow) -> None:
+        self.what, self.request, self.shape = what, what.request, what.stack_effects
         self.instructions = self.shape.listing.instructions
         code = self.request.code
         self.constants = list(code.co_consts)

@@ -105,7 +105,7 @@ def admit_fold(
     keywords: Mapping[str, Any],
 ) -> None:
     """Refuse to compute now what takes, or would give, a large constant."""
-    limit = machine.facts.extent
+    limit = machine.facts.constant_size
     for one in arguments:
         _admit_operand(machine, function, one, limit)
     if foreseen(function, arguments, keywords) > limit:
@@ -114,13 +114,13 @@ def admit_fold(
 
 def admit_constant(machine: Machine, value: Any) -> None:
     """Refuse to rely on a large constant from outside: the guard would compare all of it."""
-    if size(value) > machine.facts.extent:
+    if size(value) > machine.facts.constant_size:
         stop(TOO_LARGE, f"{type(value).__name__} of {_number(size(value))} characters or bits")
 
 
 def admit_result(machine: Machine, function: Callable[..., Any], result: Any) -> None:
     """Refuse a large constant that was not foreseen. (Containers are refused when wrapped.)"""
-    if size(result) > machine.facts.extent:
+    if size(result) > machine.facts.constant_size:
         stop(TOO_LARGE, f"the result of {_shown(function)}")
 
 

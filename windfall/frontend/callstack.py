@@ -14,7 +14,7 @@ from typing import Any
 
 from windfall.errors import SourceLine
 from windfall.frontend.breaks import HOT_RECURSION, RECURSION, stop
-from windfall.frontend.frame import Frame, Kept
+from windfall.frontend.frame import Frame, FrameSnapshot
 from windfall.frontend.polyfills.iterators import MAKES
 from windfall.frontend.services import Machine
 from windfall.frontend.state import FrameShape, Start
@@ -50,7 +50,7 @@ class Resumption:
 
     generator: Generator | None
     mark: Mark
-    frames: tuple[Kept, ...]
+    frames: tuple[FrameSnapshot, ...]
 
 
 class CallStack:
@@ -179,9 +179,9 @@ class CallStack:
             return PENDING
         if self.resumption is None:
             assert self.mark is not None
-            kept = tuple(Kept.of(one) for one in self.stack)
+            kept = tuple(FrameSnapshot.of(one) for one in self.stack)
             self.resumption = Resumption(generator, self.mark, kept)
-        before, state = Kept.of(frame), (generator.started, generator.handled)
+        before, state = FrameSnapshot.of(frame), (generator.started, generator.handled)
 
         def restore() -> None:
             before.restore()
@@ -273,7 +273,7 @@ class CallStack:
         on: as of a running generator."""
         if self.resumption is None:
             assert self.mark is not None
-            kept = tuple(Kept.of(one) for one in self.stack)
+            kept = tuple(FrameSnapshot.of(one) for one in self.stack)
             self.resumption = Resumption(None, self.mark, kept)
 
     @property

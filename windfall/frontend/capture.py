@@ -50,7 +50,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
     AMBIENT,
     AmbientIs,
-    Answers,
+    ClassAttributesAre,
     Equals,
     Guard,
     HasKey,
@@ -277,7 +277,7 @@ def _answers(machine: Interpreter) -> list[Guard]:
     return [
         Guard(
             Known(cls, class_name(cls)),
-            Answers(tuple(found), tuple(found.values())),
+            ClassAttributesAre(tuple(found), tuple(found.values())),
             "users patch torch's classes",
         )
         for cls, found in machine.guards.answers.items()

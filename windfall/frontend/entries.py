@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall import locks
+from windfall.frontend.recompile_policy import EntryUsage
 from windfall.frontend.state import Point
-from windfall.frontend.strikes import Uses
 from windfall.ir.stages import Entry
 
 
@@ -29,7 +29,7 @@ class Entries:
         self.lock = locks.lock()
         self.native = False  # compiling was given up
         self.seen = False  # a call ran eagerly because the stance wants the first one so
-        self.uses = Uses()
+        self.uses = EntryUsage()
 
     def add(self, entry: Entry, limit: int) -> int:
         """Let `entry` be tried first; the answer is how many went for it."""

@@ -36,16 +36,16 @@ from windfall.errors import (
 )
 from windfall.events import Eager, EventKind, EventLog
 from windfall.frontend.breaks import IDLE_LOOP, REASONS, TOO_MANY_VALUES
+from windfall.frontend.dynamism import generalised
 from windfall.frontend.entries import Entries
-from windfall.frontend.generalise import generalised
+from windfall.frontend.guard_failures import why_missed
 from windfall.frontend.interrupted import TAKEN, interrupted_at, is_before_its_step
 from windfall.frontend.lazy import initialise
 from windfall.frontend.marks import refuse_required
-from windfall.frontend.misses import why_missed
 from windfall.frontend.native import NativeWay
+from windfall.frontend.recompile_policy import RecompilePolicy
 from windfall.frontend.rounds import idle_loop_of, stands_in_loop
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
-from windfall.frontend.strikes import Strikes
 from windfall.frontend.tracebacks import through
 from windfall.ir.guard import first_failure
 from windfall.ir.stages import MISS, Entry
@@ -88,7 +88,7 @@ class Compiled(StandIn):
         self._guard = locks.lock()
         self._leave = NativeWay()
         self._names = _parameter_names(target)
-        self._strikes = Strikes()
+        self._policy = RecompilePolicy()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
@@ -310,15 +310,15 @@ class Compiled(StandIn):
         found.seen = found.seen or first
         if first or name == "eager_on_recompile":
             return f"stance {name}"
-        if self.options.fullgraph or self.options.strict or not self._is_storm(found, slots):
+        if self.options.fullgraph or self.options.strict or not self._is_thrashing(found, slots):
             return None
         found.uses.told = found.uses.told or f"{_STORM} ({self._why(found, slots)})"
         return found.uses.told
 
-    def _is_storm(self, found: Entries, slots: tuple[Any, ...]) -> bool:
+    def _is_thrashing(self, found: Entries, slots: tuple[Any, ...]) -> bool:
         """Whether every call is a new one."""
-        if found.uses.is_storm or self.options.dynamic is False:
-            return found.uses.is_storm
+        if found.uses.is_thrashing or self.options.dynamic is False:
+            return found.uses.is_thrashing
         return found.uses.passes_by(found.entries, slots, self.facts)
 
     def _refused(self, point: Point, slots: tuple[Any, ...], error: BaseException) -> Any:
@@ -361,7 +361,7 @@ class Compiled(StandIn):
         """Compile for what is known to vary; what turns out to be needed as a value is fixed."""
         if self.options.dynamic is not False:
             self._learn(generalised(found.entries, slots, self.facts))
-            self._break_at(self._strikes.too_many(found.point, found.entries, slots, self.facts))
+            self._break_at(self._policy.too_many(found.point, found.entries, slots, self.facts))
         fixed: frozenset[str] = frozenset()
         while True:
             facts = replace(self.facts, fixed=fixed) if fixed else self.facts
@@ -383,7 +383,7 @@ class Compiled(StandIn):
                 if not reason.sources - self.facts.static - fixed:
                     raise InternalError(f"{reason} of {found.point} was fixed before") from reason
                 self.log.add(EventKind.SPECIALISE, str(found.point), reason=str(reason))
-                if reason.passing or not self._strikes.for_good(reason.sources):
+                if reason.passing or not self._policy.for_good(reason.sources):
                     fixed |= reason.sources
                 else:
                     needed = {(one, f"{reason.detail} ({reason.where})") for one in reason.sources}

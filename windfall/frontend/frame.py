@@ -95,7 +95,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FrameSnapshot:
     """A frame and what it held."""
 
     frame: Frame
@@ -107,7 +107,7 @@ class Kept:
     kw_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, frame: Frame) -> Kept:
+    def of(cls, frame: Frame) -> FrameSnapshot:
         """A copy of the present condition."""
         return cls(
             frame,

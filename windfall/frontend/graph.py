@@ -32,7 +32,7 @@ from windfall.ir.source import Source
 from windfall.ir.stages import GraphInput
 from windfall.ir.symint import Expression, Size, expression_of, reads_of
 from windfall.ops.fake import FakeMode, Storage, is_fake, storage_of, type_of, writes_of
-from windfall.ops.stand_ins import standing_for
+from windfall.ops.overrides import standing_for
 from windfall.ops.symbolic import from_torch, trying_reads
 
 if TYPE_CHECKING:

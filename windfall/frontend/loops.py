@@ -22,7 +22,7 @@ from windfall.errors import InternalError
 from windfall.frontend.bytecode import Instruction, decode
 from windfall.frontend.fragment import Arrival, Slots
 from windfall.frontend.fragments import Fragments
-from windfall.frontend.outline import Outline, once_per_code, outline
+from windfall.frontend.stack_effects import StackEffects, once_per_code, stack_effects
 from windfall.frontend.state import FrameShape
 
 
@@ -53,7 +53,7 @@ class Loop:
 @once_per_code
 def loops(code: CodeType) -> tuple[Loop, ...]:
     """All natural loops; an outer one stands before those inside it."""
-    shape = outline(code)
+    shape = stack_effects(code)
     edges = [_edges(shape, index) for index in range(len(shape.opcodes))]
     before = _reversed(edges, shape)
     bodies: dict[int, set[int]] = {}
@@ -97,13 +97,13 @@ def run_loop(
 # ------------------------------------------------------------------------------------------ edges
 
 
-def _edges(shape: Outline, index: int) -> tuple[int, ...]:
+def _edges(shape: StackEffects, index: int) -> tuple[int, ...]:
     handler = shape.handlers[index]
     after = shape.successors[index]
     return after if handler is None else (*after, handler.target)
 
 
-def _reversed(edges: list[tuple[int, ...]], shape: Outline) -> list[tuple[int, ...]]:
+def _reversed(edges: list[tuple[int, ...]], shape: StackEffects) -> list[tuple[int, ...]]:
     before: list[list[int]] = [[] for _ in edges]
     for source, after in enumerate(edges):
         if shape.stacks[source] is not None:  # dead code leads nowhere
@@ -125,7 +125,7 @@ def _reach(edges: list[tuple[int, ...]], start: int, without: int) -> set[int]:
 
 
 def _loop(
-    code: CodeType, shape: Outline, edges: list[tuple[int, ...]], head: int, body: set[int]
+    code: CodeType, shape: StackEffects, edges: list[tuple[int, ...]], head: int, body: set[int]
 ) -> Loop:
     inside = [shape.listing.instructions[index] for index in sorted(body)]
     names = {one.name for one in inside}

@@ -25,9 +25,9 @@ from windfall.ir.reading import is_among
 from windfall.ir.relation import Relation
 from windfall.ir.symint import Expression, Size, bounds, evaluate, reads_of
 from windfall.ops.fake import FakeMode, Storage, fake, is_fake, storage_of
-from windfall.ops.stand_ins import standing_for
+from windfall.ops.overrides import standing_for
+from windfall.ops.shape_rule_check import confirmed
 from windfall.ops.symbolic import at, from_torch
-from windfall.ops.trial import confirmed
 
 if TYPE_CHECKING:
     from windfall.frontend.frame import Frame

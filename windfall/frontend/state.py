@@ -165,7 +165,7 @@ class Facts:
     depth: int = 200  # inlined calls on top of each other
     calls: int = 1_000  # of one function with no operation on tensors in between
     elements: int = 4_096  # of one container, range, string or iterator that are modelled
-    extent: int = 1 << 16  # characters or bits of a constant that is computed in a capture
+    constant_size: int = 1 << 16  # characters or bits of a constant that is computed in a capture
     parts: int = 1_024  # tensors that one operation gives
     nodes: int = 2_000  # operations of a graph after which no loop is unrolled further
 

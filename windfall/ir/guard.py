@@ -21,20 +21,20 @@ from typing import Any
 from windfall.errors import SourceLine
 from windfall.ir.checks.base import Check, Class
 from windfall.ir.checks.objects import (
-    Answers,
+    ClassAttributesAre,
     Compares,
     Equals,
     HasKey,
     IdentityIs,
     KeysAre,
     LengthIs,
+    MroLookupIs,
     RegistrationsAre,
-    Resolves,
     SameObjects,
     TypeIs,
     WeakIdentity,
 )
-from windfall.ir.checks.tensors import AmbientIs, Binds, Holds, TensorIs, in_range, symbol_of
+from windfall.ir.checks.tensors import AmbientIs, BindsSymbol, Holds, TensorIs, in_range, symbol_of
 from windfall.ir.reading import ABSENT, UNREADABLE
 from windfall.ir.relation import Relation
 from windfall.ir.source import AMBIENT, SYMBOLS, Source, SourceNumbers
@@ -44,9 +44,9 @@ __all__ = [
     "AMBIENT",
     "SYMBOLS",
     "AmbientIs",
-    "Answers",
-    "Binds",
+    "BindsSymbol",
     "Check",
+    "ClassAttributesAre",
     "Compares",
     "Equals",
     "Guard",
@@ -55,8 +55,8 @@ __all__ = [
     "IdentityIs",
     "KeysAre",
     "LengthIs",
+    "MroLookupIs",
     "RegistrationsAre",
-    "Resolves",
     "SameObjects",
     "TensorIs",
     "TypeIs",

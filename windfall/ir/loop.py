@@ -207,7 +207,9 @@ class Loops:
     results: tuple[View | None, ...]
     scalars: Scalars
     symbols: tuple[Expression, ...] = ()  # the sizes that vary, in the order of the caller
-    kept: frozenset[str] = frozenset()  # buffers that are filled although nobody reads them
+    effect_buffers: frozenset[str] = (
+        frozenset()
+    )  # buffers that are filled although nobody reads them
 
 
 # ------------------------------------------------------------------------------ level 2: kernels

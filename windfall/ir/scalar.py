@@ -23,8 +23,8 @@ from windfall.errors import InternalError
 from windfall.ir.symint import (
     Atom,
     Expression,
-    Extent,
     Hint,
+    IndexBound,
     Size,
     bounds,
     known_at_least,
@@ -56,13 +56,13 @@ class Axis:
 def axis(name: str, extent: Size) -> Axis:
     """An axis called `name`; equal names and extents are the same axis."""
     _, high = bounds(extent)
-    limit = Extent(extent) if isinstance(extent, Expression) else None
+    limit = IndexBound(extent) if isinstance(extent, Expression) else None
     return Axis(symbol(name, 0, None if high is None else max(high - 1, 0), limit), extent)
 
 
 def extent_of(atom: Atom) -> Size:
     """How far the axis of this symbol reaches."""
-    if isinstance(atom.payload, Extent):
+    if isinstance(atom.payload, IndexBound):
         return atom.payload.extent
     assert atom.high is not None, f"{atom} is not an axis"
     return atom.high + 1

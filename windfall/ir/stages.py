@@ -389,7 +389,9 @@ class Program:
     errors: Mapping[int, tuple[type[Exception], str]] = field(default_factory=dict)
     symbols: tuple[Expression, ...] = ()
     sizes: tuple[Size, ...] = ()
-    again: bool = False  # what its steps raise is `GraphFailed`: eager is to do the same again
+    retry_in_eager: bool = (
+        False  # what its steps raise is `GraphFailed`: eager is to do the same again
+    )
     roles: Roles = field(default_factory=Roles)
 
     @property

@@ -71,13 +71,13 @@ from windfall.ops.schema import (
     returns_of,
     writes_of,
 )
+from windfall.ops.shape_rule_check import generalised, tried
 from windfall.ops.symbolic import (
     at,
     is_symbolic,
     plain,
     symbols_in,
 )
-from windfall.ops.trial import generalised, tried
 
 __all__ = [
     "REASONS",

@@ -7,7 +7,7 @@ nodes and asks them questions while composite operators and autograd's formulas 
 Invariants: a question goes through `ir.relation.decide`; one that needs the value itself is a
 `Specialise`, so no value is ever baked in silently. A size of a fake tensor is an `int`, or an
 `Expression` that is at least 2 (`settled`): rules may ask `size == 0` and `size == 1` of it. Sizes
-that are read from data may be anything: `trial.py` finds out what rules make of 0 and 1.
+that are read from data may be anything: `shape_rule_check.py` finds out what rules make of 0 and 1.
 
     >>> s = size_symbol("s0", 8)
     >>> str(from_torch(as_torch(s) * 2 + 1))

@@ -1,7 +1,7 @@
 """The memory of runs has one owner, which can be asked where everything is.
 
 Enters: programs that use it. Leaves: arenas, in which intermediate values of a run stand, and the
-memory of large gradients, which is used again (`machine/arena.py`, `machine/kept.py`). Invariant:
+memory of large gradients, which is used again (`machine/arena.py`, `machine/gradient_pool.py`). Invariant:
 a block belongs to one run at a time, or is idle; nothing is kept when the last user is gone.
 
 Machine code takes and gives arenas by itself, under the GIL; the public path does it here. A run
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from windfall.runtime import support
-from windfall.runtime.machine import arena, kept
+from windfall.runtime.machine import arena, gradient_pool
 
 ALIGNMENT = 64
 MOST_BYTES = 1 << 62  # of an arena: nobody has it, and more is no size at all to torch
@@ -79,7 +79,7 @@ class Memory:
     def trim(self) -> None:
         """Give back all that is idle."""
         self._public.clear()
-        for name in ("arena.trim", "kept.trim"):
+        for name in ("arena.trim", "gradient_pool.trim"):
             _native(name)
 
     def arenas(self) -> tuple[Block, ...]:
@@ -94,9 +94,16 @@ class Memory:
 
     def gradients(self) -> tuple[Block, ...]:
         """Memory of results that is used again, once nobody else has it."""
-        words = _words(_native("kept.places"), kept.PLACES * kept.PLACE.size)
-        rows = (words[at : at + kept.PLACE.size] for at in range(0, len(words), kept.PLACE.size))
-        handle, data, size = (kept.PLACE.places[name] for name in ("handle", "data", "bytes"))
+        words = _words(
+            _native("gradient_pool.places"), gradient_pool.PLACES * gradient_pool.PLACE.size
+        )
+        rows = (
+            words[at : at + gradient_pool.PLACE.size]
+            for at in range(0, len(words), gradient_pool.PLACE.size)
+        )
+        handle, data, size = (
+            gradient_pool.PLACE.places[name] for name in ("handle", "data", "bytes")
+        )
         return tuple(Block(row[data], row[size]) for row in rows if row[handle])
 
 

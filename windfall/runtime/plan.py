@@ -20,16 +20,16 @@ from windfall.ir.stages import BufferNote, Program, ResultNote
 from windfall.ir.symint import Expression, Size
 from windfall.runtime import support
 from windfall.runtime.arithmetic import Arithmetic, fits
-from windfall.runtime.machine import kept, layout
+from windfall.runtime.machine import gradient_pool, layout
 from windfall.runtime.memory import MEMORY, MOST_BYTES
 from windfall.runtime.results import (
     errors_of,
-    extent,
     has_elements,
     is_static,
     is_whole,
     result_buffers,
     sole_shapes,
+    span_bytes,
     static,
 )
 from windfall.runtime.words import Place, Word, Words
@@ -179,7 +179,7 @@ def add_plan(
 def _touched(program: Program) -> Size:
     total: Size = 0
     for note in program.buffers:
-        total = total + extent(note.type)
+        total = total + span_bytes(note.type)
     return total
 
 
@@ -207,7 +207,7 @@ def _fresh_row(
     words: Words, program: Program, index: int, objects: _Objects, table: _Table, keep: bool
 ) -> tuple[Word, ...]:
     type = objects.shape_of.get(index, program.buffers[index].type)
-    bytes = extent(type)
+    bytes = span_bytes(type)
     sizes, strides = type.sizes, type.strides
     fixed = is_static(sizes) and is_static(strides)
     return layout.FRESH_ROW.words(
@@ -219,7 +219,7 @@ def _fresh_row(
         type.dtype.itemsize,
         int(not fixed),
         *table.quantity(bytes),
-        int(keep and isinstance(bytes, int) and bytes >= kept.SMALLEST),
+        int(keep and isinstance(bytes, int) and bytes >= gradient_pool.SMALLEST),
     )
 
 

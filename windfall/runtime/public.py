@@ -170,7 +170,7 @@ class PublicProgram:
             run.arena = arena if arena is not None or not needed else MEMORY.take(needed)
             self._fill(run, inputs, places)
         except RuntimeError as error:  # no memory: eager names what it tried to get
-            if not self.program.again:
+            if not self.program.retry_in_eager:
                 raise
             raise GraphFailed(f"{type(error).__name__}: {error}", error) from None
 
@@ -214,7 +214,7 @@ class PublicProgram:
         try:
             answer = step.target(*arguments, **keywords)
         except Exception as error:
-            if not self.program.again:
+            if not self.program.retry_in_eager:
                 raise
             raise GraphFailed(f"{type(error).__name__}: {error}", error) from None
         values = answer if isinstance(answer, tuple | list) else (answer,)

@@ -25,7 +25,9 @@ def check_program(program: Program) -> None:
     for note in program.buffers:
         if note.place == "constant" and note.constant is None:
             raise InternalError(f"constant buffer {note.name} has no tensor")
-        if note.place == "arena" and not _lies_in_arena(note.offset + extent(note.type), program):
+        if note.place == "arena" and not _lies_in_arena(
+            note.offset + span_bytes(note.type), program
+        ):
             raise InternalError(f"buffer {note.name} ends behind its arena")
     for result in program.results:
         if result.buffer is not None and program.buffers[result.buffer].place == "arena":
@@ -39,7 +41,7 @@ def errors_of(program: Program) -> dict[int, tuple[type[Exception], str]]:
     no memory for it: eager says how much it tried to get, or gets by with less."""
     found: dict[int, tuple[type[Exception], str]] = dict(program.errors)
     found[NO_MEMORY] = (RuntimeError, "no memory for a compiled graph")
-    if not program.again:
+    if not program.retry_in_eager:
         return found
     named = found.items()
     return {code: (GraphFailed, f"{kind.__name__}: {text}") for code, (kind, text) in named}
@@ -51,7 +53,7 @@ def _lies_in_arena(end: Size, program: Program) -> bool:
     return known_at_least(room, 0) or (not isinstance(room, int) and hint_of(room) >= 0)
 
 
-def extent(type: TensorType) -> Size:
+def span_bytes(type: TensorType) -> Size:
     """How many bytes a tensor of this type spans, from its first element to its last."""
     if any(isinstance(size, int) and size == 0 for size in type.sizes):
         return 0
@@ -119,6 +121,6 @@ def sole_shapes(program: Program) -> dict[int, TensorType]:
         positive = all(known_at_least(size, 1) for size in (*held.sizes, *note.type.sizes))
         fixed = is_static(held.sizes) and is_static(note.type.sizes)
         alike = positive or fixed or note.type.elements == held.elements
-        if alike and extent(note.type) == extent(held):
+        if alike and span_bytes(note.type) == span_bytes(held):
             shapes[buffer] = note.type
     return shapes

@@ -21,7 +21,7 @@ from windfall.runtime.arithmetic import fits
 from windfall.runtime.machine.tensor_step import DIMENSION_ROW, TENSOR_ROW, WANTED
 from windfall.runtime.machine.thread_step import CAST_ROW
 from windfall.runtime.object_guards import ObjectRecords
-from windfall.runtime.results import extent, is_static, static
+from windfall.runtime.results import is_static, span_bytes, static
 from windfall.runtime.words import MASK, Word
 
 
@@ -113,7 +113,7 @@ class CheckWriter(ObjectRecords):
             cell, type = self.cell(one), self.tensor_type(one)
             if cell is None or type is None or cell not in self.ranks:
                 return False
-            span = extent(type)
+            span = span_bytes(type)
             varies = not isinstance(span, int)
             if varies and not all(known_at_least(size, 1) for size in type.sizes):
                 return False

@@ -16,7 +16,7 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import SYMBOLS, Binds, Check, Equals, Guard, Holds, TensorIs
+from windfall.ir.guard import SYMBOLS, BindsSymbol, Check, Equals, Guard, Holds, TensorIs
 from windfall.ir.node import NodeInfo, copy_into, info, set_info
 from windfall.ir.relation import Relation
 from windfall.ir.source import Slot
@@ -109,7 +109,7 @@ class Specialisation:
         checks: dict[int, Check] = {index: Equals(value) for index, value in self.fixed}
         for number, place in zip(self.numbers, self.places, strict=True):
             if isinstance(place, int):
-                checks[place] = Binds(number)
+                checks[place] = BindsSymbol(number)
         first = len(checks)
         for index, (seen, one) in enumerate(zip(self.types, tensors, strict=True)):
             checks[first + index] = TensorIs(seen, type(one), torch_abi.dispatch_keys(one))

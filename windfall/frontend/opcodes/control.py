@@ -24,9 +24,9 @@ from windfall.frontend.values.checks import asserted
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END, ForeignIterator, Iterator, is_end
 from windfall.frontend.values.objects import Object
+from windfall.frontend.values.sym_bool import SymBool
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import is_missed_variable, made_here
 from windfall.ir.reading import ABSENT, class_name, resolve
 
@@ -90,7 +90,7 @@ _MANY = 20  # how much longer loops may be in sum than one alone
 def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A truth that interpreted code must tell lands on the stack; then this is done again."""
     value = frame.stack.pop()
-    if isinstance(value, Question | Tensor | Truth) and instruction.name.endswith("IF_TRUE"):
+    if isinstance(value, Question | Tensor | SymBool) and instruction.name.endswith("IF_TRUE"):
         otherwise = frame.instructions[instruction.index + 1 : instruction.target]
         value = asserted(machine, value, otherwise)
     found = value.truth(machine)

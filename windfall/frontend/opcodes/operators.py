@@ -19,9 +19,9 @@ from windfall.frontend.values.objects import Object, Opaque
 from windfall.frontend.values.ranges import Slice
 from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.subclassed import Subclassed
+from windfall.frontend.values.sym_bool import SymBool
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.truths import Truth
 from windfall.ir.reading import is_among, mro_of
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def unary_not(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if isinstance(value, Tensor):
         value = machine.values.flag(value) or value
-    if isinstance(value, Question | Truth):
+    if isinstance(value, Question | SymBool):
         frame.stack.append(value.unary(machine, "not"))
         return
     found = value.truth(machine)

@@ -112,8 +112,9 @@ def _merge(called: Any, target: dict[Any, Any], items: Any) -> None:
 
 
 def _merged(target: dict[Any, Any], items: Any) -> Any:
-    """Fill a dict. Answers an error about a key, or `AttributeError` where there are no items, as
-    CPython takes what is raised here, by whomever. A dict is read past methods of its class."""
+    """Fill a dict. The answer is an error about a key, or `AttributeError` where there are no
+    items, as CPython takes what is raised here, by whomever. A dict is read past methods of its
+    class."""
     kind = type(items)
     of_dict = issubclass(kind, dict) and find(kind, "__iter__") is find(dict, "__iter__")
     try:

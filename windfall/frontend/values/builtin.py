@@ -31,9 +31,9 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.ranges import Slice
 from windfall.frontend.values.sequence import List, Tuple
-from windfall.frontend.values.symbolic import Integer, Question
+from windfall.frontend.values.sym_bool import SymBool
+from windfall.frontend.values.symbolic import Question, SymInt
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.truths import Truth
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT
 from windfall.ir.reading import is_among
@@ -111,11 +111,11 @@ def _checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
     asked = name.as_constant(machine)
     if asked == "__iter__" and _is_iterator(machine, answer):
         return answer
-    if asked == "__len__" and isinstance(answer, Integer):
+    if asked == "__len__" and isinstance(answer, SymInt):
         sign = answer.compare(machine, ">=", machine.values.literal(0))
         if isinstance(sign, Constant) and sign.value is True:
             return answer
-    if asked == "__bool__" and isinstance(answer, Question | Truth):
+    if asked == "__bool__" and isinstance(answer, Question | SymBool):
         return answer
     if asked in _TEXTS and answer.python_type() is str:
         return answer
@@ -377,7 +377,7 @@ def _bool(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         flag = machine.values.flag(arguments[0])
         if flag is not None:
             return flag
-    if isinstance(arguments[0], Question | Truth):
+    if isinstance(arguments[0], Question | SymBool):
         return arguments[0]
     found = arguments[0].truth(machine)
     assert isinstance(found, bool), "only objects ask their classes"
@@ -410,7 +410,7 @@ def _is_written_in_python(value: Value, machine: Machine, name: str) -> TypeGuar
 
 
 def _as_number(machine: Machine, value: Value) -> Value:
-    return value.number(machine) if isinstance(value, Truth) else value
+    return value.number(machine) if isinstance(value, SymBool) else value
 
 
 _NUMBERS = {int: "__int__", float: "__float__"}

@@ -23,9 +23,9 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.symbolic import Integer, Question, question
+from windfall.frontend.values.sym_bool import SymBool
+from windfall.frontend.values.symbolic import Question, SymInt, question
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.truths import Truth
 from windfall.ir.check import Check, Message
 from windfall.ir.relation import Relation
 from windfall.ir.symint import reads_of
@@ -69,7 +69,7 @@ def _message(
     held: list[Any] = []
     for cell in value.closure(machine):
         one = cell.get(machine)
-        if isinstance(one, Integer):
+        if isinstance(one, SymInt):
             held.append(machine.graph.size_node(one.bound(machine)))
         elif isinstance(one, Constant) and one.source is None:
             held.append(one.as_constant(machine))
@@ -84,17 +84,17 @@ _RAISES_TEXT = ("LOAD_ASSERTION_ERROR", "LOAD_CONST", "CALL", "RAISE_VARARGS")
 
 def asserted(machine: Machine, condition: Value, otherwise: Sequence[Instruction]) -> Value:
     """An `assert` of what is read from data, without a message or with a constant one: `otherwise`
-    is what the program does where it fails. Of any other branch nothing is told. Answers what is to
-    be asked: the condition, or that a number which was read for it is not 0."""
+    is what the program does where it fails. Of any other branch nothing is told. What is to be
+    asked is the condition, or that a number which was read for it is not 0."""
     names = tuple(one.name for one in otherwise if one.name not in ("PRECALL", "CACHE"))
     texts = [one.value for one in otherwise if one.name == "LOAD_CONST"]
     if names not in (_RAISES, _RAISES_TEXT) or not all(isinstance(one, str) for one in texts):
         return condition
     if isinstance(condition, Tensor):
         condition = machine.values.flag(condition) or condition
-    if isinstance(condition, Truth):
+    if isinstance(condition, SymBool):
         number = condition.number(machine)
-        assert isinstance(number, Integer), "or the read is a break"
+        assert isinstance(number, SymInt), "or the read is a break"
         condition = question(machine, "!=", number.bound(machine), 0)
     if isinstance(condition, Question) and not condition.is_told():
         relation = condition.relation
@@ -122,16 +122,16 @@ for _function, _error in torch_abi.CHECKS.items():
 def _check_is_size(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     given = dict(zip(("i", "message"), arguments, strict=False)) | keywords
     number, most = given.get("i"), given.get("max", machine.values.literal(None))
-    known = isinstance(most, Integer | Constant) and given.keys() <= {"i", "message", "max"}
-    if not isinstance(number, Integer) or not known or not reads_of(number.size):
+    known = isinstance(most, SymInt | Constant) and given.keys() <= {"i", "message", "max"}
+    if not isinstance(number, SymInt) or not known or not reads_of(number.size):
         stop(UNKNOWN_CALL, "torch._check_is_size")
     message = given.get("message", machine.values.literal(None))
     limits: list[tuple[str, Value]] = [(">=", machine.values.literal(0))]
     if not (isinstance(most, Constant) and most.as_constant(machine) is None):
         limits.append(("<=", most))
     for operation, limit in limits:
-        right = limit.bound(machine) if isinstance(limit, Integer) else limit.as_constant(machine)
-        if not isinstance(limit, Integer) and type(right) is not int:
+        right = limit.bound(machine) if isinstance(limit, SymInt) else limit.as_constant(machine)
+        if not isinstance(limit, SymInt) and type(right) is not int:
             stop(UNKNOWN_CALL, "torch._check_is_size")
         asked = question(machine, operation, number.bound(machine), right)
         _check(machine, RuntimeError, asked, message)

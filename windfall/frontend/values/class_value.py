@@ -1,6 +1,6 @@
 """Classes: what they answer along their MRO, as attributes, when they are called.
 
-Enters: classes, the user's and others. Leaves: guards `Resolves` on what they answer, values of
+Enters: classes, the user's and others. Leaves: guards `MroLookupIs` on what they answer, values of
 attributes, instances. Invariant: the order of lookup is `type.__getattribute__`'s, and no user code
 runs. (Class statements: `classes.py`; instances: `objects.py`.)
 """
@@ -20,7 +20,7 @@ from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import Method
 from windfall.frontend.values.wrap import wraps, wraps_if
 from windfall.frontend.words import words
-from windfall.ir.guard import ABSENT, IdentityIs, Resolves, TypeIs
+from windfall.ir.guard import ABSENT, IdentityIs, MroLookupIs, TypeIs
 from windfall.ir.reading import class_dict, class_name, flags_of, is_a, is_among, mro_of, resolve
 from windfall.ir.source import Attribute, DictOf, Item, Known, Source
 
@@ -134,7 +134,7 @@ class Class(Given):
             found = self._found[name] = find(self.real, name)
             if not flags_of(self.real) & IMMUTABLE and self.source is not None:
                 known = Known(self.real, class_name(self.real))
-                machine.guards.add(known, Resolves(name, found), "class attribute")
+                machine.guards.add(known, MroLookupIs(name, found), "class attribute")
         return self._found[name]
 
     def meta(self, machine: Machine, name: str) -> Any:

@@ -43,11 +43,11 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     sets,
     standard,
     subclassed,
+    sym_bool,
+    sym_str,
     symbolic,
-    texts,
     torchapi,
     torchobjects,
-    truths,
 )
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
@@ -119,7 +119,7 @@ class ValueFactory(Outside):
 
     def flag(self, tensor: Any) -> Value | None:
         """`bool(tensor)` without its value; None: the value is needed."""
-        return truths.read(self._machine, tensor)
+        return sym_bool.read(self._machine, tensor)
 
     def items(self, tensor: Any) -> Value | None:
         """`tensor.tolist()` without the values; None: they are needed."""

@@ -1,9 +1,9 @@
 """Python's functions of numbers that vary: roots, logarithms, rounding.
 
 Enters: calls of `math`'s functions, `int`, `round`, `min` and `max` with a number that varies among
-the arguments. Leaves: a `Float` in the graph, or an `Integer`. Invariant: only where Python answers
-something for every value that the number may have (`spans.py`), and an integer only where it is
-exact; else the value is needed. The graph computes in double precision, as Python does.
+the arguments. Leaves: a `SymFloat` in the graph, or a `SymInt`. Invariant: only where Python
+answers something for every value that the number may have (`intervals.py`), and an integer only
+where it is exact; else the value is needed. The graph computes in double precision, as Python does.
 
     x / math.sqrt(x.shape[-1])     sqrt(s0) in the graph
     math.ceil(n / 4)               (n + 3) // 4
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from windfall.frontend import spans
+from windfall.frontend import intervals
+from windfall.frontend.intervals import Interval
 from windfall.frontend.policy import Treatment
-from windfall.frontend.spans import Span
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.number_calls import BUILTINS, operands
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
-from windfall.frontend.values.symbolic import Float, Integer, made, span_of
+from windfall.frontend.values.symbolic import SymFloat, SymInt, made, span_of
 from windfall.frontend.values.torchapi import treated
 from windfall.ir.reading import is_among
 from windfall.ir.relation import decide
@@ -47,7 +47,7 @@ class _Function:
     open: bool = False  # `low` itself is not in it
     turns: bool = False
 
-    def accepts(self, span: Span) -> bool:
+    def accepts(self, span: Interval) -> bool:
         """Whether Python answers for all of a span."""
         above = span.low > self.low if self.open else span.low >= self.low
         return above and span.high <= self.high
@@ -70,22 +70,22 @@ _FUNCTIONS: dict[Any, _Function] = {
 
 
 def _varies(arguments: Arguments, keywords: Keywords) -> bool:
-    return not keywords and any(isinstance(one, Integer | Float) for one in arguments)
+    return not keywords and any(isinstance(one, SymInt | SymFloat) for one in arguments)
 
 
-def _known(machine: Machine, function: Any, row: _Function, value: Value) -> Span | None:
+def _known(machine: Machine, function: Any, row: _Function, value: Value) -> Interval | None:
     """Where a value lies, if the function answers for all of it; a float from outside is asked."""
-    if isinstance(value, Integer) and row.low >= 0:
+    if isinstance(value, SymInt) and row.low >= 0:
         value.assume_positive(machine)
     span = span_of(machine, value)
-    if span is None and isinstance(value, Float) and value.source is not None:
+    if span is None and isinstance(value, SymFloat) and value.source is not None:
         low = Constant(row.low)
         if math.isfinite(row.low) and row.high == math.inf:
             asked = value.compare(machine, ">" if row.open else ">=", low)
             finite = value.compare(machine, "<", Constant(math.inf))
             good = [one for one in (asked, finite) if one is not None and one.truth(machine)]
             return (
-                Span(math.nextafter(row.low, 1) if row.open else row.low, 1e299)
+                Interval(math.nextafter(row.low, 1) if row.open else row.low, 1e299)
                 if (len(good) == 2)
                 else None
             )
@@ -99,13 +99,13 @@ def _in_graph(function: Any, row: _Function) -> None:
         span = _known(machine, function, row, arguments[0])
         if span is None:
             return fold(machine, function, arguments, keywords)
-        mine = Float.of(machine, arguments[0])
+        mine = SymFloat.of(machine, arguments[0])
         before, idle = machine.graph.mark(), machine.graph.idle
         result = machine.values.torch_call("call_function", row.torch, [mine.held], {})
         machine.graph.scalars += machine.graph.mark() - before
         machine.graph.idle = idle
         ends = (-1.0, 1.0) if row.turns else (function(span.low), function(span.high))
-        return Float(result, mine.names, span=Span(*ends))
+        return SymFloat(result, mine.names, span=Interval(*ends))
 
     calls(function)(rule)
 
@@ -119,8 +119,8 @@ def _power(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if len(arguments) == 2 and _varies(arguments, keywords):
         base, exponent = arguments
         pair = [span_of(machine, one) for one in arguments]
-        if spans.cannot_raise("**", *pair):
-            found = Float.of(machine, base).binary(machine, "**", Float.of(machine, exponent))
+        if intervals.cannot_raise("**", *pair):
+            found = SymFloat.of(machine, base).binary(machine, "**", SymFloat.of(machine, exponent))
             if found is not None:
                 return found
     return fold(machine, math.pow, arguments, keywords)
@@ -143,12 +143,12 @@ def _product(machine: Machine, arguments: Arguments, keywords: Keywords) -> Valu
 # --------------------------------------------------------------------------------- to integers
 
 
-def _cut(cut: Callable[[Span | None], Size | None]) -> Callable[..., Value | None]:
+def _cut(cut: Callable[[Interval | None], Size | None]) -> Callable[..., Value | None]:
     def rule(machine: Machine, arguments: Arguments) -> Value | None:
         if len(arguments) != 1:
             return None
         (value,) = arguments
-        if isinstance(value, Integer):
+        if isinstance(value, SymInt):
             return value
         size = cut(span_of(machine, value))
         return None if size is None else made(machine, size)
@@ -156,11 +156,11 @@ def _cut(cut: Callable[[Span | None], Size | None]) -> Callable[..., Value | Non
     return rule
 
 
-BUILTINS[int] = _cut(spans.truncated)
-BUILTINS[round] = _cut(spans.rounded)
+BUILTINS[int] = _cut(intervals.truncated)
+BUILTINS[round] = _cut(intervals.rounded)
 
 
-def _as_integer(function: Any, cut: Callable[[Span | None], Size | None]) -> None:
+def _as_integer(function: Any, cut: Callable[[Interval | None], Size | None]) -> None:
     convert = _cut(cut)
 
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
@@ -170,9 +170,9 @@ def _as_integer(function: Any, cut: Callable[[Span | None], Size | None]) -> Non
     calls(function)(rule)
 
 
-_as_integer(math.floor, spans.floor)
-_as_integer(math.ceil, spans.ceiling)
-_as_integer(math.trunc, spans.truncated)
+_as_integer(math.floor, intervals.floor)
+_as_integer(math.ceil, intervals.ceiling)
+_as_integer(math.trunc, intervals.truncated)
 
 
 # ------------------------------------------------------------------------------------- extremes
@@ -187,7 +187,7 @@ def _extreme(function: Any, sign: str) -> None:
         if found is not None or len(arguments) != 2:
             return found
         first, second = arguments
-        sizes = spans.compared(span_of(machine, second), span_of(machine, first))
+        sizes = intervals.compared(span_of(machine, second), span_of(machine, first))
         if sizes is None:
             return None
         return second if decide(sign, *sizes) else first
@@ -202,7 +202,7 @@ _extreme(max, ">")
 def _absolute(machine: Machine, arguments: Arguments) -> Value | None:
     found = _ABSOLUTE(machine, arguments)
     (value,) = arguments
-    if found is None and isinstance(value, Float) and value.span is not None:
+    if found is None and isinstance(value, SymFloat) and value.span is not None:
         if value.span.low >= 0:
             return value
         return value.unary(machine, "-") if value.span.high < 0 else None
@@ -228,7 +228,7 @@ def _full(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     """A float that varies is filled in: it is a tensor of the graph."""
     named = dict(keywords)
     value = arguments[1] if len(arguments) == 2 else named.pop("fill_value", None)
-    if not isinstance(value, Float) or "out" in named or not arguments:
+    if not isinstance(value, SymFloat) or "out" in named or not arguments:
         return treated(machine, Treatment.GRAPH, torch.full, arguments, keywords)
     value.guard_type(machine)
     fresh = machine.values.torch_call("call_function", torch.empty, [arguments[0]], named)
@@ -243,13 +243,13 @@ def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     several = isinstance(data, List | Tuple)
     parts = data.items(machine) if isinstance(data, List | Tuple) else [data]
     numbers = all(one is not None and is_among(one.python_type(), (int, float)) for one in parts)
-    varies = numbers and any(isinstance(one, Float) for one in parts)
+    varies = numbers and any(isinstance(one, SymFloat) for one in parts)
     if not varies or rest or not keywords.keys() <= {"dtype"}:
         return treated(machine, Treatment.GRAPH, torch.tensor, arguments, keywords)
     kind = keywords.get("dtype", values.literal(None))
     if kind.as_constant(machine) is None:
         kind = values.literal(torch.get_default_dtype())
-    held = [Float.of(machine, one).held for one in parts if one is not None]
+    held = [SymFloat.of(machine, one).held for one in parts if one is not None]
     made = values.torch_call("call_function", torch.stack, [values.tuple(held)], {})
     if not several:
         made = values.torch_call("call_method", "squeeze", [made, values.literal(0)], {})

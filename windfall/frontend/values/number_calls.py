@@ -1,7 +1,7 @@
 """Functions that are called with numbers that vary: Python's own, and torch's.
 
-Enters: arguments, some of which are `Integer` or `Float`. Leaves: the result, or arguments that can
-stand in the graph. Invariant: where there is no rule the values are needed (`Specialise`).
+Enters: arguments, some of which are `SymInt` or `SymFloat`. Leaves: the result, or arguments that
+can stand in the graph. Invariant: where there is no rule the values are needed (`Specialise`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windfall.frontend.values.base import Arguments, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.readings import index
 from windfall.frontend.values.sequence import List, Tuple
-from windfall.frontend.values.symbolic import Float, Integer, as_size, made
+from windfall.frontend.values.symbolic import SymFloat, SymInt, as_size, made
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import look, same
 from windfall.frontend.words import words
@@ -34,7 +34,7 @@ def _extreme(machine: Machine, arguments: Arguments, choose: Callable[..., Size]
 
 def _absolute(machine: Machine, arguments: Arguments) -> Value | None:
     (value,) = arguments
-    if not isinstance(value, Integer):
+    if not isinstance(value, SymInt):
         return None
     return value if decide(">=", value.bound(machine), 0) else value.unary(machine, "-")
 
@@ -54,20 +54,20 @@ def operands(machine: Machine, operation: str, left: Value, right: Value) -> Val
     return found if found is not None else right.reflected(machine, operation, left)
 
 
-_ARITHMETIC_OF = {Integer: True, Constant: True}
+_ARITHMETIC_OF = {SymInt: True, Constant: True}
 # Python's own functions of numbers that vary; None: the values are needed.
 BUILTINS: dict[Any, Callable[[Machine, Arguments], Value | None]] = {
     min: lambda machine, arguments: _extreme(machine, arguments, minimum),
     max: lambda machine, arguments: _extreme(machine, arguments, maximum),
     abs: _absolute,
-    float: lambda machine, arguments: Float.of(machine, arguments[0]),
+    float: lambda machine, arguments: SymFloat.of(machine, arguments[0]),
     divmod: _both,
 }
 
 
 def builtin(machine: Machine, function: Any, arguments: Arguments) -> Value | None:
     """A call of a builtin with numbers that vary; None: it has no rule, or none varies."""
-    if not any(isinstance(one, Integer | Float) for one in arguments):
+    if not any(isinstance(one, SymInt | SymFloat) for one in arguments):
         return None
     rule = BUILTINS.get(function)
     return rule(machine, arguments) if rule is not None else None
@@ -123,11 +123,11 @@ def prepared(
     tensor, rest = arguments[0], arguments[1:]
     named = dict(keywords)
     changed: list[Value] = [
-        one.operand(machine, tensor) if isinstance(one, Integer | Float) else one for one in rest
+        one.operand(machine, tensor) if isinstance(one, SymInt | SymFloat) else one for one in rest
     ]
     scale = _OPERANDS[name]
     factor = named.get(scale) if scale is not None else None
-    if scale is not None and isinstance(factor, Integer | Float) and changed:
+    if scale is not None and isinstance(factor, SymInt | SymFloat) and changed:
         del named[scale]
         scaled = factor.operand(machine, tensor)
         changed[0] = machine.values.torch_call("call_method", "mul", [changed[0], scaled], {})

@@ -1,6 +1,6 @@
 """Instances of classes: attribute lookup as Python does it, without running user code.
 
-Enters: objects of the user. Leaves: guards `Resolves` on what classes answer, reads and
+Enters: objects of the user. Leaves: guards `MroLookupIs` on what classes answer, reads and
 writes of instance dictionaries, pushed frames for properties, descriptors and dunders written in
 Python. Invariant: the order of lookup is `object.__getattribute__`'s.
 """

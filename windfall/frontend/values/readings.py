@@ -1,7 +1,7 @@
 """Numbers that tensors hold, read without their values: `item()`, `tolist()`, tensors in slices.
 
-Enters: tensors of the graph. Leaves: `Float` and `Integer`, whose value the graph reads; None where
-it is needed. Invariant: what is read is what the tensor holds now, whoever writes it later.
+Enters: tensors of the graph. Leaves: `SymFloat` and `SymInt`, whose value the graph reads; None
+where it is needed. Invariant: what is read is what the tensor holds now, whoever writes it later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.sequence import List
-from windfall.frontend.values.symbolic import Float, Integer
+from windfall.frontend.values.symbolic import SymFloat, SymInt
 from windfall.frontend.values.tensor import Tensor
 from windfall.ops.fake import constant_of
 from windfall.ops.symbolic import from_torch
@@ -37,7 +37,7 @@ def item(machine: Machine, tensor: Tensor) -> Value | None:
     held, copy = detached(machine, tensor), {"copy": machine.values.literal(True)}
     kind = machine.values.literal(torch.float64)
     held = machine.values.torch_call("call_method", "to", [held, kind], copy)
-    return Float(held, frozenset((name,)))
+    return SymFloat(held, frozenset((name,)))
 
 
 def detached(machine: Machine, tensor: Tensor) -> Value:
@@ -64,7 +64,7 @@ def _integer_item(machine: Machine, tensor: Tensor) -> Value | None:
         return None
     if not known:
         reads.answer(number, machine.graph.read("item", (tensor.node(machine),), number))
-    return Integer(number)
+    return SymInt(number)
 
 
 def items(machine: Machine, tensor: Tensor) -> Value | None:

@@ -1,12 +1,12 @@
 """Numbers that vary from call to call: known by name while the program is captured, not by value.
 
 Enters: integers and floats from outside that are known to vary, sizes that depend on such. Leaves:
-`Integer`, an expression over symbols, and `Float`, a tensor without dimensions in the graph.
+`SymInt`, an expression over symbols, and `SymFloat`, a tensor without dimensions in the graph.
 Invariant: arithmetic is Python's; a comparison of integers is decided as in the call being compiled
 and becomes a guard; whatever needs the value itself is a `Specialise`: the capture begins again
 with that number fixed.
 
-    n = x.shape[0]      Integer s0
+    n = x.shape[0]      SymInt s0
     x.view(n // 2, -1)  s0//2 in the graph
     if n > 4:           guard: s0 > 4
 """
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall.errors import Narrow, Specialise
-from windfall.frontend import spans
+from windfall.frontend import intervals
 from windfall.frontend.symbols import python_text
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, Constant, fold
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import Binds, Compares, TypeIs
+from windfall.ir.guard import BindsSymbol, Compares, TypeIs
 from windfall.ir.reading import is_among
 from windfall.ir.relation import OPPOSITE, Relation, decide, told
 from windfall.ir.source import ScalarOf, Source
@@ -115,7 +115,7 @@ class Varying(Value):
         raise Specialise(self.names, self.needed_by, machine.frames.where())
 
 
-class Integer(Varying):
+class SymInt(Varying):
     """An integer that is an expression over symbols."""
 
     __slots__ = ("size",)
@@ -141,7 +141,7 @@ class Integer(Varying):
     def bound(self, machine: Machine) -> Expression:
         """The expression; relies on the range of one from outside."""
         if self.source is not None:
-            self.guard(machine, "binds", Binds(self.size), "a number that varies")
+            self.guard(machine, "binds", BindsSymbol(self.size), "a number that varies")
         return self.size
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
@@ -178,7 +178,7 @@ class Integer(Varying):
                 return fold(machine, BINARY[operation], [other, self], {})
             if operation in ("/", "**"):
                 self.assume_positive(machine)
-            mine = Float.of(machine, self)
+            mine = SymFloat.of(machine, self)
             return (
                 mine.reflected(machine, operation, other)
                 if swapped
@@ -190,7 +190,7 @@ class Integer(Varying):
         rule = _ARITHMETIC.get(operation)
         result = rule(machine, *pair) if rule is not None else None
         if result is None and operation == "**" and isinstance(pair[1], int) and pair[1] < 0:
-            return Float.of(machine, self).binary(machine, operation, other)
+            return SymFloat.of(machine, self).binary(machine, operation, other)
         if result is None:
             order = [other, self] if swapped else [self, other]
             return fold(machine, BINARY[operation], order, {})
@@ -251,7 +251,7 @@ class Integer(Varying):
         return python_text(self.size, recipe.symbol_names(self.size))
 
 
-class _Amount(Integer):
+class _Amount(SymInt):
     """An integer that goes into the graph as a number, not as a size: any will do."""
 
     __slots__ = ()
@@ -353,12 +353,12 @@ def fold_compare(machine: Machine, operation: str, left: Value, right: Value) ->
 
 def made(machine: Machine, size: Size) -> Value:
     """The value of a size."""
-    return machine.values.literal(size) if isinstance(size, int) else Integer(size)
+    return machine.values.literal(size) if isinstance(size, int) else SymInt(size)
 
 
 def as_size(machine: Machine, value: Value) -> Size | None:
     """The integer that a value is; None: it is none."""
-    if isinstance(value, Integer):
+    if isinstance(value, SymInt):
         return value.bound(machine)
     if isinstance(value, Constant) and type(value.value) in (int, bool):
         return int(value.as_constant(machine))
@@ -368,16 +368,16 @@ def as_size(machine: Machine, value: Value) -> Size | None:
 def _quotient(machine: Machine, left: Size, right: Size) -> Value:
     if not decide("!=", right, 0):
         raise machine.values.raised(ZeroDivisionError("division by zero"))
-    parts = [Float.of(machine, made(machine, one)) for one in (left, right)]
-    return Float(
+    parts = [SymFloat.of(machine, made(machine, one)) for one in (left, right)]
+    return SymFloat(
         machine.values.torch_call("call_function", BINARY["/"], [one.held for one in parts], {}),
         _names(left) | _names(right),
-        span=spans.combined("/", spans.of_size(left), spans.of_size(right)),
+        span=intervals.combined("/", intervals.of_size(left), intervals.of_size(right)),
     )
 
 
 def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
-    if isinstance(value, Integer):
+    if isinstance(value, SymInt):
         value = _Amount(value.bound(machine))
     keywords = {"dtype": machine.values.literal(kind)}
     result = machine.values.torch_call("call_function", torch.scalar_tensor, [value], keywords)
@@ -388,7 +388,7 @@ def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
 # ---------------------------------------------------------------------------------------- floats
 
 
-class Float(Varying):
+class SymFloat(Varying):
     """A float that varies: `held` is a float64 tensor of the graph without dimensions."""
 
     __slots__ = ("held", "names", "span", "value")
@@ -400,7 +400,7 @@ class Float(Varying):
         names: frozenset[str],
         source: Source | None = None,
         value: float | None = None,
-        span: spans.Span | None = None,
+        span: intervals.Interval | None = None,
     ) -> None:
         super().__init__(source)
         self.held = held
@@ -409,17 +409,17 @@ class Float(Varying):
         self.value = value  # in the call being compiled, of one from outside
 
     @classmethod
-    def of(cls, machine: Machine, value: Value) -> Float:
+    def of(cls, machine: Machine, value: Value) -> SymFloat:
         """A number as a float of the graph."""
-        if isinstance(value, Float):
+        if isinstance(value, SymFloat):
             return value.used(machine)
-        names = _names(value.size) if isinstance(value, Integer) else frozenset[str]()
+        names = _names(value.size) if isinstance(value, SymInt) else frozenset[str]()
         span = span_of(machine, value)
         if isinstance(value, Constant):
             value = machine.values.literal(float(value.as_constant(machine)))
         return cls(_scalar_tensor(machine, value, torch.float64), names, span=span)
 
-    def used(self, machine: Machine) -> Float:
+    def used(self, machine: Machine) -> SymFloat:
         """Itself; relies on the class of one from outside."""
         self.guard_type(machine)
         return self
@@ -451,26 +451,28 @@ class Float(Varying):
             return None
         pair_of_spans = (self.span, span_of(machine, other))
         ordered = pair_of_spans[::-1] if swapped else pair_of_spans
-        if not spans.cannot_raise(operation, *ordered):
+        if not intervals.cannot_raise(operation, *ordered):
             order = [other, self] if swapped else [self, other]
             return fold(machine, BINARY[operation], order, {})
         before, idle = machine.graph.mark(), machine.graph.idle
-        mine, its = self.used(machine), Float.of(machine, other)
+        mine, its = self.used(machine), SymFloat.of(machine, other)
         pair = [its.held, mine.held] if swapped else [mine.held, its.held]
         result = machine.values.torch_call("call_function", BINARY[operation], pair, {})
         # A loop that works on numbers only does nothing with tensors, though it grows the graph.
         machine.graph.scalars += machine.graph.mark() - before
         machine.graph.idle = idle
-        return Float(result, mine.names | its.names, span=spans.combined(operation, *ordered))
+        return SymFloat(
+            result, mine.names | its.names, span=intervals.combined(operation, *ordered)
+        )
 
     def unary(self, machine: Machine, operation: str) -> Value:
         """The sign; the rest needs the value."""
         if operation != "-":
             return fold(machine, lambda value: value, [self], {})
         self.guard_type(machine)
-        span = spans.combined("-", spans.of_number(0.0), self.span)
+        span = intervals.combined("-", intervals.of_number(0.0), self.span)
         held = machine.values.torch_call("call_method", "neg", [self.held], {})
-        return Float(held, self.names, span=span)
+        return SymFloat(held, self.names, span=span)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Of one from outside with a constant: decided as in the call being compiled."""
@@ -480,7 +482,7 @@ class Float(Varying):
             decided = self._decided(machine, operation, other.as_constant(machine))
         else:
             decided = self._decided(machine, operation, None) if other is self else None
-        sizes = spans.compared(self.span, span_of(machine, other))
+        sizes = intervals.compared(self.span, span_of(machine, other))
         if decided is None and sizes is not None:
             return machine.values.literal(decide(operation, *sizes))
         if decided is None:
@@ -527,29 +529,29 @@ class Float(Varying):
         return f"{recipe.name(self.held)}.item()"
 
 
-def span_of(machine: Machine, value: Value) -> spans.Span | None:
+def span_of(machine: Machine, value: Value) -> intervals.Interval | None:
     """What is known of a number as a float."""
-    if isinstance(value, Integer):
+    if isinstance(value, SymInt):
         size = value.bound(machine)
-        span = spans.of_size(size)
+        span = intervals.of_size(size)
         least = next((one for one in (1, 0) if span.low < one and told(">=", size, one)), None)
         return span if least is None else replace(span, low=float(least))
-    if isinstance(value, Float):
+    if isinstance(value, SymFloat):
         return value.span
     if isinstance(value, Constant) and type(value.value) in (int, float, bool):
         number = value.as_constant(machine)
-        return spans.of_number(float(number)) if abs(number) < 1 << 1000 else None
+        return intervals.of_number(float(number)) if abs(number) < 1 << 1000 else None
     return None
 
 
 def varying(machine: Machine, value: Any, source: Source) -> Value:
     """The value of an int or float from outside that varies."""
     if isinstance(value, int):
-        return Integer(machine.symbols.integer(source, value), source)
+        return SymInt(machine.symbols.integer(source, value), source)
     name = machine.symbols.number(source)
     type = TensorType.contiguous(torch.float64, ())
     node = machine.graph.placeholder(ScalarOf(source), type)
-    return Float(Tensor(node=node, fake=fake(type)), frozenset((name,)), source, value)
+    return SymFloat(Tensor(node=node, fake=fake(type)), frozenset((name,)), source, value)
 
 
 @wraps(torch.SymInt)

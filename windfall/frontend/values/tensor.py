@@ -285,7 +285,7 @@ class Tensor(Value):
         )
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """In the graph. (Text that is filled in shows the data.)"""
+        """In the graph. (A text that is filled in shows the data.)"""
         if operation == "%" and issubclass(other.python_type(), str | bytes | bytearray):
             stop(UNKNOWN_OPERATION, f"text % {self.describe()}")
         self.rely_on(machine, _special(BINARY[operation], "r"))

@@ -337,7 +337,7 @@ class SameObjects(Check):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers(Check):
+class ClassAttributesAre(Check):
     """The source is a class; looking `names` up along its MRO (dicts only, no metaclass, no
     descriptor called) still finds these very objects, or ABSENT: what a program asks of torch's
     classes. `names` and `values` are equally long."""
@@ -395,9 +395,9 @@ class RegistrationsAre(Check):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resolves(Check):
-    """`Answers` for one name of any class. Late patches of methods, class attributes and bases are
-    noticed by it."""
+class MroLookupIs(Check):
+    """`ClassAttributesAre` for one name of any class: late patches of methods, class attributes and
+    bases are noticed by it."""
 
     identities: ClassVar[tuple[str, ...]] = ("value",)
 

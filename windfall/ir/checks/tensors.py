@@ -106,7 +106,7 @@ def _range(symbol: Atom) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Binds(Check):
+class BindsSymbol(Check):
     """An exact int of 64 bits within the range of `symbol`, which has this value from here on."""
 
     symbol: Expression

@@ -39,8 +39,8 @@ from windfall.ir.symint.expression import (
 )
 from windfall.ir.symint.operations import floor_divide, maximum, minimum, modulo
 from windfall.ir.symint.payloads import (
-    Extent,
     Hint,
+    IndexBound,
     Read,
     hint_of,
     read_symbol,
@@ -53,8 +53,8 @@ __all__ = [
     "REBUILD",
     "Atom",
     "Expression",
-    "Extent",
     "Hint",
+    "IndexBound",
     "Read",
     "Size",
     "bounds",

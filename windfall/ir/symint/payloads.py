@@ -32,7 +32,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class IndexBound:
     """The payload of an index that is below a size that varies."""
 
     extent: Expression

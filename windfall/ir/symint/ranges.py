@@ -27,7 +27,7 @@ from windfall.ir.symint.expression import (
     symbol,
     symbols_of,
 )
-from windfall.ir.symint.payloads import Extent
+from windfall.ir.symint.payloads import IndexBound
 
 ROUNDS = 12  # terms of one quotient, atoms of one proof
 
@@ -127,7 +127,7 @@ def _inner_atom(value: Size) -> Atom | None:
         atom
         for monomial, _ in value.terms
         for atom in monomial.atoms
-        if atom.operation or isinstance(atom.payload, Extent) or _limit_of(atom) is not None
+        if atom.operation or isinstance(atom.payload, IndexBound) or _limit_of(atom) is not None
     }
     return max(atoms, key=lambda atom: (len(atom.key), atom.key), default=None)
 

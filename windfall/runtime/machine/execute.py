@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windfall import torch_abi
 from windfall.llvm import FALSE, NULL, TRUE, ZERO, Cases, Fields, Value, integer
-from windfall.runtime.machine import arena, kept
+from windfall.runtime.machine import arena, gradient_pool
 from windfall.runtime.machine.arithmetic import calculate
 from windfall.runtime.machine.basics import MachineCode, function
 from windfall.runtime.machine.layout import (
@@ -172,7 +172,9 @@ def fill_fresh(
         place = code.either(placed, lambda: code.word(places, index, "ptr"), none)
         fresh = code.equal(place, none)
         again = code.both(fresh, keep)
-        found = code.either(again, lambda: kept.take(code, bytes, dtype, *shape, slot), FALSE)
+        found = code.either(
+            again, lambda: gradient_pool.take(code, bytes, dtype, *shape, slot), FALSE
+        )
         with code.when(code.equal(found, 0)):
 
             def allocated() -> Value:
@@ -189,7 +191,7 @@ def fill_fresh(
                 fail(code, plan.base, integer(NO_MEMORY, "i32"))
                 code.ret(FALSE)
             with code.when(again):
-                kept.add(code, code.load("ptr", slot), bytes, dtype, *shape)
+                gradient_pool.add(code, code.load("ptr", slot), bytes, dtype, *shape)
         data = data_of(code, code.load("ptr", slot), row["item"])
         code.store(data, code.element(buffers, row["buffer"], "ptr"))
     code.ret(TRUE)
@@ -457,5 +459,5 @@ def execute(
             held = code.word(row, loop.index, "ptr")
             with code.when(code.different(held, NULL)):
                 code.call(symbol, answer, held)
-    kept.sweep(code)
+    gradient_pool.sweep(code)
     code.ret(result)

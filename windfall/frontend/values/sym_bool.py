@@ -1,6 +1,6 @@
 """A truth that is read from data and at which nobody has looked yet.
 
-Enters: `item()` of a tensor of bools, `bool(tensor)`, `not tensor`. Leaves: a `Truth`, a tensor
+Enters: `item()` of a tensor of bools, `bool(tensor)`, `not tensor`. Leaves: a `SymBool`, a tensor
 without dimensions in the graph, which becomes a bool where it leaves the graph. Invariant: whoever
 needs to know it raises `Specialise`, and in the next capture that read is a break.
 
@@ -19,7 +19,7 @@ from windfall.errors import Specialise
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.readings import detached
-from windfall.frontend.values.symbolic import Integer, Varying
+from windfall.frontend.values.symbolic import SymInt, Varying
 from windfall.frontend.values.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _CONNECTIVES = {"&": torch.logical_and, "|": torch.logical_or, "^": torch.logica
 _BOOL: dict[str, Value] = {"dtype": Constant(torch.bool)}
 
 
-class Truth(Varying):
+class SymBool(Varying):
     """A bool of the graph: `held` is a bool tensor without dimensions."""
 
     __slots__ = ("held", "names")
@@ -53,7 +53,7 @@ class Truth(Varying):
         """The opposite; signs are those of an integer."""
         if operation == "not":
             held = machine.values.torch_call("call_function", torch.logical_not, [self.held], {})
-            return Truth(held, self.names)
+            return SymBool(held, self.names)
         return self.number(machine).unary(machine, operation)
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -61,13 +61,13 @@ class Truth(Varying):
         values = machine.values
         connective = _CONNECTIVES.get(operation)
         if connective is not None and other.python_type() is bool:
-            if not isinstance(other, Truth):
+            if not isinstance(other, SymBool):
                 known = values.literal(bool(other.as_constant(machine)))
                 held = values.torch_call("call_function", torch.scalar_tensor, [known], _BOOL)
-                other = Truth(held, frozenset())
+                other = SymBool(held, frozenset())
             pair = [self.held, other.held]
             held = values.torch_call("call_function", connective, pair, {})
-            return Truth(held, self.names | other.names)
+            return SymBool(held, self.names | other.names)
         if isinstance(other, Tensor):
             return None
         return self.number(machine).binary(machine, operation, other)
@@ -94,7 +94,7 @@ class Truth(Varying):
         held = machine.values.torch_call("call_method", "to", [self.held, kind], {})
         assert isinstance(held, Tensor)
         reads.answer(found, machine.graph.read("item", (held.node(machine),), found))
-        return Integer(found)
+        return SymInt(found)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """As of a bool."""
@@ -105,7 +105,7 @@ class Truth(Varying):
         return f"{recipe.name(self.held)}.item()"
 
 
-def read(machine: Machine, tensor: Tensor) -> Truth | None:
+def read(machine: Machine, tensor: Tensor) -> SymBool | None:
     """Whether the one element of a tensor is not 0; None: the program needs to know, or it has not
     one element."""
     known = tensor.fake(machine)
@@ -119,4 +119,4 @@ def read(machine: Machine, tensor: Tensor) -> Truth | None:
         held = machine.values.torch_call("call_method", "clone", [held], {})
     else:
         held = machine.values.torch_call("call_method", "ne", [held, machine.values.literal(0)], {})
-    return Truth(held, frozenset((name,)))
+    return SymBool(held, frozenset((name,)))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from windfall import torch_abi
-from windfall.codegen import arrange, lower
+from windfall.codegen import lower
 from windfall.codegen.lower import reads_of
 from windfall.events import EventLog
 from windfall.ir.dtype import TensorType, contiguous_strides
@@ -23,7 +23,7 @@ from windfall.ops.layout import channels_last_strides
 from windfall.options import Options
 from windfall.pipeline import Compiler
 
-rules = importlib.import_module("windfall.codegen.arrange")
+rules = importlib.import_module("windfall.codegen.layout_assignment")
 
 pytestmark = pytest.mark.skipif(
     torch_abi.described_convolution() is None, reason="torch has no such convolution here"
@@ -498,6 +498,6 @@ def test_pooling_with_and_without_positions() -> None:
 
 def test_arranging_is_the_same_twice() -> None:
     before, after = arranged(pair(3, 16, 3).eval(), images(2, 3, 64, 64))
-    again = arrange(before)
+    again = rules.assign_layouts(before)
     assert str(again) == str(after)
     assert [info(node).type for node in again.nodes] == [info(node).type for node in after.nodes]

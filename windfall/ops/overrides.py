@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from windfall.ir.symint import Size, payloads
-from windfall.ops.by_parts import ALWAYS, BY_PARTS
+from windfall.ops.decompositions import ALWAYS, BY_PARTS
 from windfall.ops.fake import is_fake
 from windfall.ops.recurrent import whole
 from windfall.ops.symbolic import as_torch, from_torch, is_symbolic, plain, value_of

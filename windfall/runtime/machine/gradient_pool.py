@@ -30,7 +30,7 @@ PLACE = Struct("handle* data* bytes dtype seen")  # `seen`: when it was last in 
 
 def _some(code: MachineCode) -> Value:
     """How many places are filled."""
-    return code.assembly.variable("kept.some", "i64")
+    return code.assembly.variable("gradient_pool.some", "i64")
 
 
 def _add_to(code: MachineCode, address: Value, number: int) -> None:
@@ -42,7 +42,7 @@ def _now(code: MachineCode) -> Value:
 
 
 def _table(code: MachineCode) -> Value:
-    return code.assembly.variable("kept", f"[{PLACES * PLACE.size} x i64]")
+    return code.assembly.variable("gradient_pool", f"[{PLACES * PLACE.size} x i64]")
 
 
 def _place(code: MachineCode, index: Value) -> Fields:
@@ -144,7 +144,7 @@ def sweep(code: MachineCode) -> None:
         return
     with code.when(code.equal(code.load("i64", _some(code)), 0)):
         code.ret()
-    now, looked = _now(code), code.assembly.variable("kept.looked", "i64")
+    now, looked = _now(code), code.assembly.variable("gradient_pool.looked", "i64")
     since = code.binary("sub", now, code.load("i64", looked))
     with code.when(code.compare("icmp ugt", since, PAUSE)):
         code.store(now, looked)

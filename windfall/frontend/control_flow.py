@@ -1,7 +1,7 @@
 """What a fragment consists of, decided before a byte of it is written.
 
 Enters: a code object, a start, stops, what is bound and on the stack at the start. Leaves: an
-`Extent`: the instructions that can be executed, the stops that can be arrived at, what holds a
+`ControlFlow`: the instructions that can be executed, the stops that can be arrived at, what holds a
 value there. Invariant: nothing here depends on how code is written; what cannot be done is refused
 here.
 """
@@ -17,7 +17,7 @@ from types import CodeType
 from windfall.errors import InternalError
 from windfall.frontend.breaks import GENERATOR, UNKNOWN_OPCODE, stop
 from windfall.frontend.fragment import Arrival
-from windfall.frontend.outline import (
+from windfall.frontend.stack_effects import (
     CONFLICT,
     LASTI,
     METHOD,
@@ -25,9 +25,9 @@ from windfall.frontend.outline import (
     PREVIOUS,
     SAVED,
     VALUE,
-    Outline,
     Stack,
-    outline,
+    StackEffects,
+    stack_effects,
 )
 
 _OP = dis.opmap
@@ -64,11 +64,11 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ControlFlow:
     """See the module."""
 
     request: Request
-    outline: Outline
+    stack_effects: StackEffects
     kinds: Stack  # of the start's stack
     reached: tuple[int, ...]  # in order
     arrivals: tuple[Arrival, ...]
@@ -81,12 +81,12 @@ class Extent:
     plain_methods: frozenset[int]
 
 
-def extent(request: Request) -> Extent:
+def control_flow(request: Request) -> ControlFlow:
     """`Unsupported`: cannot be done; `InternalError`: the caller is wrong about the stack."""
     code = request.code
     if code.co_flags & _FUNCTION_FLAGS != _FUNCTION_FLAGS:
         stop(UNKNOWN_OPCODE, f"{code.co_name} is not the code of a function")
-    shape = outline(code)
+    shape = stack_effects(code)
     kinds = _start_kinds(request, shape)
     reached, arrived = _reach(request, shape)
     stacks = [_stack_at(code, shape, index) for index in arrived]
@@ -96,7 +96,7 @@ def extent(request: Request) -> Extent:
     generator = bool(code.co_flags & GENERATOR_FLAGS) and not request.stops
     _refuse_generators(request, generator, used)
     needs_closure = _OP["COPY_FREE_VARS"] in used
-    return Extent(
+    return ControlFlow(
         request,
         shape,
         kinds,
@@ -110,14 +110,14 @@ def extent(request: Request) -> Extent:
     )
 
 
-def _stack_at(code: CodeType, shape: Outline, index: int) -> Stack:
+def _stack_at(code: CodeType, shape: StackEffects, index: int) -> Stack:
     stack = shape.stacks[index]
     if stack is None:
         raise InternalError(f"instruction {index} of {code.co_qualname} is never reached")
     return stack
 
 
-def _start_kinds(request: Request, shape: Outline) -> Stack:
+def _start_kinds(request: Request, shape: StackEffects) -> Stack:
     """The kinds of the start's stack, compared with what the caller says of it."""
     kinds = _stack_at(request.code, shape, request.start)
     given = request.stack
@@ -133,7 +133,7 @@ def _start_kinds(request: Request, shape: Outline) -> Stack:
     return kinds
 
 
-def _reach(request: Request, shape: Outline) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _reach(request: Request, shape: StackEffects) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The instructions of the fragment and the stops it arrives at, both in order."""
     successors, handlers, stops = shape.successors, shape.handlers, request.stops
     reached: set[int] = set()
@@ -158,7 +158,7 @@ def _reach(request: Request, shape: Outline) -> tuple[tuple[int, ...], tuple[int
     return tuple(sorted(reached)), tuple(sorted(arrived))
 
 
-def _start_handler(request: Request, shape: Outline) -> int:
+def _start_handler(request: Request, shape: StackEffects) -> int:
     rows = shape.covers if request.raising else shape.handlers
     handler = rows[request.start]
     return -1 if handler is None else handler.target
@@ -173,7 +173,7 @@ def _refuse_generators(request: Request, generator: bool, used: set[int]) -> Non
 
 
 def _made_cells(
-    request: Request, shape: Outline, reached: tuple[int, ...], needs_closure: bool
+    request: Request, shape: StackEffects, reached: tuple[int, ...], needs_closure: bool
 ) -> frozenset[int]:
     """The variables that become cells; any other cell that is used must have a slot, for CPython
     reads what stands there without looking."""
@@ -195,12 +195,16 @@ def _made_cells(
 # ------------------------------------------------------------------------------------- the stops
 
 
-def _arrivals(request: Request, shape: Outline, arrived: tuple[int, ...]) -> tuple[Arrival, ...]:
+def _arrivals(
+    request: Request, shape: StackEffects, arrived: tuple[int, ...]
+) -> tuple[Arrival, ...]:
     bound = _boundness(request, shape)
     return tuple(_arrival(request, shape, index, *bound[index]) for index in arrived)
 
 
-def _arrival(request: Request, shape: Outline, index: int, certain: int, possible: int) -> Arrival:
+def _arrival(
+    request: Request, shape: StackEffects, index: int, certain: int, possible: int
+) -> Arrival:
     stack = _stack_at(request.code, shape, index)
     names = shape.pending.get(index)
     variables = range(len(shape.listing.variables))
@@ -214,7 +218,7 @@ def _arrival(request: Request, shape: Outline, index: int, certain: int, possibl
     )
 
 
-def _boundness(request: Request, shape: Outline) -> dict[int, tuple[int, int]]:
+def _boundness(request: Request, shape: StackEffects) -> dict[int, tuple[int, int]]:
     """For each instruction, as bits: variables that are certainly, and possibly, bound there."""
     known: dict[int, tuple[int, int]] = {}
     waiting: list[int] = []
@@ -241,7 +245,7 @@ def _boundness(request: Request, shape: Outline) -> dict[int, tuple[int, int]]:
 
 
 def _flow(
-    shape: Outline,
+    shape: StackEffects,
     index: int,
     certain: int,
     possible: int,
@@ -264,14 +268,14 @@ def _flow(
         arrive(after, certain, possible)
 
 
-def _gives_back(shape: Outline, index: int) -> bool:
+def _gives_back(shape: StackEffects, index: int) -> bool:
     """Whether a variable is stored that may have held nothing."""
     stack = shape.stacks[index]
     stores = shape.opcodes[index] == _OP["STORE_FAST"]
     return stores and stack is not None and stack[-1] >= SAVED
 
 
-def _bits(shape: Outline, index: int) -> int:
+def _bits(shape: StackEffects, index: int) -> int:
     if shape.opcodes[index] == _OP["COPY_FREE_VARS"]:
         return sum(1 << variable for variable in shape.listing.free)
     return 1 << shape.listing.instructions[index].argument

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import windfall
 from windfall import runtime
 from windfall.errors import GraphFailed, InternalError
-from windfall.ir.again import KEPT_BYTES, DrawsNothing, FailsUnseen
+from windfall.ir.rollback import KEPT_BYTES, DrawsNothing, FailsUnseen
 from windfall.ir.stages import MISS, Entry
 
 BOTH = pytest.mark.parametrize("native", [True, False], ids=["native", "python"])

@@ -1,9 +1,9 @@
 """Text with numbers in it that nobody knows yet.
 
 Enters: f-strings, `str`, `format`, `%` with a number that varies or is read from data. Leaves: a
-`Text`, which is written when the program has run up to there. Invariant: a function that makes one
-raises for no value that the numbers may have (it is tried); whoever needs the text itself needs the
-numbers, and raises `Specialise`.
+`SymStr`, which is written when the program has run up to there. Invariant: a function that makes
+one raises for no value that the numbers may have (it is tried); whoever needs the text itself
+needs the numbers, and raises `Specialise`.
 
     self.message = f"kept {n}"    join("kept ", format(g0, "")) after the graph
 """
@@ -20,8 +20,8 @@ from windfall.frontend.bounds import foreseen
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, LATE, Constant, fold
 from windfall.frontend.values.sequence import List, Size, Tuple
-from windfall.frontend.values.symbolic import Float, Integer, Varying
-from windfall.frontend.values.truths import Truth
+from windfall.frontend.values.sym_bool import SymBool
+from windfall.frontend.values.symbolic import SymFloat, SymInt, Varying
 from windfall.frontend.values.unseen import look
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def join(*parts: str) -> str:
     return "".join(parts)
 
 
-class Text(Varying):
+class SymStr(Varying):
     """`function(*arguments)`, a string."""
 
     __slots__ = ("arguments", "function", "names")
@@ -113,7 +113,7 @@ class Text(Varying):
         return f"{function}({', '.join(recipe.name(one) for one in self.arguments)})"
 
 
-_VARYING = (Integer, Float, Truth, Text)
+_VARYING = (SymInt, SymFloat, SymBool, SymStr)
 
 
 _SEQUENCES = (Tuple, List, Size)
@@ -143,7 +143,7 @@ def late(
     try:
         for turn in range(len(_INTEGERS)):
             examples = [_example(machine, one, turn) for one in arguments]
-            if foreseen(function, examples, {}) > machine.facts.extent:
+            if foreseen(function, examples, {}) > machine.facts.constant_size:
                 return None  # a number is a width
             if type(function(*examples)) is not str:
                 return None
@@ -153,7 +153,7 @@ def late(
     for one in flat:
         one.guard_type(machine)
         names |= _names(one)
-    return Text(function, arguments, names)
+    return SymStr(function, arguments, names)
 
 
 LATE.append(late)
@@ -176,13 +176,13 @@ _FLOATS = (0.5, -3.0, math.nan, math.inf, 1e300)
 
 
 def _example(machine: Machine, value: Value, turn: int) -> Any:
-    if isinstance(value, Integer):
+    if isinstance(value, SymInt):
         return _INTEGERS[turn]
-    if isinstance(value, Float):
+    if isinstance(value, SymFloat):
         return _FLOATS[turn]
-    if isinstance(value, Truth):
+    if isinstance(value, SymBool):
         return bool(turn % 2)
-    if isinstance(value, Text):
+    if isinstance(value, SymStr):
         return value.function(*(_example(machine, one, turn) for one in value.arguments))
     if isinstance(value, Tuple | List):
         parts = [_example(machine, one, turn) for one in value.unpack(machine)]
@@ -191,6 +191,6 @@ def _example(machine: Machine, value: Value, turn: int) -> Any:
 
 
 def _names(value: Value) -> frozenset[str]:
-    if isinstance(value, Integer):
+    if isinstance(value, SymInt):
         return frozenset(atom.key for atom in value.size.symbols)
-    return value.names if isinstance(value, Float | Truth | Text) else frozenset()
+    return value.names if isinstance(value, SymFloat | SymBool | SymStr) else frozenset()

@@ -1,11 +1,11 @@
 """What can be said of a code object without running it: edges, handlers, the stack at each place.
 
-Enters: a code object. Leaves: an `Outline`: for each instruction its successors, its handler, what
-kind of thing each stack position holds on arrival, which keyword names are pending, its location.
-Invariant: it agrees with every path through the code that CPython's compiler writes; an instruction
-that no path reaches has no stack. Known for as long as the code object lives.
+Enters: a code object. Leaves: `StackEffects`: for each instruction its successors, its handler,
+what kind of thing each stack position holds on arrival, which keyword names are pending, its
+location. Invariant: it agrees with every path through the code that CPython's compiler writes; an
+instruction that no path reaches has no stack. Known for as long as the code object lives.
 
-    >>> outline((lambda x: print(x)).__code__).stacks[3]
+    >>> stack_effects((lambda x: print(x)).__code__).stacks[3]
     (1, 0, 0)
 """
 
@@ -50,7 +50,7 @@ _NEVER_RAISE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class StackEffects:
     """One row for each instruction, in each of these."""
 
     listing: Listing
@@ -85,8 +85,8 @@ def once_per_code(make: Callable[[CodeType], _Made]) -> Callable[[CodeType], _Ma
 
 
 @once_per_code
-def outline(code: CodeType) -> Outline:
-    """The outline of a code object, made once."""
+def stack_effects(code: CodeType) -> StackEffects:
+    """Those of a code object, made once."""
     listing = decode(code)
     instructions = listing.instructions
     covers: list[Handler | None] = [None] * len(instructions)
@@ -98,7 +98,7 @@ def outline(code: CodeType) -> Outline:
     ]
     successors = tuple(_successors(one) for one in instructions)
     positions = list(code.co_positions())
-    return Outline(
+    return StackEffects(
         listing,
         tuple(one.op for one in instructions),
         successors,

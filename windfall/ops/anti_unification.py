@@ -22,7 +22,7 @@ from windfall.ir.symint import (
     modulo,
     reads_of,
 )
-from windfall.ops.points import NEAR, Values, flat
+from windfall.ops.sample_sizes import NEAR, Values, flat
 
 NONE: Any = object()  # nothing fits
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from windfall.frontend.generalise import generalised, lesson_of
+from windfall.frontend.dynamism import generalised, lesson_of
 from windfall.frontend.state import Facts
 from windfall.ir.stages import Entry
 
@@ -25,7 +25,7 @@ _IN_VAIN = 32  # entries in a row that went without having been used twice
 _READ = "item "  # how facts name what is read from data
 
 
-class Strikes:
+class RecompilePolicy:
     """The counts of one compiled object."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Strikes:
         return frozenset(one for one in fixed if self._values[point, one] > _VALUES)
 
 
-class Uses:
+class EntryUsage:
     """Whether the entries of a point are used more than once."""
 
     __slots__ = ("_first", "in_vain", "told")
@@ -72,7 +72,7 @@ class Uses:
             self.in_vain = self.in_vain + 1 if once else 0
 
     @property
-    def is_storm(self) -> bool:
+    def is_thrashing(self) -> bool:
         """Whether compiling is not worth its time here: too many entries went unused."""
         return self.in_vain >= _IN_VAIN
 

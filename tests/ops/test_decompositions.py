@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from windfall.ops import by_parts
+from windfall.ops import decompositions
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -51,11 +51,11 @@ def _gradients(result: Any, leaves: list[torch.Tensor]) -> list[Any]:
 
 
 ROWS: list[tuple[str, Any, Any]] = [
-    ("cov", torch.cov, by_parts._cov),
-    ("corrcoef", torch.corrcoef, by_parts._corrcoef),
-    ("kron", torch.kron, by_parts._kron),
-    ("take_along_dim", torch.take_along_dim, by_parts._take_along_dim),
-    ("stft", torch.stft, by_parts._stft),
+    ("cov", torch.cov, decompositions._cov),
+    ("corrcoef", torch.corrcoef, decompositions._corrcoef),
+    ("kron", torch.kron, decompositions._kron),
+    ("take_along_dim", torch.take_along_dim, decompositions._take_along_dim),
+    ("stft", torch.stft, decompositions._stft),
 ]
 
 
@@ -86,17 +86,17 @@ def _kron(first: tuple[int, ...], second: tuple[int, ...]) -> Callable[[], Call]
 
 
 MORE: list[tuple[Any, Any, Callable[[], Call]]] = [
-    (torch.gru_cell, by_parts._gru_cell, lambda: _cell(3)),
-    (torch.lstm_cell, by_parts._lstm_cell, lambda: _cell(4)),
-    (torch.rnn_tanh_cell, by_parts._tanh_cell, lambda: _cell(1)),
-    (torch.rnn_relu_cell, by_parts._relu_cell, lambda: _cell(1)),
-    (torch.kron, by_parts._kron, _kron((2, 3), (4,))),
-    (torch.kron, by_parts._kron, _kron((2,), (3, 1, 4))),
-    (torch.kron, by_parts._kron, _kron((), (3, 2))),
-    (torch.stft, by_parts._stft, lambda: ((torch.randn(2, 40), 8), {"return_complex": True})),
+    (torch.gru_cell, decompositions._gru_cell, lambda: _cell(3)),
+    (torch.lstm_cell, decompositions._lstm_cell, lambda: _cell(4)),
+    (torch.rnn_tanh_cell, decompositions._tanh_cell, lambda: _cell(1)),
+    (torch.rnn_relu_cell, decompositions._relu_cell, lambda: _cell(1)),
+    (torch.kron, decompositions._kron, _kron((2, 3), (4,))),
+    (torch.kron, decompositions._kron, _kron((2,), (3, 1, 4))),
+    (torch.kron, decompositions._kron, _kron((), (3, 2))),
+    (torch.stft, decompositions._stft, lambda: ((torch.randn(2, 40), 8), {"return_complex": True})),
     (
         torch.stft,
-        by_parts._stft,
+        decompositions._stft,
         lambda: (
             (torch.randn(40), 8, 3, 5, torch.hann_window(5), False),
             {"normalized": True, "onesided": False, "return_complex": True},
@@ -113,7 +113,9 @@ def test_cells_and_signals(function: Any, rule: Any, call: Callable[[], Call]) -
 
 def test_pooling_knows_what_is_all_there_is() -> None:
     x = torch.randn(2, 3, 4, 5)
-    assert not by_parts._pools_all(x, [4, 4], (0,), 2)
-    assert not by_parts._pools_all(x, [4, 5], (1,), 2)
-    assert by_parts._pools_all(x, [4, 5], (0,), 2) and by_parts._pools_all(x, 5, (0,), 1)
+    assert not decompositions._pools_all(x, [4, 4], (0,), 2)
+    assert not decompositions._pools_all(x, [4, 5], (1,), 2)
+    assert decompositions._pools_all(x, [4, 5], (0,), 2) and decompositions._pools_all(
+        x, 5, (0,), 1
+    )
     assert F.max_pool2d(x, (4, 5)).shape == (2, 3, 1, 1)

@@ -1,4 +1,4 @@
-"""Graphs that come to no end: what must hold so that eager can run the same from its start.
+"""Graphs that raise: what must hold so that eager can run the same from its start.
 
 Enters: a graph as a callable. Leaves: the same, behind a convention: it raises `GraphFailed` where
 it raised and nothing of it can be seen. Invariant: then inputs hold what they held, versions

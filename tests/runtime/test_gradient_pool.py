@@ -153,7 +153,7 @@ model = torch.nn.Linear(512, 1024, bias=False)
 compiled = windfall.compile(lambda x: model(x).square().mean())
 compiled(torch.randn(8, 512)).backward()
 model.weight.grad = None
-trim = ctypes.PYFUNCTYPE(ctypes.c_int64)(support().address("kept.trim"))
+trim = ctypes.PYFUNCTYPE(ctypes.c_int64)(support().address("gradient_pool.trim"))
 """
 
 
@@ -163,7 +163,8 @@ def test_given_back_with_the_last_function() -> None:
 
 
 def test_given_back_when_idle_for_long() -> None:
-    hasty = "from windfall.runtime.machine import kept\nkept.PATIENCE = kept.PAUSE = 0\n"
+    pool = "from windfall.runtime.machine import gradient_pool as pool\n"
+    hasty = pool + "pool.PATIENCE = pool.PAUSE = 0\n"
     after = "windfall.compile(lambda x: x + 1)(torch.ones(3))\nprint(trim())"
     assert _alone(hasty + TRAIN + after) == "0"
     assert _alone(TRAIN + after) != "0"

@@ -15,7 +15,7 @@ from typing import Any
 from windfall.frontend.state import Facts
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
-    Binds,
+    BindsSymbol,
     Check,
     Compares,
     Equals,
@@ -34,7 +34,7 @@ Slots = Sequence[Any]
 
 
 @dataclass(slots=True)
-class Lesson:
+class Dynamism:
     """What one entry relied on in vain."""
 
     varying: set[str] = field(default_factory=set)
@@ -54,9 +54,9 @@ def generalised(entries: Sequence[Entry], slots: Slots, facts: Facts) -> Facts |
     return None
 
 
-def lesson_of(guards: Sequence[Guard], slots: Slots) -> Lesson | None:
+def lesson_of(guards: Sequence[Guard], slots: Slots) -> Dynamism | None:
     """None: the call differs in more than sizes and numbers."""
-    lesson = Lesson()
+    lesson = Dynamism()
     values: dict[str, int] = {}
     for guard in failures(guards, slots, values):
         rule = _RULES.get(type(guard.check))
@@ -71,14 +71,14 @@ def lesson_of(guards: Sequence[Guard], slots: Slots) -> Lesson | None:
     return lesson
 
 
-def _number(lesson: Lesson, source: Source, check: Any, found: Any) -> bool:
+def _number(lesson: Dynamism, source: Source, check: Any, found: Any) -> bool:
     if type(check.value) not in (int, float, range) or type(found) is not type(check.value):
         return False
     lesson.varying.add(str(source))
     return True
 
 
-def _tensor(lesson: Lesson, source: Source, check: Any, found: Any) -> bool:
+def _tensor(lesson: Dynamism, source: Source, check: Any, found: Any) -> bool:
     wanted: TensorType = check.type
     if type(found) is not check.exact_class:
         return False
@@ -112,5 +112,5 @@ _RULES: dict[type[Check], Any] = {
     # Another decision about sizes: an entry of its own.
     Holds: lambda lesson, source, check, found: True,
     Compares: lambda lesson, source, check, found: type(found) is float,
-    Binds: lambda lesson, source, check, found: type(found) is int,
+    BindsSymbol: lambda lesson, source, check, found: type(found) is int,
 }

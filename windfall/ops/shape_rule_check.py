@@ -5,8 +5,8 @@ found to be the rule's answer at other sizes too. Invariant: an answer that hold
 rule that cannot deal with expressions, are a `Specialise`, never a wrong size; arguments that do
 not fit raise what eager raises.
 
-`points.py` has the sizes at which rules are tried, `fitting.py` the sizes that several answers have
-in common.
+`sample_sizes.py` has the sizes at which rules are tried, `anti_unification.py` the sizes that
+several answers have in common.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from windfall.ir.symint import (
     Size,
     reads_of,
 )
-from windfall.ops.fitting import NONE, General, Unread, alike, candidates_of, sizes_of
-from windfall.ops.points import (
+from windfall.ops.anti_unification import NONE, General, Unread, alike, candidates_of, sizes_of
+from windfall.ops.sample_sizes import (
     Values,
     exist,
     few_values,

@@ -1,6 +1,6 @@
 """What is known of a float that varies: between which numbers it lies, and which quotient it is.
 
-Enters: sizes, constants, and operations on them. Leaves: a `Span`, or None: it may be anything.
+Enters: sizes, constants, and operations on them. Leaves: a `Interval`, or None: it may be anything.
 Invariant: Python's float is never outside of its span; a `ratio` is the quotient of two integers
 that the float is, rounded once, so that cutting it to an integer or comparing it with another such
 is exact integer arithmetic.
@@ -28,7 +28,7 @@ _FINITE = 1e300
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Interval:
     """From `low` to `high`, both included and finite; `ratio` where it is one; `table` where it is
     a function of one size."""
 
@@ -43,25 +43,25 @@ class Span:
         return self.ratio is not None and _is_power_of_two(self.ratio[1])
 
 
-def of_size(size: Size) -> Span:
+def of_size(size: Size) -> Interval:
     """A size as a float."""
     low, high = bounds(size)
-    span = Span(
+    span = Interval(
         -_LARGEST if low is None else float(low),
         _LARGEST if high is None else float(high),
     )
     if not isinstance(size, Expression) or not _is_narrow(size):
         return span
-    return Span(span.low, span.high, (size, 1), (size, float))
+    return Interval(span.low, span.high, (size, 1), (size, float))
 
 
-def of_number(number: float) -> Span | None:
+def of_number(number: float) -> Interval | None:
     """A constant."""
     if not math.isfinite(number):
         return None
     above, below = float(number).as_integer_ratio()
     small = abs(above) <= _WIDEST and below <= _WIDEST
-    return Span(number, number, (above, below) if small else None)
+    return Interval(number, number, (above, below) if small else None)
 
 
 def _is_narrow(size: Size) -> bool:
@@ -80,7 +80,7 @@ def _is_power_of_two(number: int) -> bool:
 # ------------------------------------------------------------------------------------ operations
 
 
-def cannot_raise(operation: str, left: Span | None, right: Span | None) -> bool:
+def cannot_raise(operation: str, left: Interval | None, right: Interval | None) -> bool:
     """Whether Python's floats answer something, whatever these two are."""
     if operation in ("+", "-", "*"):
         return True
@@ -92,7 +92,7 @@ def cannot_raise(operation: str, left: Span | None, right: Span | None) -> bool:
     return real and _corners(operation, left, right) is not None
 
 
-def combined(operation: str, left: Span | None, right: Span | None) -> Span | None:
+def combined(operation: str, left: Interval | None, right: Interval | None) -> Interval | None:
     """The span of `left operation right`."""
     if left is None or right is None or not cannot_raise(operation, left, right):
         return None
@@ -100,10 +100,12 @@ def combined(operation: str, left: Span | None, right: Span | None) -> Span | No
     if corners is None:
         return None
     table = _table(_COMPUTE[operation], left, right)
-    return Span(min(corners), max(corners), _ratio(operation, left, right), table)
+    return Interval(min(corners), max(corners), _ratio(operation, left, right), table)
 
 
-def _table(compute: Callable[[float, float], float], left: Span, right: Span) -> Table | None:
+def _table(
+    compute: Callable[[float, float], float], left: Interval, right: Interval
+) -> Table | None:
     """The function of a size that the result is, where one operand is one and the other fixed."""
     if left.table is not None and right.low == right.high:
         (size, before), fixed = left.table, right.low
@@ -114,7 +116,7 @@ def _table(compute: Callable[[float, float], float], left: Span, right: Span) ->
     return None
 
 
-def _corners(operation: str, left: Span, right: Span) -> list[float] | None:
+def _corners(operation: str, left: Interval, right: Interval) -> list[float] | None:
     """The results at the ends of both: it is largest and least there. None: not finite."""
     compute = _COMPUTE[operation]
     try:
@@ -134,7 +136,7 @@ _COMPUTE: dict[str, Callable[[float, float], float]] = {
 }
 
 
-def _ratio(operation: str, left: Span, right: Span) -> Ratio | None:
+def _ratio(operation: str, left: Interval, right: Interval) -> Ratio | None:
     """Which quotient the result is: where at most one step of it rounds."""
     if left.ratio is None or right.ratio is None or operation == "**":
         return None
@@ -162,21 +164,21 @@ def _checked(above: Size, below: int) -> Ratio | None:
 # ------------------------------------------------------------------------------------ to integers
 
 
-def floor(span: Span | None) -> Size | None:
+def floor(span: Interval | None) -> Size | None:
     """The greatest integer that is not above; None: it is not known."""
     if span is None or span.ratio is None:
         return _fitted(span, math.floor)
     return floor_divide(*span.ratio)
 
 
-def ceiling(span: Span | None) -> Size | None:
+def ceiling(span: Interval | None) -> Size | None:
     """The least integer that is not below."""
     if span is None or span.ratio is None:
         return _fitted(span, math.ceil)
     return -floor_divide(-span.ratio[0], span.ratio[1])
 
 
-def truncated(span: Span | None) -> Size | None:
+def truncated(span: Interval | None) -> Size | None:
     """Without what is behind the point."""
     if span is None:
         return None
@@ -185,7 +187,7 @@ def truncated(span: Span | None) -> Size | None:
     return ceiling(span) if span.high <= 0 else None
 
 
-def rounded(span: Span | None) -> Size | None:
+def rounded(span: Interval | None) -> Size | None:
     """The nearest integer."""
     if span is None or span.ratio is None or span.ratio[1] % 2 == 0:  # there may be ties
         return _fitted(span, round)
@@ -193,7 +195,7 @@ def rounded(span: Span | None) -> Size | None:
     return floor_divide(2 * above + below, 2 * below)
 
 
-def _fitted(span: Span | None, cut: Callable[[float], int]) -> Size | None:
+def _fitted(span: Interval | None, cut: Callable[[float], int]) -> Size | None:
     """A quotient that is the integer cut from a function of a size, for every size up to some
     thousands, all of them tried: more is assumed not to come. So is `int(0.3 * n)`, where each
     product is rounded, `3 * n // 10`."""
@@ -216,7 +218,7 @@ _TRIED = 1 << 14
 _DENOMINATOR = 100
 
 
-def compared(left: Span | None, right: Span | None) -> tuple[Size, Size] | None:
+def compared(left: Interval | None, right: Interval | None) -> tuple[Size, Size] | None:
     """Two sizes that compare as these two do; None: there are none such."""
     if left is None or right is None or left.ratio is None or right.ratio is None:
         return None
