@@ -213,7 +213,7 @@ def test_every_argument_of_torch_compile_is_accepted() -> None:
         ({"backend": 3}, "a callable"),
         ({"options": {"nope": 1}}, "'nope' is not an option"),
         ({"options": [1]}, "options must be a dict"),
-        ({"options": {"logs": 3}}, "logs=3 must be names of logs; accepted: graph"),
+        ({"options": {"logs": 3}}, "logs=3 must be names of logs; accepted: timings"),
         ({"options": {"logs": "graph,nope"}}, "logs='nope' is not known"),
         ({"options": {"strict": "yes"}}, "strict='yes' is not known; accepted: False, True"),
         ({"fullgraph": 1}, "fullgraph=1 is not known"),

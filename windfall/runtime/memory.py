@@ -1,8 +1,9 @@
 """The memory of runs has one owner, which can be asked where everything is.
 
 Enters: programs that use it. Leaves: arenas, in which intermediate values of a run stand, and the
-memory of large gradients, which is used again (`machine/arena.py`, `machine/gradient_pool.py`). Invariant:
-a block belongs to one run at a time, or is idle; nothing is kept when the last user is gone.
+memory of large gradients, which is used again (`machine/arena.py`, `machine/gradient_pool.py`).
+Invariant: a block belongs to one run at a time, or is idle; nothing is kept when the last user is
+gone.
 
 Machine code takes and gives arenas by itself, under the GIL; the public path does it here. A run
 can also be given an arena of the caller's, and memory for its results (`bind.bind_placed`).
