@@ -117,6 +117,11 @@ class InternalError(WindfallError):
     """A broken invariant of windfall's own."""
 
 
+class UnfitInput(WindfallError):
+    """A program was given a tensor that it was not compiled for, and has done nothing: whoever
+    called lets eager do it, and counts that."""
+
+
 class GraphFailed(WindfallError):
     """A compiled graph came to no end, because of its data, and nobody has seen anything of it:
     whoever called the entry lets eager run the same from its start. It never reaches the program

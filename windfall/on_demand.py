@@ -13,13 +13,14 @@ from typing import Protocol
 
 import torch.fx
 
-from windfall import subgraphs, torch_abi
+from windfall import runtime, subgraphs, torch_abi
 from windfall.autograd import Variant
 from windfall.backends import Stages, Types
 from windfall.devices import DEVICES
 from windfall.directives import capturing
 from windfall.errors import InternalError, Unsupported
 from windfall.events import Eager, EventKind, EventLog
+from windfall.ir.node import tensor_type
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.stages import (
     BackwardRegion,
@@ -43,8 +44,8 @@ class GraphCompiler(Stages, Protocol):
     ) -> Program:
         """An ATen graph as native code; `refusing`: it is the first to look at the data."""
 
-    def bind(self, program: Program, name: str, keep: bool = False) -> GraphCallable:
-        """A program as a callable; `keep` as of `runtime.bind`."""
+    def bind(self, program: Program, name: str, backward: bool = False) -> GraphCallable:
+        """A program as a callable; that of a backward checks what it is given."""
 
     def link(self, executable: Executable) -> GraphCallable:
         """An executable as a callable."""
@@ -60,10 +61,13 @@ class BackwardCompiler:
     device: str = ""
 
     def compile(self, variant: Variant) -> GraphCallable:
-        """Native code, or the device's; `Unsupported`, and counted, where eager's backward has to
-        answer."""
+        """Native code, or the device's, which raises `UnfitInput` of anything but the tensors that
+        it was compiled for; `Unsupported`, and counted, where eager's backward has to answer."""
+        symbols = self.region.split.symbols
         if self.device:
-            return DEVICES[self.device].compile(variant.graph, self.region.split.symbols)
+            types = [tensor_type(one) for one in variant.graph.find_nodes(op="placeholder")]
+            call = DEVICES[self.device].compile(variant.graph, symbols)
+            return runtime.verified(types, symbols, call)
         try:
             with (
                 torch_abi.fence(),
@@ -71,8 +75,9 @@ class BackwardCompiler:
                 torch_abi.without_saved_tensor_hooks(),
             ):
                 graph, name = variant.graph, f"{self.name} backward"
-                made = self.compiler.program(graph, name, self.region.split.symbols, False)
-                return self.compiler.bind(replace(made, roles=variant.roles), self.name, keep=True)
+                made = self.compiler.program(graph, name, symbols, False)
+                made = replace(made, roles=variant.roles)
+                return self.compiler.bind(made, self.name, backward=True)
         except (Unsupported, InternalError) as reason:
             self._count(reason, str(reason))
             raise Unsupported(0, str(reason)) from reason

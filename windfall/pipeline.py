@@ -157,11 +157,11 @@ class Compiler(Staging):
         """An executable as something to call; the same one for the same executable."""
         return self.graphs.call(executable, lambda: link(executable, self))
 
-    def bind(self, program: Program, name: str, keep: bool = False) -> GraphCallable:
-        """A program as something to call."""
-        call: GraphCallable = self.stage(
-            EventKind.BIND, name, runtime.bind, program, native=self.options.native, keep=keep
-        )
+    def bind(self, program: Program, name: str, backward: bool = False) -> GraphCallable:
+        """A program as something to call. What a backward takes no guard has seen; its results are
+        thrown away and made anew in each step."""
+        how = {"native": self.options.native, "verify": backward, "keep": backward}
+        call: GraphCallable = self.stage(EventKind.BIND, name, runtime.bind, program, **how)
         return call
 
     def program(

@@ -6,7 +6,9 @@ All nodes are of one class, `CompiledGraph`, and each leads to its region (`regi
 
 Backward is compiled when it is first asked for, once for each way of asking (`variant.py`). What a
 compiled backward cannot do is done by eager, on a replay of the forward pass (`replay.py`): double
-backward (`create_graph`), a backward pass under autocast, tangents of a tensor subclass.
+backward (`create_graph`), a backward pass under autocast, tangents without memory that can be read
+as it lies (batched, sparse, of a subclass). One door decides: the compiled backward itself checks
+all that it is given, saved values included, for nobody has guarded them, and raises `UnfitInput`.
 
 Invariants: what is saved is saved by autograd itself, so that versions are checked, hooks run and
 memory is freed as in eager; gradients that eager leaves None are None.
@@ -25,7 +27,7 @@ import torch
 from windfall import torch_abi
 from windfall.autograd.replay import Replay
 from windfall.autograd.variant import Strides, Variant, expressed, tangent_types, variant
-from windfall.errors import Unsupported
+from windfall.errors import UnfitInput, Unsupported
 from windfall.ir.relation import Assumptions
 from windfall.ir.stages import BackwardRegion, GraphCallable
 from windfall.variants import Variants
@@ -38,7 +40,8 @@ class VariantCompiler(Protocol):
     """Who is asked for a backward, and told what became of it."""
 
     def compile(self, variant: Variant) -> GraphCallable:
-        """The graph of a variant as a callable; `Unsupported`: eager has to answer."""
+        """The graph of a variant as a callable, which raises `UnfitInput` of tensors that are not
+        what the graph says; `Unsupported`: eager has to answer."""
 
     def failed(self, error: Exception) -> None:
         """What such a callable raised; eager goes on."""
@@ -121,8 +124,6 @@ class LinkedRegion:
         self._calls = Variants[Any, _Built | None](_CALLS)
         # Of a graph with one result: the variants by the strides of its tangent.
         self._of_strides = Variants[Strides, _Built](_STRIDES)
-        outputs = region.split.signature.outputs
-        self._complex = any(one.type is not None and one.type.dtype.is_complex for one in outputs)
         self._saved = _getter(region.saves.inputs), _getter(region.saves.results)
         # What a node does, for `CompiledGraph`: of results made elsewhere, unless it is `around`.
         self.forward: Callable[[Any, Any], Any] = self._take
@@ -161,7 +162,7 @@ class LinkedRegion:
             return nothing + backward(context, own)
 
         self.forward, self.backward = run, of_results
-        if visible == 1 and not symbols and not constant and not self._complex:
+        if visible == 1 and not symbols and not constant:
             self.backward = self._of_one(saves_none)
         return functools.partial(_attach, self)
 
@@ -175,11 +176,16 @@ class LinkedRegion:
         def backward_of_one(context: Any, tangents: Any) -> Any:
             (tangent,) = tangents
             if tangent.__class__ is plain and not (grad_enabled() or autocast_enabled("cpu")):
-                found = built.get(tangent.stride())
+                try:
+                    found = built.get(tangent.stride())
+                except RuntimeError:  # it has none
+                    found = None
                 if found is not None:
                     saved = () if saves_none else context.saved_tensors  # raises if freed
                     try:
                         values = found.call(*saved, tangent) if found.computes else ()
+                    except UnfitInput:
+                        return (None, *backward(context, tangents))
                     except Exception as error:
                         failed(error)
                         values = None
@@ -209,32 +215,43 @@ class LinkedRegion:
 
     def _backward(self, context: Any, tangents: Sequence[Any]) -> Any:
         """Gradients for the component's inputs."""
-        strides = tuple([None if one is None else one.stride() for one in tangents])
-        sizes = context.kept[4]
-        found = self._calls.get((sizes, strides)) if sizes else self._variants.get(strides)
-        if (
-            found is None
-            or torch.is_grad_enabled()
-            or torch.is_autocast_enabled("cpu")
-            or not all([one is None or one.__class__ is torch.Tensor for one in tangents])
+        try:
+            return self._compiled(context, tangents, tangents)
+        except UnfitInput as unfit:
+            reason = str(unfit)
+        given = [None if one is None else torch_abi.resolved(one) for one in tangents]
+        if any(map(operator.is_not, given, tangents)):
+            try:
+                return self._compiled(context, tangents, given)
+            except UnfitInput as unfit:
+                reason = str(unfit)
+        self._compiler.replayed(reason)
+        return self._by_eager(context, tangents)
+
+    def _compiled(self, context: Any, tangents: Sequence[Any], given: Sequence[Any]) -> Any:
+        """Gradients by the compiled backward; `given` are the tangents as it takes them. It raises
+        `UnfitInput` where eager has to answer and nobody has counted it yet."""
+        sizes, strides, found = context.kept[4], _strides(given), None
+        if strides is not None and not (
+            torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
         ):
-            obstacle = _obstacle(tangents)
-            found = None if obstacle else self._built(strides, sizes)
+            found = self._calls.get((sizes, strides)) if sizes else self._variants.get(strides)
+        if found is None:
+            obstacle = _obstacle(given)
+            if strides is None or obstacle is not None:
+                raise UnfitInput(obstacle)
+            found = self._built(strides, sizes)
             if found is None:
-                if obstacle is not None:  # else it was counted when it could not be compiled
-                    self._compiler.replayed(obstacle)
                 return self._by_eager(context, tangents)
-        present = [one for one in tangents if one is not None]
-        if self._complex:
-            present = [one.resolve_conj().resolve_neg() for one in present]
+        present = [one for one in given if one is not None]
         saved = context.saved_tensors
         try:
-            values = found.call(*sizes, *saved, *present)
+            values = found.call(*sizes, *saved, *present) if found.computes else ()
+        except UnfitInput:
+            raise
         except Exception as error:
             self._compiler.failed(error)
-            values = None
-        if values is None:  # eager says what it finds in the data
-            return self._by_eager(context, tangents)
+            return self._by_eager(context, tangents)  # which says what it finds in the data
         self._replay.forget(context)
         return found.gradients(values, tangents)
 
@@ -296,13 +313,24 @@ def _getter(positions: tuple[int, ...]) -> Callable[[Sequence[Any]], Sequence[An
     return lambda values: [values[index] for index in positions] if positions else ()
 
 
+def _strides(tangents: Sequence[Any]) -> tuple[Strides, ...] | None:
+    """Their strides; None: one of them is not even a plain object with strides."""
+    if not all([one is None or one.__class__ is torch.Tensor for one in tangents]):
+        return None
+    try:
+        return tuple([None if one is None else one.stride() for one in tangents])
+    except RuntimeError:
+        return None
+
+
 def _obstacle(tangents: Sequence[Any]) -> str | None:
     """Why native code cannot do this backward."""
     if torch.is_grad_enabled():
         return "gradients of gradients are wanted"
     if torch.is_autocast_enabled("cpu"):
         return "backward runs under autocast"
-    if not all(one is None or type(one) is torch.Tensor for one in tangents):
+    present = [one for one in tangents if one is not None]
+    if not all(type(one) is torch.Tensor and torch_abi.is_plain_tensor(one) for one in present):
         return "a gradient is no plain tensor"
     return None
 

@@ -110,14 +110,14 @@ class Replay:
         if not fact.needs_grad:
             return primal
         if not again:
-            return primal.detach().requires_grad_()
+            return _leaf(primal)
         if fact.visible:
             raise RuntimeError(
                 "windfall: create_graph=True through a compiled graph that writes an input which "
                 f"needs a gradient (input {index}) is not supported; clone that input first"
             )
         if not primal.requires_grad:
-            return primal.detach().requires_grad_()
+            return _leaf(primal)
         return primal.view_as(primal)
 
     def _check(self, primals: Sequence[torch.Tensor], versions: Sequence[int]) -> None:
@@ -141,6 +141,12 @@ class Replay:
             output = outputs[index]
             found.append(torch_abi.view_base(output) if base else output)
         return found
+
+
+def _leaf(primal: torch.Tensor) -> torch.Tensor:
+    leaf = primal.detach()
+    leaf.requires_grad = True  # `requires_grad_` refuses where tangents are batched by a transform
+    return leaf
 
 
 def _fresh_outputs(signature: Signature) -> list[tuple[int, bool]]:

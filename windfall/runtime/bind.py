@@ -10,23 +10,23 @@ program says so).
 
 Invariant: results are fresh tensors that need no gradient, or views of the very inputs; two
 results that are the same part of the same buffer are one object. Any number of threads may call;
-a call inside a call has its own arena and its own sizes. Types of the inputs are not checked: the
-guards did.
+a call inside a call has its own arena and its own sizes. Inputs are checked where that is asked
+for (`verify`): of those of a forward pass the guards did, of saved values and tangents nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
-from windfall.errors import InternalError
+from windfall.errors import InternalError, UnfitInput
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Program
-from windfall.ir.symint import evaluate, symbol_atom
+from windfall.ir.symint import Expression, evaluate, symbol_atom
 from windfall.runtime import support
 from windfall.runtime.machine import layout
 from windfall.runtime.memory import ALIGNMENT
@@ -41,15 +41,15 @@ Bound = Callable[..., tuple[Any, ...]]
 def bind(
     program: Program, *, native: bool = True, verify: bool = False, keep: bool = False
 ) -> Bound:
-    """The program as a function of the values of its symbols and its input tensors. `verify`: their
-    types are checked first. `keep`: memory of large results is kept for the next call, once nobody
-    holds them any more: gradients, which are thrown away and made anew in each step."""
+    """The program as a function of the values of its symbols and its input tensors. `verify`: these
+    are checked first, and what does not fit raises `UnfitInput`. `keep`: memory of large results is
+    kept for the next call, once nobody holds them any more: gradients, which are thrown away and
+    made anew in each step."""
     check_program(program)
-    if verify:
-        return _verified(program, bind(program, native=native, keep=keep))
-    if not (native and can_be_native(program)):
-        return PublicProgram(program)
-    return _builtin(program, "run", keep)
+    if native and can_be_native(program):
+        return _builtin(program, "run", keep, verify)
+    call = PublicProgram(program)
+    return verified(program.inputs, program.symbols, call) if verify else call
 
 
 def bind_placed(program: Program, *, native: bool = True) -> Bound:
@@ -61,7 +61,7 @@ def bind_placed(program: Program, *, native: bool = True) -> Bound:
     symbols = [symbol_atom(one).key for one in program.symbols]
     types = result_types(program)
     natively = native and can_be_native(program)
-    run: Bound = _builtin(program, "run_placed", False) if natively else PublicProgram(program).run
+    run: Bound = _builtin(program, "run_placed") if natively else PublicProgram(program).run
 
     def placed(arena: torch.Tensor | None, places: Places, *values: Any) -> tuple[Any, ...]:
         sizes = dict(zip(symbols, values, strict=False))
@@ -78,12 +78,12 @@ def bind_placed(program: Program, *, native: bool = True) -> Bound:
     return placed
 
 
-def _builtin(program: Program, name: str, keep: bool) -> Bound:
+def _builtin(program: Program, name: str, keep: bool = False, verify: bool = False) -> Bound:
     """A native program as a builtin, by a function of the machine."""
     words = Words()
     header = words.add(*[0] * layout.BLOCK.size)
     everything = tuple(range(len(program.results)))
-    plan = add_plan(words, program, everything, "tuple", keep=keep)
+    plan = add_plan(words, program, everything, "tuple", keep=keep, verify=verify)
     for word, value in (("slots", len(program.symbols) + len(program.inputs)), ("plan", plan)):
         words.set(after(header, layout.BLOCK.places[word]), value)
     code = support.support()
@@ -92,18 +92,26 @@ def _builtin(program: Program, name: str, keep: bool) -> Bound:
     return torch_abi.make_builtin(name, code.address(name), words.build(), (words.keep,))
 
 
-def _verified(program: Program, call: Bound) -> Bound:
-    names = [symbol_atom(one).key for one in program.symbols]
+def verified(types: Sequence[TensorType], symbols: Sequence[Expression], call: Bound) -> Bound:
+    """`call`, of tensors that are as these types say, and whose memory may be read as it lies."""
+    names = [symbol_atom(one).key for one in symbols]
 
     def checked(*inputs: Any) -> tuple[Any, ...]:
         values = dict(zip(names, inputs, strict=False))
-        found = tuple(TensorType.of(one).without_grad() for one in inputs[len(names) :])
-        wanted = tuple(_at(one.without_grad(), values) for one in program.inputs)
-        if found != wanted:
-            raise InternalError(f"a program of {wanted} was given {found}")
+        for type, one in zip(types, inputs[len(names) :], strict=True):
+            if not torch_abi.is_plain_tensor(one) or not _fits(one, _at(type, values)):
+                raise UnfitInput(layout.UNFIT)
         return call(*inputs)
 
     return checked
+
+
+def _fits(tensor: torch.Tensor, type: TensorType) -> bool:
+    sizes = tuple(tensor.shape)
+    if (tensor.dtype, tensor.device, sizes) != (type.dtype, type.device, type.sizes):
+        return False
+    pairs = zip(sizes, tensor.stride(), type.strides, strict=True)
+    return 0 in sizes or all(size == 1 or have == want for size, have, want in pairs)
 
 
 def _at(type: TensorType, values: Mapping[str, int]) -> TensorType:

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Sequence
 import torch
 
 from windfall import torch_abi
-from windfall.errors import InternalError
+from windfall.errors import InternalError, UnfitInput
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import BufferNote, Program, ResultNote
 from windfall.ir.symint import Expression, Size
@@ -117,17 +117,18 @@ def add_plan(
     structure: str,
     floats: Container[int] = (),
     keep: bool = False,
+    verify: bool = False,
 ) -> Place:
     """Append the plan of a native program: `order` says which results are returned, in which
     structure; `floats`, which inputs are Python floats; `keep`, that memory of large results is to
-    be kept for the next call once nobody holds them."""
+    be kept for the next call once nobody holds them; `verify`, that inputs are checked."""
     words.keep.append(program.code)
     template = words.add(*(_static_pointer(words, note) for note in program.buffers), 0)
     table = _Table(program)
     fresh = result_buffers(program)
     objects = _Objects(words, program, fresh, table)
     wanted = [objects.result(note) for note in program.results]
-    input_rows = words.rows(_input_rows(program, table, floats))
+    input_rows = words.rows(_input_rows(words, program, table, floats, verify))
     fresh_rows = words.rows(
         [_fresh_row(words, program, index, objects, table, keep) for index in fresh]
     )
@@ -170,6 +171,7 @@ def add_plan(
         error_rows=error_rows[1],
         other_error=words.object(InternalError),
         other_text=words.text("a compiled kernel failed with an unknown code"),
+        unfit=words.object(UnfitInput),
         as_strided=words.object(torch.Tensor.as_strided),
         **table.fields(words),
     )
@@ -190,7 +192,17 @@ def _static_pointer(words: Words, note: BufferNote) -> int:
     return note.constant.data_ptr()
 
 
-def _input_rows(program: Program, table: _Table, floats: Container[int]) -> list[tuple[Word, ...]]:
+def _type_words(words: Words, table: _Table, type: TensorType) -> tuple[Word, ...]:
+    """Dtype, rank, sizes, strides, and whether these vary."""
+    shape = (type.sizes, type.strides)
+    fixed = all(map(is_static, shape))
+    places = [words.add(*static(one), 0) if fixed else table.row(one) for one in shape]
+    return (torch_abi.scalar_type(type.dtype), type.rank, *places, int(not fixed))
+
+
+def _input_rows(
+    words: Words, program: Program, table: _Table, floats: Container[int], verify: bool
+) -> list[tuple[Word, ...]]:
     buffers = [index for index, note in enumerate(program.buffers) if note.place == "input"]
     return [
         layout.INPUT_ROW.words(
@@ -198,6 +210,8 @@ def _input_rows(program: Program, table: _Table, floats: Container[int]) -> list
             buffer,
             0 if position in floats else type.dtype.itemsize,
             *table.quantity(has_elements(type)),
+            int(verify),
+            *(_type_words(words, table, type) if verify else (0,) * 5),
         )
         for position, (buffer, type) in enumerate(zip(buffers, program.inputs, strict=True))
     ]
@@ -208,16 +222,10 @@ def _fresh_row(
 ) -> tuple[Word, ...]:
     type = objects.shape_of.get(index, program.buffers[index].type)
     bytes = span_bytes(type)
-    sizes, strides = type.sizes, type.strides
-    fixed = is_static(sizes) and is_static(strides)
     return layout.FRESH_ROW.words(
         index,
-        len(sizes),
-        words.add(*static(sizes), 0) if fixed else table.row(sizes),
-        words.add(*static(strides), 0) if fixed else table.row(strides),
-        torch_abi.scalar_type(type.dtype),
+        *_type_words(words, table, type),
         type.dtype.itemsize,
-        int(not fixed),
         *table.quantity(bytes),
         int(keep and isinstance(bytes, int) and bytes >= gradient_pool.SMALLEST),
     )

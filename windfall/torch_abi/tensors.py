@@ -409,6 +409,17 @@ def _plain_keys(device: str) -> int:
         return dispatch_keys(torch.empty(0, device=device))
 
 
+def plain_keys() -> int:
+    """All that may stand in the key set of a tensor of the CPU whose memory may be read as it lies:
+    strided, no lazy conjugate or sign, no wrapper of a transform."""
+    return _plain_keys("cpu")
+
+
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without a lazy conjugate or sign; itself, if it has none, or is a subclass's."""
+    return tensor.resolve_conj().resolve_neg() if type(tensor) is torch.Tensor else tensor
+
+
 _admitted = {"cpu"}
 
 

@@ -22,6 +22,7 @@ from windfall.runtime.machine.layout import (
     RELEASE_BYTES,
     RESULT,
     TUPLE,
+    UNFIT,
 )
 
 
@@ -106,6 +107,47 @@ def data_of(code: MachineCode, handle: Value, item: Value) -> None:
     code.ret(code.select(code.is_null(data), NULL, start))
 
 
+def _shape(row: Fields, table: Value) -> tuple[Value, Value]:
+    """Where the sizes and the strides of a row stand: fixed, or in the table of sizes."""
+    code = row.code
+    base = code.select(code.equal(row["varies"], 0), NULL, table)
+    start = code.convert("ptrtoint", base, "i64")
+    sizes, strides = (
+        code.convert("inttoptr", code.binary("add", start, row[name]), "ptr")
+        for name in ("sizes", "strides")
+    )
+    return sizes, strides
+
+
+@function("i1", "ptr", "ptr", "ptr")
+def is_fit(code: MachineCode, object: Value, address: Value, table: Value) -> None:
+    """Whether a tensor is what a row says: memory that may be read as it lies, of this dtype, sizes
+    and strides (of a dimension that has but one element, or in no elements at all, any stride)."""
+    row, layout = Fields(code, INPUT_ROW, address), code.tensors
+    impl = code.field(object, layout.handle, "ptr")
+    others = code.binary("and", code.field(impl, layout.key_set), ~torch_abi.plain_keys())
+    rank = row["rank"]
+    for have, want in (
+        (others, ZERO),
+        (code.convert("zext", code.field(impl, layout.dtype, "i16"), "i64"), row["dtype"]),
+        (code.field(impl, layout.rank), rank),
+    ):
+        code.require(code.equal(have, want), FALSE)
+    inside = code.offset(impl, layout.rank + 8)
+    near = code.compare("icmp ule", rank, layout.inline_dims)
+    shape = code.select(near, inside, code.load("ptr", inside))
+    steps = code.element(shape, code.select(near, integer(layout.inline_dims), rank), "i64")
+    sizes, strides = _shape(row, table)
+    some = code.different(_quantity(row, "elements", table), 0)
+    with code.repeat(ZERO, rank) as loop:
+        size = code.word(sizes, loop.index)
+        code.require(code.equal(code.word(shape, loop.index), size), FALSE)
+        counts = code.both(code.different(size, 1), some)
+        other = code.different(code.word(steps, loop.index), code.word(strides, loop.index))
+        code.require(code.equal(code.both(counts, other), 0), FALSE)
+    code.ret(TRUE)
+
+
 @function("void", "ptr", "i32")
 def fail(code: MachineCode, address: Value, number: Value) -> None:
     """Set the exception that an error of the program stands for."""
@@ -130,6 +172,11 @@ def fill_inputs(
         item = row["item"]
         elements = _quantity(row, "elements", table)
         object = code.word(tensors, row["position"], "ptr")
+        checked = code.different(row["checked"], 0)
+        fit = code.either(checked, lambda: is_fit(code, object, row.base, table), TRUE)
+        with code.when(code.equal(fit, 0)):
+            code.call("PyErr_SetString", "void", plan["unfit"], code.assembly.string(UNFIT))
+            code.ret(FALSE)
         data = code.either(
             code.equal(item, 0),
             # A Python float is read where it stands.
@@ -158,12 +205,7 @@ def fill_fresh(
     none = code.assembly.outside("_Py_NoneStruct")
     with code.each(plan["fresh_rows"], plan["fresh"], FRESH_ROW) as (index, row):
         rank, dtype = row["rank"], row["dtype"]
-        base = code.select(code.equal(row["varies"], 0), NULL, table)
-        start = code.convert("ptrtoint", base, "i64")
-        sizes, strides = (
-            code.convert("inttoptr", code.binary("add", start, row[name]), "ptr")
-            for name in ("sizes", "strides")
-        )
+        sizes, strides = _shape(row, table)
         slot = code.element(handles, index, "ptr")
         bytes = _quantity(row, "bytes", table)
         keep = code.different(row["keep"], 0)

@@ -21,18 +21,22 @@ PLAN = Struct(
     " inputs input_rows* fresh fresh_rows* arena_bytes? arena_count arena_rows* step*"
     " touched?"  # how many bytes the program looks at
     " objects object_rows* structure order_count order* errors error_rows* other_error* other_text*"
-    " as_strided*"
+    " as_strided* unfit*"
     " table_words table*"  # the table of sizes as it starts; 0 words: nothing varies, it is null
     " symbols symbol_places*"  # where in the table their values go
     " instructions instruction_rows*"
 )
-INPUT_ROW = Struct("position buffer item elements?")  # bytes of an element; 0: a float
+INPUT_ROW = Struct(
+    "position buffer item elements?"  # bytes of an element; 0: a float
+    " checked dtype rank sizes strides varies"  # what is checked; else the guards did
+)
 # Addresses of sizes and strides, or, where they vary, places in the table.
-FRESH_ROW = Struct("buffer rank sizes strides dtype item varies bytes? keep")
+FRESH_ROW = Struct("buffer dtype rank sizes strides varies item bytes? keep")
 ARENA_ROW = Struct("buffer offset?")
 # Sizes and strides: tuples, or, where they vary, places in the table.
 OBJECT_ROW = Struct("kind index sizes strides offset? varies rank")
 ERROR_ROW = Struct("code class* text*")
+UNFIT = "a tensor is not what the graph was compiled for"
 # A program that touches this many bytes runs long enough for other threads to be let in.
 RELEASE_BYTES = 1 << 20
 # Kinds of objects that a run makes.
