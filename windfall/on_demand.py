@@ -67,7 +67,7 @@ class BackwardCompiler:
         if self.device:
             types = [tensor_type(one) for one in variant.graph.find_nodes(op="placeholder")]
             call = DEVICES[self.device].compile(variant.graph, symbols)
-            return runtime.verified(types, symbols, call)
+            return runtime.verified(types, symbols, call, self.device)
         try:
             with (
                 torch_abi.fence(),

@@ -92,14 +92,18 @@ def _builtin(program: Program, name: str, keep: bool = False, verify: bool = Fal
     return torch_abi.make_builtin(name, code.address(name), words.build(), (words.keep,))
 
 
-def verified(types: Sequence[TensorType], symbols: Sequence[Expression], call: Bound) -> Bound:
-    """`call`, of tensors that are as these types say, and whose memory may be read as it lies."""
+def verified(
+    types: Sequence[TensorType], symbols: Sequence[Expression], call: Bound, device: str = "cpu"
+) -> Bound:
+    """`call`, of tensors of this type of device that are as `types` say, and whose memory may be
+    read as it lies."""
     names = [symbol_atom(one).key for one in symbols]
 
     def checked(*inputs: Any) -> tuple[Any, ...]:
         values = dict(zip(names, inputs, strict=False))
         for type, one in zip(types, inputs[len(names) :], strict=True):
-            if not torch_abi.is_plain_tensor(one) or not _fits(one, _at(type, values)):
+            plain = one.device.type == device and torch_abi.is_plain_tensor(one)
+            if not plain or not _fits(one, _at(type, values)):
                 raise UnfitInput(layout.UNFIT)
         return call(*inputs)
 
@@ -108,7 +112,7 @@ def verified(types: Sequence[TensorType], symbols: Sequence[Expression], call: B
 
 def _fits(tensor: torch.Tensor, type: TensorType) -> bool:
     sizes = tuple(tensor.shape)
-    if (tensor.dtype, tensor.device, sizes) != (type.dtype, type.device, type.sizes):
+    if (tensor.dtype, sizes) != (type.dtype, type.sizes):
         return False
     pairs = zip(sizes, tensor.stride(), type.strides, strict=True)
     return 0 in sizes or all(size == 1 or have == want for size, have, want in pairs)
