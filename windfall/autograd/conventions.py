@@ -119,11 +119,16 @@ def _view(fact: OutputFact, base: torch.Tensor) -> torch.Tensor:
     with torch.set_grad_enabled(fact.needs_grad if base.requires_grad else torch.is_grad_enabled()):
         for func, args, kwargs in fact.views:
             result = func(result, *args, **kwargs)
+        if fact.refused:
+            result = result if fact.views else torch.ops.aten.alias.default(result)
+            torch_abi.refuse_writes(result, fact.refused)
     return result
 
 
 _MAKERS: dict[str, Callable[[OutputFact, Values, Values], Any]] = {
-    "fresh": lambda fact, args, results: results[fact.base],
+    "fresh": lambda fact, args, results: (
+        _view(fact, results[fact.base]) if fact.refused else results[fact.base]
+    ),
     "input": lambda fact, args, results: args[fact.base],
     "view_of_input": lambda fact, args, results: _view(fact, args[fact.base]),
     "view_of_output": lambda fact, args, results: _view(fact, results[fact.base]),
@@ -141,7 +146,7 @@ def conventions(joint: Joint, split: Split, retried: bool = False) -> tuple[Conv
         needed.append(DrawsNothing())
     if signature.writes:
         needed.append(EagerIfOverlapping(signature, symbols, captured(joint)))
-    if signature.hidden or any(one.kind != "fresh" for one in signature.outputs):
+    if signature.hidden or any(one.kind != "fresh" or one.refused for one in signature.outputs):
         needed.append(Outputs(signature, names))
     if any(one.mutated or one.versions for one in signature.inputs):
         needed.append(WriteBack(signature, names))

@@ -25,11 +25,12 @@ from typing import Any, Protocol
 import torch
 
 from windfall import torch_abi
+from windfall.autograd.passes import memory_root
 from windfall.autograd.replay import Replay
 from windfall.autograd.variant import Strides, Variant, expressed, tangent_types, variant
 from windfall.errors import UnfitInput, Unsupported
 from windfall.ir.relation import Assumptions
-from windfall.ir.stages import BackwardRegion, GraphCallable
+from windfall.ir.stages import BackwardRegion, GraphCallable, Split
 from windfall.variants import Variants
 
 _CALLS = 1024  # sizes of calls that are remembered
@@ -57,9 +58,28 @@ def differentiable(
     `forward(*primals)` answers all results of the forward graph. Where sizes vary, it, this one and
     all of `compiler` are given the values of the symbols before all tensors."""
     replay = Replay(regions[0])
+    forward = _without_views(regions[0].split, forward)
     if len(regions) == 1:
         return LinkedRegion(regions[0], replay, compiler).around(forward)
     return _several([LinkedRegion(one, replay, compiler) for one in regions], forward)
+
+
+def _without_views(split: Split, forward: GraphCallable) -> GraphCallable:
+    """`forward`, whose results are no views to autograd: of the views that a node answers it takes
+    each for one of an input, and refuses writes to it."""
+    (output,) = split.forward.find_nodes(op="output")
+    shown = output.args[0][: split.visible]
+    views = [index for index, one in enumerate(shown) if memory_root(one) is not one]
+    if not views:
+        return forward
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        results = list(forward(*args))
+        for index in views:
+            results[index] = results[index].detach()
+        return tuple(results)
+
+    return call
 
 
 def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCallable:

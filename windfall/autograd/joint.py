@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from windfall import torch_abi
 from windfall.autograd.functional import Functional
 from windfall.autograd.handlers import add_steps
 from windfall.autograd.memory import Memory, Place
@@ -250,6 +251,7 @@ def _output_fact(
         return OutputFact("constant", value=from_torch(value))
     place = build.place(value)
     type, needs_grad = fakes.type_of(value), value.requires_grad
+    refused = torch_abi.refused_view(value)
     memory = place.memory
     if memory.input is not None:
         if value is recording.inputs[memory.input]:
@@ -259,7 +261,8 @@ def _output_fact(
         owner = owners[memory]
         base = positions[memory]
         if owner is value:
-            return OutputFact("fresh", type, base, needs_grad=needs_grad)
+            refused = refused if needs_grad else ""
+            return OutputFact("fresh", type, base, needs_grad=needs_grad, refused=refused)
         kind, above = "view_of_output", memory.root
         if owner is not None:
             above = build.place(owner)
@@ -268,4 +271,7 @@ def _output_fact(
     )
     if needs_grad and any(func is torch.ops.aten.detach.default for func, _, _ in views):
         raise Unsupported(208, str(type))
-    return OutputFact(kind, type, base, fakes.offset_of(value), None, needs_grad, views)  # type: ignore[arg-type]
+    if needs_grad and refused == torch_abi.BY_FUNCTION:
+        raise Unsupported(211, str(type))
+    offset = fakes.offset_of(value)
+    return OutputFact(kind, type, base, offset, None, needs_grad, views, refused=refused)  # type: ignore[arg-type]

@@ -50,6 +50,7 @@ REASONS = {
     208: "a detached view is written such that it has a history of its own",
     209: "inference mode is switched inside of the graph",
     210: "a hook is registered on a tensor that the graph computes",
+    211: "a view that an autograd.Function made is returned beside what it is a view of",
 }
 
 _NO_ORIGIN = NodeInfo(None)

@@ -163,7 +163,8 @@ class OutputFact:
     `base` with `type`'s sizes and strides at `offset`. view_of_output: likewise of the fresh result
     `base` (hidden ones count after those that are outputs). constant: `value`, not a tensor of the
     graph. A view is made again by `views`, ATen view ops one upon the other as (overload, further
-    arguments, keywords). `same_as`: the very object that an earlier output is."""
+    arguments, keywords). `same_as`: the very object that an earlier output is. `refused`: autograd
+    refuses writes to it, for it is a view that was made so (`torch_abi.refused_view`)."""
 
     kind: Literal["fresh", "input", "view_of_input", "view_of_output", "constant"]
     type: TensorType | None = None
@@ -173,6 +174,7 @@ class OutputFact:
     needs_grad: bool = False
     views: tuple[tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], ...] = ()
     same_as: int = -1
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

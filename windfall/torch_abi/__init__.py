@@ -16,6 +16,7 @@ README.md says which module holds what.
 """
 
 from windfall.torch_abi.autograd import (
+    BY_FUNCTION,
     backward_keeps_graph,
     below_autograd,
     gradients,
@@ -23,6 +24,8 @@ from windfall.torch_abi.autograd import (
     hooks_saved_tensors,
     next_autograd_sequence,
     raise_version,
+    refuse_writes,
+    refused_view,
     running_autograd_sequence,
     versions_of,
     view_base,
@@ -155,6 +158,7 @@ __all__ = [
     "AUTOCAST_DEVICES",
     "AUTOCAST_DTYPE",
     "AUTOGRAD_STATE",
+    "BY_FUNCTION",
     "CALL_OF_MODULES",
     "CHECKS",
     "DEFAULT_DTYPE",
@@ -243,6 +247,8 @@ __all__ = [
     "private_backend_name",
     "raise_version",
     "read_word",
+    "refuse_writes",
+    "refused_view",
     "replace_data",
     "report",
     "resolved",

@@ -52,6 +52,23 @@ def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor._base
 
 
+_CreationMeta = torch._C._autograd.CreationMeta
+BY_FUNCTION = _CreationMeta.IN_CUSTOM_FUNCTION.name  # by an `autograd.Function`
+_REFUSED = (BY_FUNCTION, _CreationMeta.MULTI_OUTPUT_NODE.name)
+
+
+def refused_view(tensor: torch.Tensor) -> str:
+    """How a view was made to which autograd refuses writes: by a function of the user's, or by one
+    that answers several; "" for all others."""
+    name = torch._C._autograd._get_creation_meta(tensor).name if tensor._is_view() else ""
+    return name if name in _REFUSED else ""
+
+
+def refuse_writes(view: torch.Tensor, made: str) -> None:
+    """Let autograd take a view for one that was made so (an answer of `refused_view`)."""
+    torch._C._autograd._set_creation_meta(view, _CreationMeta.__members__[made])
+
+
 def backward_keeps_graph() -> bool:
     """Whether the backward pass that runs now was asked to retain the graph."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
