@@ -67,9 +67,57 @@ def add_steps(build: Functional, steps: Iterable[Step]) -> None:
         build.origin = step.origin
         if payloads.varying:
             step = with_numbers_as_tensors(build, step)
+        _check_overlap(build, step)
         record = lookup(step.func)
         handler = _handle_alias if record.alias else HANDLERS.get(record.name, _handle_by_schema)
         handler(build, step)
+
+
+def _check_overlap(build: Functional, step: Step) -> None:
+    """Refuse ops that read, at other places, the memory that they write: eager raises, or answers
+    what its loops come to."""
+    targets = [one for one in _targets(step) if fakes.is_fake(one)]
+    if not targets:
+        return
+    memories = {build.place(one).memory for one in targets}
+    written = {name for _, name in fakes.writes_of(step.func)}
+    names = [one.name for one in step.func._schema.arguments]
+    given = {**dict(zip(names, step.args, strict=False)), **step.kwargs}
+    reads = _fakes([one for name, one in given.items() if name not in written])
+    by_element = torch.Tag.pointwise in step.func.tags  # it may read where it writes
+    for one in reads:
+        if build.place(one).memory in memories:
+            for target in targets:
+                if _overlap(build, target, one) and not (by_element and _same(build, target, one)):
+                    raise Unsupported(212, str(step.func))
+
+
+def _fakes(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, list | tuple):
+        return [found for one in value for found in _fakes(one)]
+    return [value] if fakes.is_fake(value) else []
+
+
+def _same(build: Functional, one: torch.Tensor, other: torch.Tensor) -> bool:
+    at_same = fakes.offset_of(one) == fakes.offset_of(other)
+    return at_same and same_layout(build.place(one).type, build.place(other).type)
+
+
+def _overlap(build: Functional, one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors overlap as far as eager looks: both fill a range of one memory."""
+    places = build.place(one), build.place(other)
+    types = [place.type for place in places]
+    if places[0].memory is not places[1].memory or any(
+        0 in type.sizes or not is_non_overlapping_and_dense(type.sizes, type.strides)
+        for type in types
+    ):
+        return False
+    starts = [fakes.offset_of(tensor) for tensor in (one, other)]
+    (start, end), (its_start, its_end) = (
+        (first * type.dtype.itemsize, (first + _extent(type)) * type.dtype.itemsize)
+        for first, type in zip(starts, types, strict=True)
+    )
+    return smaller(start, its_end) and smaller(its_start, end)
 
 
 def _handle_by_schema(build: Functional, step: Step) -> None:

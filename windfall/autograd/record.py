@@ -51,6 +51,7 @@ REASONS = {
     209: "inference mode is switched inside of the graph",
     210: "a hook is registered on a tensor that the graph computes",
     211: "a view that an autograd.Function made is returned beside what it is a view of",
+    212: "an op reads what it writes, at other places",
 }
 
 _NO_ORIGIN = NodeInfo(None)
