@@ -172,3 +172,59 @@ def test_what_is_not_passed_has_its_default() -> None:
     assert shape is not None
     x = TensorType.contiguous(torch.float32, (1, 2, 6, 6))
     assert shape(x, [2, 2]) == shape(x, kernel_size=[2, 2], stride=[2, 2], ceil_mode=False)
+
+
+NOTED: list[float] = []
+
+
+@torch.library.custom_op("windfall_outside::note", mutates_args=())
+def note(x: torch.Tensor) -> torch.Tensor:
+    """Does something that no schema says."""
+    NOTED.append(float(x.sum()))
+    return x.clone()
+
+
+@note.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+note.register_autograd(lambda context, grad: grad)
+
+
+def _unread(x: torch.Tensor) -> torch.Tensor:
+    note(x)
+    return x * 2
+
+
+def _in_order(x: torch.Tensor) -> torch.Tensor:
+    note(x)
+    y = x * 2
+    note(y)
+    return y
+
+
+def _equal_calls(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        note(x)
+    return note(x) + note(x)
+
+
+def _alone(x: torch.Tensor) -> None:
+    note(x)
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+@pytest.mark.parametrize("function", [_unread, _in_order, _equal_calls, _alone])
+def test_it_is_called_as_often_as_eager_calls_it(function: Any, needs_grad: bool) -> None:
+    def calls(function: Any) -> list[float]:
+        NOTED.clear()
+        for _ in range(2):
+            found = function(torch.ones(3, requires_grad=needs_grad))
+            if needs_grad and found is not None:
+                found.sum().backward()
+        return list(NOTED)
+
+    compiled = windfall.compile(function)
+    assert calls(compiled) == calls(function) != []
+    assert windfall.explanation(compiled).eager == {}

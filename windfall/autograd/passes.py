@@ -176,10 +176,11 @@ def _uniform(value: Any) -> Any:
 
 
 def share_equal(graph: torch.fx.Graph, joint: Joint) -> None:
-    """Compute equal expressions once; random ops are never equal."""
+    """Compute equal expressions once; random ops are never equal, and of those of somebody else's
+    nobody knows what they do besides."""
     known: dict[Any, torch.fx.Node] = {}
     for node in graph.nodes:
-        if node.op != "call_function" or is_effect(node):
+        if node.op != "call_function" or is_effect(node) or registry.is_foreign(node.target):
             continue
         key = (node.target, _frozen(node.args), _frozen(node.kwargs))
         first = known.setdefault(key, node)

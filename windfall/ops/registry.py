@@ -120,11 +120,11 @@ def lookup(target: Any) -> Op:
         return _BY_TARGET[target]
     except KeyError:
         name = str(target)
-        op = _BY_TARGET[target] = _OPS.get(name) or Op(name, refuses=_is_foreign(target))
+        op = _BY_TARGET[target] = _OPS.get(name) or Op(name, refuses=is_foreign(target))
         return op
 
 
-def _is_foreign(target: Any) -> bool:
+def is_foreign(target: Any) -> bool:
     """Whether a target is an op of somebody else's (or that, called on copies of what it writes).
     Which of ATen's refuse data is declared."""
     target = getattr(target, "func", target)
