@@ -99,6 +99,14 @@ class CompiledGraph(torch.autograd.Function):
 _attach: GraphCallable = super(torch.autograd.Function, CompiledGraph).apply
 
 
+def _severed(node: LinkedRegion, positions: Sequence[int], *args: Any) -> Any:
+    """Attach a node, but not to these arguments: no gradient ever goes to them."""
+    given = list(args)
+    for position in positions:
+        given[position] = given[position].detach()  # versions are still those of the argument
+    return _attach(node, *given)
+
+
 def region_of(node: Any) -> BackwardRegion | None:
     """The region that an autograd node (a tensor's `grad_fn`) stands for; None: it is not ours.
     What was saved for it are the node's `saved_tensors`."""
@@ -160,10 +168,20 @@ class LinkedRegion:
             own = [given[index] for index in results] if constant else given
             return nothing + backward(context, own)
 
+        self.inputs = tuple(range(len(split.signature.inputs)))  # each argument has its slot
         self.forward, self.backward = run, of_results
         if visible == 1 and not symbols and not constant and not self._complex:
             self.backward = self._of_one(saves_none)
-        return functools.partial(_attach, self)
+        severed = [
+            symbols + index
+            for index, fact in enumerate(split.signature.inputs)
+            if fact.needs_grad and index not in self.region.component.inputs
+        ]
+        return (
+            functools.partial(_severed, self, severed)
+            if severed
+            else functools.partial(_attach, self)
+        )
 
     def _of_one(self, saves_none: bool) -> Callable[[Any, Any], Any]:
         """Backward of a graph with one result and fixed sizes: what a tiny function can afford."""
