@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 import windfall
 
 
 def grad(*sizes: int) -> torch.Tensor:
-    return torch.randn(*sizes, requires_grad=True)
+    return torch.randn(*sizes, dtype=torch.float64, requires_grad=True)
 
 
 def native(compiled) -> None:
@@ -95,3 +99,141 @@ def test_second_derivatives_go_past_what_is_not_connected():
     first.sum().backward()
     torch.testing.assert_close(w.grad, 6 * w.detach() * x.detach())
     assert windfall.explanation(compiled).eager == {"backward, by replay": 1}
+
+
+# -------------------------------------------------------------------------- output to output
+
+
+def feature(x, w):
+    hidden = (x @ w).relu()
+    return hidden, hidden.square().sum()
+
+
+def chain(x, w):
+    first = x @ w
+    second = first.sin() + first
+    return second.sum(), second, first
+
+
+def past_and_through(x, w):
+    hidden = x * w.sum()
+    return (hidden * x).sum(), hidden
+
+
+def two_of_one_node(x, w):
+    deviation, mean = torch.std_mean(x @ w, dim=0)
+    return deviation, (deviation * 2).sum(), mean
+
+
+def a_part(x, w):
+    hidden = (x @ w)[1:]
+    return hidden, hidden.exp().sum()
+
+
+def dropped(x, w):
+    hidden = F.dropout(x @ w, 0.5)
+    return hidden, F.dropout(hidden, 0.5).square().sum()
+
+
+def written_later(x, w):
+    hidden = x @ w
+    hidden.mul_(w.sum())
+    return hidden, hidden.sin().sum()
+
+
+CONNECTED = [feature, chain, past_and_through, two_of_one_node, a_part, dropped, written_later]
+
+
+def _doubled(gradient):
+    return None if gradient is None else gradient * 2  # eager's own nodes of two results say None
+
+
+def looked_at(call, x, w):
+    """Each way in which one result is seen in the history of others."""
+    answers, seen = [], []
+    for way in ("retain", "hook", "grad", "both"):
+        torch.manual_seed(5)
+        results = call(x, w)
+        scalar = next(one for one in results if one.dim() == 0)
+        others = [one for one in results if one.dim()]
+        if way == "retain":
+            for one in others:
+                one.retain_grad()
+            scalar.backward()
+            answers += [one.grad for one in others]
+        elif way == "hook":
+            for one in others:
+                one.register_hook(lambda gradient: seen.append(gradient) or _doubled(gradient))
+            scalar.backward()
+        elif way == "grad":
+            answers += torch.autograd.grad(scalar, others, allow_unused=True)
+        else:
+            torch.autograd.backward([scalar, *others], [None, *map(torch.ones_like, others)])
+        answers += [x.grad, w.grad]
+        x.grad = w.grad = None
+    return [*answers, *seen]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", CONNECTED)
+def test_a_result_is_part_of_the_history_of_those_made_of_it(function, dynamic):
+    x, w = grad(4, 4), grad(4, 4)
+    compiled = windfall.compile(function, dynamic=dynamic)
+    ours, eager = looked_at(compiled, x, w), looked_at(function, x, w)
+    torch.testing.assert_close(ours, eager)
+    assert any(one is not None for one in eager[:1])
+    native(compiled)
+
+
+@pytest.mark.parametrize("function", CONNECTED)
+def test_second_derivatives_through_several_nodes(function):
+    x, w = grad(4, 4), grad(4, 4)
+    compiled, answers = windfall.compile(function), []
+    for call in (compiled, function):
+        torch.manual_seed(5)
+        scalar = next(one for one in call(x, w) if one.dim() == 0)
+        first = torch.autograd.grad(scalar, [x, w], create_graph=True)
+        answers.append([*first, *torch.autograd.grad(sum(one.square().sum() for one in first), w)])
+    torch.testing.assert_close(*answers)
+    assert set(windfall.explanation(compiled).eager) == {"backward, by replay"}
+
+
+def test_results_that_others_go_around_leave_the_gradients_right():
+    """Neither gradient can be computed before the other: one node answers both."""
+
+    def run(x):
+        inner = x.exp()
+        hidden = inner * 2
+        return hidden, (hidden + inner.sin()).sum()
+
+    compiled, gradients = windfall.compile(run), []
+    for call in (compiled, run):
+        x = torch.ones(3, requires_grad=True)
+        hidden, total = call(x)
+        (hidden.sum() + total).backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
+    native(compiled)
+
+
+@pytest.mark.parametrize("function", CONNECTED)
+def test_connected_nodes_do_not_keep_each_other_alive(function):
+    compiled = windfall.compile(function)
+    gc.collect()
+    gc.disable()
+    try:
+        x = grad(4, 4) * 1
+        results = compiled(x, grad(4, 4))
+        watched = [weakref.ref(x), *map(weakref.ref, results)]
+        del x, results
+        assert [one() for one in watched] == [None] * len(watched)
+    finally:
+        gc.enable()
+
+
+def test_a_written_feature_is_noticed_by_the_node_behind_it():
+    hidden, total = windfall.compile(feature)(grad(4, 4), grad(4, 4))
+    with torch.no_grad():
+        hidden.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()

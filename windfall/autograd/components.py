@@ -11,7 +11,7 @@ never meet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -34,9 +34,19 @@ def components(split: Split) -> tuple[Component, ...]:
     if len(groups) == 1:
         reached = _reached(split, results) or split.gradients_for
         return (Component(tuple(range(len(tangents))), tuple(range(first)), reached),)
-    return tuple(
-        _component(group, placeholders[:first], tangents, results, split) for group in groups
-    )
+    made = [_component(group, placeholders[:first], tangents, results, split) for group in groups]
+    return tuple(_in_order(made, split))
+
+
+def _in_order(waiting: list[Component], split: Split) -> Iterator[Component]:
+    """The components, each after those whose results it gives a gradient to."""
+    first, positions = len(split.signature.inputs), split.tangent_results
+    ready = {*range(first)}
+    while waiting:
+        found = next(one for one in waiting if ready.issuperset(one.inputs))
+        waiting.remove(found)
+        ready.update(first + positions[index] for index in found.tangents)
+        yield found
 
 
 def _groups(nodes: list[Node], tangents: list[Node]) -> list[set[Node]]:

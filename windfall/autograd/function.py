@@ -56,23 +56,29 @@ def differentiable(
     replay = Replay(regions[0])
     if len(regions) == 1:
         return LinkedRegion(regions[0], replay, compiler).around(forward)
-    return _several([LinkedRegion(one, replay, compiler) for one in regions], forward)
+    nodes = [LinkedRegion(one, replay, compiler) for one in regions]
+    return _several(nodes, forward, replay.keep)
 
 
-def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCallable:
-    """One forward pass whose results belong to different autograd nodes."""
+def _several(
+    nodes: Sequence[LinkedRegion], forward: GraphCallable, keep: GraphCallable
+) -> GraphCallable:
+    """One forward pass whose results belong to different autograd nodes. A node comes after those
+    whose results it is attached to."""
     split = nodes[0].region.split
     visible, symbols = split.visible, len(split.symbols)
     attached = [(one, one.inputs, one.results) for one in nodes]
 
     def call(*args: Any) -> tuple[Any, ...]:
+        sizes, primals = args[:symbols], args[symbols:]
+        kept = (*keep(primals), sizes)
         with torch.no_grad():
             results = forward(*args)
         shown = list(results[:visible])
-        sizes, primals = args[:symbols], args[symbols:]
         for node, inputs, positions in attached:
-            given = (sizes, primals, results)
-            found = _attach(node, given, *[primals[index] for index in inputs])
+            known = (*primals, *shown)
+            given = (kept, primals, results)
+            found = _attach(node, given, *[known[index] for index in inputs])
             for position, result in zip(positions, found, strict=True):
                 shown[position] = result
         return tuple(shown)
@@ -132,20 +138,25 @@ class LinkedRegion:
         outputs = region.split.signature.outputs
         self._complex = any(one.type is not None and one.type.dtype.is_complex for one in outputs)
         self._saved = _getter(region.saves.inputs), _getter(region.saves.results)
+        # Results of other nodes: as they are, one that leads here would keep this node alive.
+        shown = range(region.split.visible)
+        self._foreign = [
+            one for one in region.saves.results if one in shown and one not in self.results
+        ]
         # What a node does, for `CompiledGraph`: of results made elsewhere, unless it is `around`.
         self.forward: Callable[[Any, Any], Any] = self._take
         self.backward: Callable[[Any, Any], Any] = self._of_taken
 
     def around(self, forward: GraphCallable) -> GraphCallable:
         """Let the node run `forward` itself: it is the only one."""
-        split, remember = self.region.split, self._replay.remember
+        split, keep = self.region.split, self._replay.keep
         of_primals, of_found = self._saved
         visible, results, backward = split.visible, self.results, self._backward
         constant = tuple(one for one in range(visible) if one not in results)
         symbols = len(split.symbols)
         nothing = (None,) * (1 + symbols)
         saves_none = not self.region.component.saved
-        # What `remember` would keep, without asking it: what a tiny function can afford.
+        # What `keep` would take, without asking it: what a tiny function can afford.
         simple, versions_of = not symbols and self._replay.is_simple, torch_abi.versions_of
 
         def run(context: Any, args: Any) -> Any:
@@ -154,7 +165,7 @@ class LinkedRegion:
                 context.kept = (self, args, versions_of(args), None, ())
             else:
                 primals = args[symbols:]
-                remember(context, self, primals, args[:symbols])
+                context.kept = (self, *keep(primals), args[:symbols])
             found = forward(*args)
             shown = found if len(found) == visible else tuple(found[:visible])
             if not saves_none:
@@ -215,9 +226,13 @@ class LinkedRegion:
 
     def _take(self, context: Any, args: Any) -> Any:
         """Results made elsewhere: the node's own of them."""
-        sizes, primals, found = args[0]
-        self._replay.remember(context, self, primals, sizes)
+        kept, primals, found = args[0]
+        context.kept = (self, *kept)
         of_primals, of_found = self._saved
+        if self._foreign:
+            found = list(found)
+            for index in self._foreign:
+                found[index] = found[index].detach()
         context.save_for_backward(*of_primals(primals), *of_found(found))
         context.set_materialize_grads(False)
         return tuple([found[index] for index in self.results])

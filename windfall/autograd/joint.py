@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from windfall.autograd.boundaries import boundaries
 from windfall.autograd.functional import Functional
 from windfall.autograd.handlers import add_steps
 from windfall.autograd.memory import Memory, Place
@@ -92,13 +93,12 @@ def _differentiate(
         position for position, index in enumerate(writes) if recording.visible[index]
     )
     tangents = tuple(position for position, one in enumerate(results) if one.needs_grad)
-    gradients, gradients_for = _backward(
-        recorder,
-        build,
-        symbols,
-        [recording.inputs[writes[position]] for position in write_tangents]
-        + [results[position].tensor for position in tangents],
-    )
+    known = [
+        *((recording.inputs[writes[position]], position) for position in write_tangents),
+        *((results[position].tensor, len(writes) + position) for position in tangents),
+    ]
+    shown = range(len(writes), len(writes) + len(results) - signature.hidden)
+    gradients, gradients_for = _backward(recorder, build, symbols, known, shown)
     output = build.graph.output((*written_nodes, *fresh_nodes, *gradients))
     set_info(output, NodeInfo(None))
     joint = Joint(
@@ -129,21 +129,27 @@ def _backward(
     recorder: Recorder,
     build: Functional,
     symbols: Sequence[Expression],
-    results: list[torch.Tensor],
+    known: Sequence[tuple[torch.Tensor, int]],
+    shown: Sequence[int],
 ) -> tuple[list[torch.fx.Node | None], tuple[int, ...]]:
-    """Nodes of the gradients, and the inputs that they belong to."""
+    """Nodes of the gradients, and what they belong to. `known` are the results that autograd knows,
+    by their positions; those that are `shown` to the user may be boundaries."""
     recording = recorder.recording
     wanted = tuple(index for index, one in enumerate(recording.entered) if one.requires_grad)
-    if not results or not wanted:
+    if not known or not wanted:
         return [], ()
-    recorder.differentiate(results, symbols)
+    results = [one for one, _ in known]
+    candidates = [index for index, (_, position) in enumerate(known) if position in shown]
+    stops = boundaries(results, candidates, recording.door) if len(known) > 1 else ()
+    recorder.differentiate(results, symbols, stops)
     for index, tangent in enumerate(recording.tangents):
         build.placeholder(f"tangent{index}", tangent, fakes.type_of(tangent))
     build.in_backward = True
     add_steps(build, recording.steps[recording.forward_steps :])
-    return [
-        None if one is None else build.read(build.place(one)) for one in recording.gradients
-    ], wanted
+    return [None if one is None else build.read(build.place(one)) for one in recording.gradients], (
+        *wanted,
+        *(len(recording.inputs) + known[one][1] for one in stops),
+    )
 
 
 def _writes(
