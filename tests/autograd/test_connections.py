@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import windfall
+from windfall.ops.schema import counts_writes
 
 
 def grad(*sizes: int) -> torch.Tensor:
@@ -237,3 +238,112 @@ def test_a_written_feature_is_noticed_by_the_node_behind_it():
         hidden.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         total.backward()
+
+
+# ----------------------------------------------------------------------------------- versions
+
+
+def _each(x, y):
+    torch._foreach_mul_([x, y], 2.0)
+    torch._foreach_copy_([x], [y])
+    return x + y
+
+
+def _library(x, y):
+    return torch.ops.windfall_connections.twice(x) + y
+
+
+def _hidden(x, y):
+    x.data.mul_(2)
+    return x + y
+
+
+def _hidden_and_seen(x, y):
+    x.data.mul_(2)
+    x.add_(1)
+    x.data[1:].mul_(3)
+    y.detach().mul_(2)
+    return x + y
+
+
+def _hidden_twice(x, y):
+    x.data.data.mul_(y)
+    return x.data + y
+
+
+def _each_of_views(x, y):
+    torch._foreach_add_([x[:1], x[1:]], 1.0)
+    return x + y
+
+
+WRITES = [_each, _library, _hidden, _hidden_and_seen, _hidden_twice, _each_of_views]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    def twice(x):
+        x.mul_(2)
+        return x + 1
+
+    with torch.library._scoped_library("windfall_connections", "DEF") as made:
+        made.define("twice(Tensor(a!) x) -> Tensor")
+        made.impl("twice", twice, "CPU")
+        made.impl("twice", torch.empty_like, "Meta")
+        yield torch.ops.windfall_connections.twice  # torch makes it when it is first asked for
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", WRITES)
+def test_versions_count_what_eager_counts(function, dynamic):
+    compiled, found = windfall.compile(function, dynamic=dynamic), []
+    for call in (compiled, function):
+        x, y = torch.arange(3.0), torch.arange(3.0) + 2
+        factor = torch.ones(3, requires_grad=True)
+        loss, needs_x, needs_y = call(x, y), factor * x, factor * y
+        before = x._version, y._version
+        call(x, y)
+        refused = []
+        for one in (needs_x, needs_y):
+            try:
+                one.sum().backward()
+            except RuntimeError as error:
+                refused.append("modified by an inplace operation" in str(error))
+            else:
+                refused.append(None)
+        found.append((loss.tolist(), x.tolist(), before, x._version, y._version, refused))
+    assert found[0] == found[1]
+    native(compiled)
+
+
+def test_what_is_answered_as_data_counts_for_itself():
+    for call in (windfall.compile(lambda x: x.data), windfall.compile(lambda x: x.data[1:])):
+        x = torch.ones(3)
+        call(x).mul_(2)
+        assert x._version == 0
+        assert x[2] == 2
+
+
+def test_each_op_over_lists_counts_once_for_each_tensor():
+    """What `counts_writes` says of torch's family is what eager does."""
+    names = {one[6:].split(".")[0] for one in torch._C._dispatch_get_all_op_names()}
+    family = [getattr(torch.ops.aten, one) for one in names if one.startswith("_foreach_")]
+    seen = 0
+    for func in (getattr(packet, one) for packet in family for one in packet.overloads()):
+        given = [_given(str(one.type)) for one in func._schema.arguments if not _optional(one)]
+        if not func.overloadpacket.__name__.endswith("_") or "Tensor" in func._overloadname:
+            continue
+        assert counts_writes(func), func
+        func(*given)
+        assert [one._version for one in given[0]] == [1, 1], func
+        seen += 1
+    assert seen > 60
+
+
+def _optional(argument):
+    return argument.has_default_value() or argument.kwarg_only
+
+
+def _given(type):
+    if type == "List[Tensor]":
+        return [torch.ones(2), torch.ones(3)]
+    return [0.5, 2.0] if type.startswith("List") else 0.5

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from windfall import torch_abi
 from windfall.autograd.boundaries import boundaries
 from windfall.autograd.functional import Functional
 from windfall.autograd.handlers import add_steps
@@ -219,6 +220,16 @@ def _outputs(recording: Recording, build: Functional) -> tuple[list[OutputFact],
     return facts, results
 
 
+def _view_op(place: Place) -> Any:
+    """What makes a view again: `detach()` and `.data` were recorded as one op, and differ in whose
+    version counts what is written."""
+    if place.func is torch.ops.aten.detach.default and place.parent is not None:
+        one, other = place.tensor, place.parent.tensor
+        if one is not None and other is not None and not torch_abi.shares_version(one, other):
+            return torch_abi.data_of
+    return place.func
+
+
 def _owners(recording: Recording, build: Functional) -> dict[Memory, torch.Tensor | None]:
     """For each memory of our own that an output lives in: the output that is its fresh result, or
     None if a hidden base must be. One lone view is as good as fresh: nobody sees its base."""
@@ -269,9 +280,8 @@ def _output_fact(
         kind, above = "view_of_output", memory.root
         if owner is not None:
             above = build.place(owner)
-    views = tuple(
-        (one.func, one.args, one.kwargs) for one in place.chain() if one not in above.chain()
-    )
-    if needs_grad and any(func is torch.ops.aten.detach.default for func, _, _ in views):
+    chain = [one for one in place.chain() if one not in above.chain()]
+    if needs_grad and any(one.func is torch.ops.aten.detach.default for one in chain):
         raise Unsupported(208, str(type))
+    views = tuple((_view_op(one), one.args, one.kwargs) for one in chain)
     return OutputFact(kind, type, base, fakes.offset_of(value), None, needs_grad, views)  # type: ignore[arg-type]

@@ -196,7 +196,11 @@ class Recorder:
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> None:
         origin = self._backward_origin() if self._backward else self._origin
-        self.recording.steps.append(Step(func, args, kwargs, result, _types(result), origin))
+        step = Step(func, args, kwargs, result, _types(result), origin)
+        self.recording.steps.append(step)
+        if fakes.counts_writes(func):
+            for one in written_by(step):
+                torch_abi.raise_version(one, 1)
 
     def _backward_origin(self) -> NodeInfo:
         """The captured node that made the autograd node which the engine runs now."""
@@ -226,6 +230,15 @@ class Recorder:
                     raise Unsupported(209, "inference mode is switched inside of the graph")
                 values[node] = call(node, values, standing_for)
         raise AssertionError("the graph has no output node")
+
+
+def written_by(step: Step) -> list[torch.Tensor]:
+    """The tensors that a step writes."""
+    found: list[torch.Tensor] = []
+    for index, name in fakes.writes_of(step.func):
+        one = step.args[index] if index < len(step.args) else step.kwargs.get(name)
+        found.extend(one if isinstance(one, list | tuple) else [one] if one is not None else [])
+    return found
 
 
 def _if_symbolic(
