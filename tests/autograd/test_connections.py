@@ -145,8 +145,11 @@ def written_later(x, w):
 CONNECTED = [feature, chain, past_and_through, two_of_one_node, a_part, dropped, written_later]
 
 
-def _doubled(gradient):
-    return None if gradient is None else gradient * 2  # eager's own nodes of two results say None
+def _doubled(gradient, seen):
+    if gradient is None:  # eager says so of a node of its own with two results; we have none
+        return None
+    seen.append(gradient)
+    return gradient * 2
 
 
 def looked_at(call, x, w):
@@ -164,7 +167,7 @@ def looked_at(call, x, w):
             answers += [one.grad for one in others]
         elif way == "hook":
             for one in others:
-                one.register_hook(lambda gradient: seen.append(gradient) or _doubled(gradient))
+                one.register_hook(lambda gradient: _doubled(gradient, seen))
             scalar.backward()
         elif way == "grad":
             answers += torch.autograd.grad(scalar, others, allow_unused=True)
@@ -217,7 +220,42 @@ def test_results_that_others_go_around_leave_the_gradients_right():
     native(compiled)
 
 
-@pytest.mark.parametrize("function", CONNECTED)
+def meeting(x, w):
+    inner = (x @ w).exp()
+    return inner * 2, inner.sin(), inner.sum()
+
+
+def test_hooks_of_results_that_are_not_back_propagated_are_not_called():
+    compiled, answers = windfall.compile(meeting), []
+    x, w = grad(4, 4), grad(4, 4)
+    for call in (compiled, meeting):
+        seen, x.grad = [], None
+        results = call(x, w)
+        for index, one in enumerate(results):
+            one.register_hook(lambda given, index=index, seen=seen: seen.append((index, given * 1)))
+        results[1].sum().backward(retain_graph=True)
+        results[2].backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            results[0].sum().backward()
+        answers.append([*(gradient for _, gradient in seen[:2]), x.grad])
+        assert [index for index, _ in seen] == [1, 2, 0]
+    torch.testing.assert_close(*answers)
+    native(compiled)
+
+
+def test_one_of_several_results_is_changed_in_place():
+    compiled, answers = windfall.compile(meeting), []
+    x, w = grad(4, 4), grad(4, 4)
+    for call in (compiled, meeting):
+        x.grad, results = None, call(x, w)
+        results[0].mul_(3)
+        (results[0].sum() + results[2]).backward()
+        answers.append(x.grad)
+    torch.testing.assert_close(*answers)
+    native(compiled)
+
+
+@pytest.mark.parametrize("function", [*CONNECTED, meeting])
 def test_connected_nodes_do_not_keep_each_other_alive(function):
     compiled = windfall.compile(function)
     gc.collect()

@@ -54,7 +54,7 @@ def differentiable(
     `forward(*primals)` answers all results of the forward graph. Where sizes vary, it, this one and
     all of `compiler` are given the values of the symbols before all tensors."""
     replay = Replay(regions[0])
-    if len(regions) == 1:
+    if len(regions) == len(regions[0].results) == 1:
         return LinkedRegion(regions[0], replay, compiler).around(forward)
     nodes = [LinkedRegion(one, replay, compiler) for one in regions]
     return _several(nodes, forward, replay.keep)
@@ -80,7 +80,8 @@ def _several(
             given = (kept, primals, results)
             found = _attach(node, given, *[known[index] for index in inputs])
             for position, result in zip(positions, found, strict=True):
-                shown[position] = result
+                alone = len(positions) == 1
+                shown[position] = result if alone else _door((results[position],), result)
         return tuple(shown)
 
     return call
@@ -100,9 +101,26 @@ class CompiledGraph(torch.autograd.Function):
         return context.kept[0].backward(context, tangents)
 
 
-# `CompiledGraph.apply` without its look for functorch and `setup_context`: the guards of an entry
-# see to the first, and we have none of the second.
+class Door(torch.autograd.Function):
+    """The node of one result of a node that has several: as in eager, what happens to one result
+    (a hook) does not happen because another one is back-propagated."""
+
+    @staticmethod
+    def forward(context: Any, shown: tuple[Any], result: Any) -> Any:
+        """The tensor that the user gets; `result` is an alias of it that nobody else sees."""
+        context.set_materialize_grads(False)
+        return shown[0]
+
+    @staticmethod
+    def backward(context: Any, tangent: Any) -> Any:
+        """It goes through."""
+        return None, tangent
+
+
+# `apply` without its look for functorch and `setup_context`: the guards of an entry see to the
+# first, and we have none of the second.
 _attach: GraphCallable = super(torch.autograd.Function, CompiledGraph).apply
+_door: Callable[..., Any] = super(torch.autograd.Function, Door).apply
 
 
 def _severed(node: LinkedRegion, positions: Sequence[int], *args: Any) -> Any:
@@ -116,6 +134,8 @@ def _severed(node: LinkedRegion, positions: Sequence[int], *args: Any) -> Any:
 def region_of(node: Any) -> BackwardRegion | None:
     """The region that an autograd node (a tensor's `grad_fn`) stands for; None: it is not ours.
     What was saved for it are the node's `saved_tensors`."""
+    if node is not None and node.name() == "DoorBackward":
+        node = node.next_functions[0][0]
     kept = getattr(node, "kept", None)
     ours = isinstance(kept, tuple) and kept and isinstance(kept[0], LinkedRegion)
     return kept[0].region if ours else None  # type: ignore[index]
@@ -138,11 +158,10 @@ class LinkedRegion:
         outputs = region.split.signature.outputs
         self._complex = any(one.type is not None and one.type.dtype.is_complex for one in outputs)
         self._saved = _getter(region.saves.inputs), _getter(region.saves.results)
-        # Results of other nodes: as they are, one that leads here would keep this node alive.
+        # Results with another node: as they are, one that leads here would keep this node alive.
+        own = self.results if len(self.results) == 1 else ()
         shown = range(region.split.visible)
-        self._foreign = [
-            one for one in region.saves.results if one in shown and one not in self.results
-        ]
+        self._foreign = [one for one in region.saves.results if one in shown and one not in own]
         # What a node does, for `CompiledGraph`: of results made elsewhere, unless it is `around`.
         self.forward: Callable[[Any, Any], Any] = self._take
         self.backward: Callable[[Any, Any], Any] = self._of_taken
@@ -235,7 +254,9 @@ class LinkedRegion:
                 found[index] = found[index].detach()
         context.save_for_backward(*of_primals(primals), *of_found(found))
         context.set_materialize_grads(False)
-        return tuple([found[index] for index in self.results])
+        if len(self.results) == 1:
+            return (found[self.results[0]],)
+        return tuple([found[index].detach() for index in self.results])  # behind doors
 
     def _of_taken(self, context: Any, given: Any) -> Any:
         return (None, None, *self._backward(context, given))
