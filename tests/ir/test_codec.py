@@ -120,9 +120,9 @@ def test_an_object_of_which_identity_counts_is_never_stored_by_content() -> None
         with pytest.raises(Unstorable):
             encode(source.Known(live, "G"))
         with pytest.raises(Unstorable):
-            encode(objects.Resolves("name", live))
+            encode(objects.MroLookupIs("name", live))
         with pytest.raises(Unstorable):
-            encode(objects.Answers(("name",), (live,)))
+            encode(objects.ClassAttributesAre(("name",), (live,)))
 
 
 def test_the_caller_names_its_own_objects() -> None:

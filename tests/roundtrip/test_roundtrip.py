@@ -5,7 +5,7 @@ The whole corpus: `make conformance`, or `python -m tests.roundtrip`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,6 +17,15 @@ from tests.roundtrip.corpus import Item, corpus, records
 from windfall.ir.stages import Program
 
 EACH_OP = 40  # of so many, one is among the quick tests
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in the other process: sums depend on how many threads there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def _checked(items: Iterable[Item]) -> Report:

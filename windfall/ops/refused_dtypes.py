@@ -64,7 +64,8 @@ def _is_asked(func: Any) -> bool:
     return (
         namespace == "aten"
         and not own
-        and (op is None or not op.view)  # no kernel: our rule alone says what eager says
+        # A view has no kernel: our rule alone says what eager says.
+        and not (op.view and op.shape is not None)
         and "backward" not in name
         and name not in ("copy_", "copy")  # warns, once
         and torch.Tag.nondeterministic_seeded not in func.tags
