@@ -11,6 +11,7 @@ never meet.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -31,11 +32,21 @@ def components(split: Split) -> tuple[Component, ...]:
     groups = _groups(nodes, tangents)
     results: Any = nodes[-1].args[0]
     if len(groups) == 1:
-        everything = tuple(range(len(split.signature.inputs)))
-        return (Component(tuple(range(len(tangents))), tuple(range(first)), everything),)
-    return tuple(
-        _component(group, placeholders[:first], tangents, results, split) for group in groups
-    )
+        reached = _reached(split, results) or split.gradients_for
+        return (Component(tuple(range(len(tangents))), tuple(range(first)), reached),)
+    made = [_component(group, placeholders[:first], tangents, results, split) for group in groups]
+    return tuple(_in_order(made, split))
+
+
+def _in_order(waiting: list[Component], split: Split) -> Iterator[Component]:
+    """The components, each after those whose results it gives a gradient to."""
+    first, positions = len(split.signature.inputs), split.tangent_results
+    ready = {*range(first)}
+    while waiting:
+        found = next(one for one in waiting if ready.issuperset(one.inputs))
+        waiting.remove(found)
+        ready.update(first + positions[index] for index in found.tangents)
+        yield found
 
 
 def _groups(nodes: list[Node], tangents: list[Node]) -> list[set[Node]]:
@@ -78,13 +89,19 @@ def _component(
 ) -> Component:
     after = _after(group)
     before = _before(after)
-    pairs = zip(split.gradients_for, results, strict=True)
-    inputs = tuple(index for index, one in pairs if one in after)
+    inputs = _reached(split, [one if one in after else None for one in results])
     return Component(
         tuple(index for index, one in enumerate(tangents) if one in group),
         tuple(index for index, one in enumerate(saved) if one in before),
-        inputs or split.gradients_for,  # a result whose gradient is zero still has a history
+        inputs or _reached(split, results) or split.gradients_for,  # zero, and with a history
     )
+
+
+def _reached(split: Split, results: Sequence[Node | None]) -> tuple[int, ...]:
+    """The inputs with a gradient: no other has a path to the results, and the engine must not walk
+    into its history (it may be freed; its hooks are not to be called)."""
+    pairs = zip(split.gradients_for, results, strict=True)
+    return tuple(index for index, one in pairs if one is not None)
 
 
 def _after(group: set[Node]) -> set[Node]:

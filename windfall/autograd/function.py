@@ -59,9 +59,10 @@ def differentiable(
     all of `compiler` are given the values of the symbols before all tensors."""
     replay = Replay(regions[0])
     forward = _without_views(regions[0].split, forward)
-    if len(regions) == 1:
+    if len(regions) == len(regions[0].results) == 1:
         return LinkedRegion(regions[0], replay, compiler).around(forward)
-    return _several([LinkedRegion(one, replay, compiler) for one in regions], forward)
+    nodes = [LinkedRegion(one, replay, compiler) for one in regions]
+    return _several(nodes, forward, replay.keep)
 
 
 def _without_views(split: Split, forward: GraphCallable) -> GraphCallable:
@@ -82,22 +83,28 @@ def _without_views(split: Split, forward: GraphCallable) -> GraphCallable:
     return call
 
 
-def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCallable:
-    """One forward pass whose results belong to different autograd nodes."""
+def _several(
+    nodes: Sequence[LinkedRegion], forward: GraphCallable, keep: GraphCallable
+) -> GraphCallable:
+    """One forward pass whose results belong to different autograd nodes. A node comes after those
+    whose results it is attached to."""
     split = nodes[0].region.split
     visible, symbols = split.visible, len(split.symbols)
     attached = [(one, one.inputs, one.results) for one in nodes]
 
     def call(*args: Any) -> tuple[Any, ...]:
+        sizes, primals = args[:symbols], args[symbols:]
+        kept = (*keep(primals), sizes)
         with torch.no_grad():
             results = forward(*args)
         shown = list(results[:visible])
-        sizes, primals = args[:symbols], args[symbols:]
         for node, inputs, positions in attached:
-            given = (sizes, primals, results)
-            found = _attach(node, given, *[primals[index] for index in inputs])
+            known = (*primals, *shown)
+            given = (kept, primals, results)
+            found = _attach(node, given, *[known[index] for index in inputs])
             for position, result in zip(positions, found, strict=True):
-                shown[position] = result
+                alone = len(positions) == 1
+                shown[position] = result if alone else _door((results[position],), result)
         return tuple(shown)
 
     return call
@@ -117,14 +124,41 @@ class CompiledGraph(torch.autograd.Function):
         return context.kept[0].backward(context, tangents)
 
 
-# `CompiledGraph.apply` without its look for functorch and `setup_context`: the guards of an entry
-# see to the first, and we have none of the second.
+class Door(torch.autograd.Function):
+    """The node of one result of a node that has several: as in eager, what happens to one result
+    (a hook) does not happen because another one is back-propagated."""
+
+    @staticmethod
+    def forward(context: Any, shown: tuple[Any], result: Any) -> Any:
+        """The tensor that the user gets; `result` is an alias of it that nobody else sees."""
+        context.set_materialize_grads(False)
+        return shown[0]
+
+    @staticmethod
+    def backward(context: Any, tangent: Any) -> Any:
+        """It goes through."""
+        return None, tangent
+
+
+# `apply` without its look for functorch and `setup_context`: the guards of an entry see to the
+# first, and we have none of the second.
 _attach: GraphCallable = super(torch.autograd.Function, CompiledGraph).apply
+_door: Callable[..., Any] = super(torch.autograd.Function, Door).apply
+
+
+def _severed(node: LinkedRegion, positions: Sequence[int], *args: Any) -> Any:
+    """Attach a node, but not to these arguments: no gradient ever goes to them."""
+    given = list(args)
+    for position in positions:
+        given[position] = given[position].detach()  # versions are still those of the argument
+    return _attach(node, *given)
 
 
 def region_of(node: Any) -> BackwardRegion | None:
     """The region that an autograd node (a tensor's `grad_fn`) stands for; None: it is not ours.
     What was saved for it are the node's `saved_tensors`."""
+    if node is not None and node.name() == "DoorBackward":
+        node = node.next_functions[0][0]
     kept = getattr(node, "kept", None)
     ours = isinstance(kept, tuple) and kept and isinstance(kept[0], LinkedRegion)
     return kept[0].region if ours else None  # type: ignore[index]
@@ -145,20 +179,24 @@ class LinkedRegion:
         # Of a graph with one result: the variants by the strides of its tangent.
         self._of_strides = Variants[Strides, _Built](_STRIDES)
         self._saved = _getter(region.saves.inputs), _getter(region.saves.results)
+        # Results with another node: as they are, one that leads here would keep this node alive.
+        own = self.results if len(self.results) == 1 else ()
+        shown = range(region.split.visible)
+        self._foreign = [one for one in region.saves.results if one in shown and one not in own]
         # What a node does, for `CompiledGraph`: of results made elsewhere, unless it is `around`.
         self.forward: Callable[[Any, Any], Any] = self._take
         self.backward: Callable[[Any, Any], Any] = self._of_taken
 
     def around(self, forward: GraphCallable) -> GraphCallable:
         """Let the node run `forward` itself: it is the only one."""
-        split, remember = self.region.split, self._replay.remember
+        split, keep = self.region.split, self._replay.keep
         of_primals, of_found = self._saved
         visible, results, backward = split.visible, self.results, self._backward
         constant = tuple(one for one in range(visible) if one not in results)
         symbols = len(split.symbols)
         nothing = (None,) * (1 + symbols)
         saves_none = not self.region.component.saved
-        # What `remember` would keep, without asking it: what a tiny function can afford.
+        # What `keep` would take, without asking it: what a tiny function can afford.
         simple, versions_of = not symbols and self._replay.is_simple, torch_abi.versions_of
 
         def run(context: Any, args: Any) -> Any:
@@ -167,7 +205,7 @@ class LinkedRegion:
                 context.kept = (self, args, versions_of(args), None, ())
             else:
                 primals = args[symbols:]
-                remember(context, self, primals, args[:symbols])
+                context.kept = (self, *keep(primals), args[:symbols])
             found = forward(*args)
             shown = found if len(found) == visible else tuple(found[:visible])
             if not saves_none:
@@ -181,10 +219,20 @@ class LinkedRegion:
             own = [given[index] for index in results] if constant else given
             return nothing + backward(context, own)
 
+        self.inputs = tuple(range(len(split.signature.inputs)))  # each argument has its slot
         self.forward, self.backward = run, of_results
         if visible == 1 and not symbols and not constant:
             self.backward = self._of_one(saves_none)
-        return functools.partial(_attach, self)
+        severed = [
+            symbols + index
+            for index, fact in enumerate(split.signature.inputs)
+            if fact.needs_grad and index not in self.region.component.inputs
+        ]
+        return (
+            functools.partial(_severed, self, severed)
+            if severed
+            else functools.partial(_attach, self)
+        )
 
     def _of_one(self, saves_none: bool) -> Callable[[Any, Any], Any]:
         """Backward of a graph with one result and fixed sizes: what a tiny function can afford."""
@@ -223,12 +271,18 @@ class LinkedRegion:
 
     def _take(self, context: Any, args: Any) -> Any:
         """Results made elsewhere: the node's own of them."""
-        sizes, primals, found = args[0]
-        self._replay.remember(context, self, primals, sizes)
+        kept, primals, found = args[0]
+        context.kept = (self, *kept)
         of_primals, of_found = self._saved
+        if self._foreign:
+            found = list(found)
+            for index in self._foreign:
+                found[index] = found[index].detach()
         context.save_for_backward(*of_primals(primals), *of_found(found))
         context.set_materialize_grads(False)
-        return tuple([found[index] for index in self.results])
+        if len(self.results) == 1:
+            return (found[self.results[0]],)
+        return tuple([found[index].detach() for index in self.results])  # behind doors
 
     def _of_taken(self, context: Any, given: Any) -> Any:
         return (None, None, *self._backward(context, given))

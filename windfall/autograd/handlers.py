@@ -22,7 +22,7 @@ import torch.fx
 from windfall.autograd.functional import Functional
 from windfall.autograd.memory import Memory
 from windfall.autograd.numbers import with_numbers_as_tensors
-from windfall.autograd.record import Step
+from windfall.autograd.record import Step, written_by
 from windfall.autograd.restride import same_layout
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
@@ -76,7 +76,7 @@ def add_steps(build: Functional, steps: Iterable[Step]) -> None:
 def _check_overlap(build: Functional, step: Step) -> None:
     """Refuse ops that read, at other places, the memory that they write: eager raises, or answers
     what its loops come to."""
-    targets = [one for one in _targets(step) if fakes.is_fake(one)]
+    targets = [one for one in written_by(step) if fakes.is_fake(one)]
     if not targets:
         return
     memories = {build.place(one).memory for one in targets}
@@ -293,22 +293,13 @@ def _counterpart(func: Any) -> Any:
     return None if found is None or found._schema.is_mutable or found is func else found
 
 
-def _targets(step: Step) -> list[torch.Tensor]:
-    """The tensors that a step writes."""
-    found: list[torch.Tensor] = []
-    for index, name in fakes.writes_of(step.func):
-        one = step.args[index] if index < len(step.args) else step.kwargs.get(name)
-        found.extend(one if isinstance(one, list | tuple) else [one] if one is not None else [])
-    return found
-
-
 def _handle_write(build: Functional, step: Step) -> None:
     """An op that writes arguments: its functional counterpart, then the writes."""
     func = _counterpart(step.func)
     if func is None:
         _handle_without_counterpart(build, step)
         return
-    targets = _targets(step)
+    targets = written_by(step)
     names = {name for _, name in fakes.writes_of(step.func)}
     in_place = fakes.writes_of(step.func)[0][0] == 0
     args = [build.operand(one) for one in (*step.args, *_left_out(step, func))]
@@ -360,7 +351,7 @@ def _handle_without_counterpart(build: Functional, step: Step) -> None:
     (`rrelu_with_noise_functional`), others are called on copies."""
     name = f"{step.func.namespace}.{step.func.overloadpacket.__name__}_functional"
     func = overload(f"{name}.{step.func._overloadname}") or Functionalized(step.func)
-    _add_with_writes(build, step, func, _targets(step))
+    _add_with_writes(build, step, func, written_by(step))
 
 
 def _add_with_writes(

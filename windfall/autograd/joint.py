@@ -21,6 +21,7 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
+from windfall.autograd.boundaries import boundaries
 from windfall.autograd.functional import Functional
 from windfall.autograd.handlers import add_steps
 from windfall.autograd.memory import Memory, Place
@@ -93,13 +94,12 @@ def _differentiate(
         position for position, index in enumerate(writes) if recording.visible[index]
     )
     tangents = tuple(position for position, one in enumerate(results) if one.needs_grad)
-    gradients, gradients_for = _backward(
-        recorder,
-        build,
-        symbols,
-        [recording.inputs[writes[position]] for position in write_tangents]
-        + [results[position].tensor for position in tangents],
-    )
+    known = [
+        *((recording.inputs[writes[position]], position) for position in write_tangents),
+        *((results[position].tensor, len(writes) + position) for position in tangents),
+    ]
+    shown = range(len(writes), len(writes) + len(results) - signature.hidden)
+    gradients, gradients_for = _backward(recorder, build, symbols, known, shown)
     output = build.graph.output((*written_nodes, *fresh_nodes, *gradients))
     set_info(output, NodeInfo(None))
     joint = Joint(
@@ -130,21 +130,27 @@ def _backward(
     recorder: Recorder,
     build: Functional,
     symbols: Sequence[Expression],
-    results: list[torch.Tensor],
+    known: Sequence[tuple[torch.Tensor, int]],
+    shown: Sequence[int],
 ) -> tuple[list[torch.fx.Node | None], tuple[int, ...]]:
-    """Nodes of the gradients, and the inputs that they belong to."""
+    """Nodes of the gradients, and what they belong to. `known` are the results that autograd knows,
+    by their positions; those that are `shown` to the user may be boundaries."""
     recording = recorder.recording
     wanted = tuple(index for index, one in enumerate(recording.entered) if one.requires_grad)
-    if not results or not wanted:
+    if not known or not wanted:
         return [], ()
-    recorder.differentiate(results, symbols)
+    results = [one for one, _ in known]
+    candidates = [index for index, (_, position) in enumerate(known) if position in shown]
+    stops = boundaries(results, candidates, recording.door) if len(known) > 1 else ()
+    recorder.differentiate(results, symbols, stops)
     for index, tangent in enumerate(recording.tangents):
         build.placeholder(f"tangent{index}", tangent, fakes.type_of(tangent))
     build.in_backward = True
     add_steps(build, recording.steps[recording.forward_steps :])
-    return [
-        None if one is None else build.read(build.place(one)) for one in recording.gradients
-    ], wanted
+    return [None if one is None else build.read(build.place(one)) for one in recording.gradients], (
+        *wanted,
+        *(len(recording.inputs) + known[one][1] for one in stops),
+    )
 
 
 def _writes(
@@ -214,6 +220,16 @@ def _outputs(recording: Recording, build: Functional) -> tuple[list[OutputFact],
     return facts, results
 
 
+def _view_op(place: Place) -> Any:
+    """What makes a view again: `detach()` and `.data` were recorded as one op, and differ in whose
+    version counts what is written."""
+    if place.func is torch.ops.aten.detach.default and place.parent is not None:
+        one, other = place.tensor, place.parent.tensor
+        if one is not None and other is not None and not torch_abi.shares_version(one, other):
+            return torch_abi.data_of
+    return place.func
+
+
 def _owners(recording: Recording, build: Functional) -> dict[Memory, torch.Tensor | None]:
     """For each memory of our own that an output lives in: the output that is its fresh result, or
     None if a hidden base must be. One lone view is as good as fresh: nobody sees its base."""
@@ -266,12 +282,11 @@ def _output_fact(
         kind, above = "view_of_output", memory.root
         if owner is not None:
             above = build.place(owner)
-    views = tuple(
-        (one.func, one.args, one.kwargs) for one in place.chain() if one not in above.chain()
-    )
-    if needs_grad and any(func is torch.ops.aten.detach.default for func, _, _ in views):
+    chain = [one for one in place.chain() if one not in above.chain()]
+    if needs_grad and any(one.func is torch.ops.aten.detach.default for one in chain):
         raise Unsupported(208, str(type))
     if needs_grad and refused == torch_abi.BY_FUNCTION:
         raise Unsupported(211, str(type))
+    views = tuple((_view_op(one), one.args, one.kwargs) for one in chain)
     offset = fakes.offset_of(value)
     return OutputFact(kind, type, base, offset, None, needs_grad, views, refused=refused)  # type: ignore[arg-type]

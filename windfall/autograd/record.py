@@ -21,6 +21,7 @@ import bisect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,6 +78,7 @@ class Recording:
 
     inputs: tuple[torch.Tensor, ...]  # tensors alone
     entered: tuple[torch.Tensor, ...]  # the leaves behind `inputs`
+    door: Any = None  # the autograd node that stands between them
     outputs: tuple[Any, ...] = ()
     steps: list[Step] = field(default_factory=list)
     forward_steps: int = 0
@@ -125,6 +127,7 @@ class Recorder:
         recording.entered = leaves
         recording.inputs = _enter(leaves)
         functions = [one.grad_fn for one in recording.inputs]
+        recording.door = next((one for one in functions if one is not None), None)
         before = torch_abi.versions_of(recording.inputs)
         modes = torch_abi.modes()
         try:
@@ -151,17 +154,34 @@ class Recorder:
         return recording
 
     def differentiate(
-        self, results: Sequence[torch.Tensor], symbols: Sequence[Expression] = ()
+        self,
+        results: Sequence[torch.Tensor],
+        symbols: Sequence[Expression] = (),
+        stops: Sequence[int] = (),
     ) -> None:
-        """The gradients of `results` with respect to the inputs that need one."""
+        """The gradients of `results` with respect to the inputs that need one, then to the results
+        at `stops`: what arrives there ends there, and their tangents go on in its place."""
         recording = self.recording
         wanted = [one for one in recording.entered if one.requires_grad]
         recording.tangents = tuple(_tangent(one) for one in results)
+        arrived: dict[int, torch.Tensor] = {}
+
+        def stop(index: int, gradient: torch.Tensor) -> torch.Tensor:
+            arrived[index] = gradient
+            return recording.tangents[index]
+
+        hooks = [results[one].register_hook(partial(stop, one)) for one in stops]  # type: ignore[no-untyped-call]
+        last = [one for one in range(len(results)) if one not in stops]
         self._backward = True
         asking.where = lambda: self._backward_origin().origin
         try:
             with self.mode, autocast(None):
-                recording.gradients = torch_abi.gradients(results, wanted, recording.tangents)
+                found = torch_abi.gradients(
+                    [results[one] for one in last],
+                    wanted,
+                    [recording.tangents[one] for one in last],
+                )
+            recording.gradients = (*found, *(arrived[one] for one in stops))
         except RuntimeError as error:
             _if_symbolic(error, symbols, None)
             # Eager would raise at backward(), if that is ever called: then let eager do it.
@@ -169,6 +189,8 @@ class Recorder:
         finally:
             self._backward = False
             asking.where = None
+            for hook in hooks:
+                hook.remove()
 
     # ---------------------------------------------------------------------------- internals
 
@@ -176,7 +198,11 @@ class Recorder:
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> None:
         origin = self._backward_origin() if self._backward else self._origin
-        self.recording.steps.append(Step(func, args, kwargs, result, _types(result), origin))
+        step = Step(func, args, kwargs, result, _types(result), origin)
+        self.recording.steps.append(step)
+        if fakes.counts_writes(func):
+            for one in written_by(step):
+                torch_abi.raise_version(one, 1)
 
     def _backward_origin(self) -> NodeInfo:
         """The captured node that made the autograd node which the engine runs now."""
@@ -206,6 +232,15 @@ class Recorder:
                     raise Unsupported(209, "inference mode is switched inside of the graph")
                 values[node] = call(node, values, standing_for)
         raise AssertionError("the graph has no output node")
+
+
+def written_by(step: Step) -> list[torch.Tensor]:
+    """The tensors that a step writes."""
+    found: list[torch.Tensor] = []
+    for index, name in fakes.writes_of(step.func):
+        one = step.args[index] if index < len(step.args) else step.kwargs.get(name)
+        found.extend(one if isinstance(one, list | tuple) else [one] if one is not None else [])
+    return found
 
 
 def _if_symbolic(

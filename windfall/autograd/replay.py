@@ -1,6 +1,6 @@
 """Gradients by eager: the captured graph is run again, on the inputs of the forward pass.
 
-Enters: what `remember` kept of a forward pass, and tangents. Leaves: gradients, differentiable
+Enters: what `keep` took of a forward pass, and tangents. Leaves: gradients, differentiable
 again if grad mode is on. It serves whatever a compiled backward cannot do.
 
 Invariants: a replay draws the random numbers that the forward pass drew and leaves the generator as
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,18 +48,17 @@ class Replay:
         self._copied = {index: _matters(split, index) for index in signature.writes}
         self.is_simple = not self._copied and not self._random  # inputs as they are will do
 
-    def remember(
-        self, context: Any, node: Any, primals: tuple[Any, ...], sizes: tuple[int, ...] = ()
-    ) -> None:
-        """Keep what a replay would need, behind the node that it is for: as one attribute, for each
-        costs a tiny function dear."""
+    def keep(self, primals: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a replay would need, taken before the forward pass: primals, their versions, the
+        generator's state. It stands in `context.kept`, between the node that it is for and the
+        sizes: as one attribute, for each costs a tiny function dear."""
         if self._copied:
             primals = tuple(
                 self._old(index, one) if index in self._copied else one
                 for index, one in enumerate(primals)
             )
         state = torch.get_rng_state() if self._random else None
-        context.kept = (node, primals, torch_abi.versions_of(primals), state, sizes)
+        return primals, torch_abi.versions_of(primals), state
 
     def _old(self, index: int, primal: torch.Tensor) -> torch.Tensor:
         return primal.detach().clone() if self._copied[index] else primal.detach()
@@ -70,7 +70,8 @@ class Replay:
             context.kept = (node, None, None, None, sizes)
 
     def gradients(self, context: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
-        """Gradients for all primals, differentiable again if grad mode is on."""
+        """Gradients for all primals, then for all results, differentiable again if grad mode is
+        on. What arrives at a result of another node ends there."""
         _, primals, versions, state, sizes = context.kept
         if primals is None:
             raise RuntimeError(_TWICE)
@@ -84,7 +85,14 @@ class Replay:
             with _generator_state(state), autocast(self._autocast):
                 outputs = self._replayed(*sizes, *inputs)
         results = self._results(inputs, outputs)
-        wanted = self._split.gradients_for
+        wanted = [index for index in self._split.gradients_for if index < len(handles)]
+        slots: list[Any] = [None] * (len(handles) + self._split.visible)
+        places = [len(handles) + position for position in self._split.tangent_results]
+        hooks = [
+            result.register_hook(partial(_stop, slots, place))
+            for result, tangent, place in zip(results, tangents, places, strict=True)
+            if tangent is None and place in self._split.gradients_for
+        ]
         pairs = [
             (result, tangent)
             for result, tangent in zip(results, tangents, strict=True)
@@ -97,8 +105,9 @@ class Replay:
             create_graph=again,
             allow_unused=True,
         )
+        for hook in hooks:  # gradients of these gradients do go on
+            hook.remove()
         self.forget(context)
-        slots: list[Any] = [None] * len(handles)
         for index, gradient in zip(wanted, found, strict=True):
             slots[index] = gradient
         return tuple(slots)
@@ -147,6 +156,12 @@ def _leaf(primal: torch.Tensor) -> torch.Tensor:
     leaf = primal.detach()
     leaf.requires_grad = True  # `requires_grad_` refuses where tangents are batched by a transform
     return leaf
+
+
+def _stop(slots: list[Any], place: int, gradient: torch.Tensor) -> torch.Tensor:
+    """A hook that takes what arrives."""
+    slots[place] = gradient
+    return torch.zeros_like(gradient)
 
 
 def _fresh_outputs(signature: Signature) -> list[tuple[int, bool]]:

@@ -41,8 +41,8 @@ aten = torch.ops.aten
 class Variant:
     """One way to run backward: `graph` takes what was saved, then the tangents that exist.
 
-    `gradients` has an entry for each input of the forward graph: None, the number of a result, or
-    `~k`: the tangent `k` itself."""
+    `gradients` has an entry for each input of the forward graph, then for each result of it: None,
+    the number of a result of this graph, or `~k`: the tangent `k` itself."""
 
     strides: tuple[Strides, ...]
     graph: torch.fx.Graph = field(compare=False)
@@ -68,10 +68,14 @@ def _roles(split: Split, made: Variant, saved: Sequence[int] | None) -> Roles:
         *numbered(RoleKind.SAVED, len(split.saved)),
     )
     tangents = zip(split.tangent_results, made.strides, strict=True)
-    gradients: dict[int, Role] = {}  # of several inputs that have the same one, the first
-    for index, slot in enumerate(made.gradients):
+    owners = (
+        *numbered(RoleKind.GRADIENT, len(split.signature.inputs)),
+        *numbered(RoleKind.RESULT_GRADIENT, split.visible),
+    )
+    gradients: dict[int, Role] = {}  # of several that have the same one, the first
+    for owner, slot in zip(owners, made.gradients, strict=True):
         if slot is not None and slot >= 0:
-            gradients.setdefault(slot, Role(RoleKind.GRADIENT, index))
+            gradients.setdefault(slot, owner)
     return Roles(
         (
             *numbered(RoleKind.SIZE, len(split.symbols)),
@@ -100,7 +104,7 @@ def _as_recorded(
     shared = any(one.op in ("placeholder", "get_attr") for one in roots)
     if shared or len({*roots}) < len(results):
         return None
-    slots: list[int | None] = [None] * len(split.signature.inputs)
+    slots: list[int | None] = [None] * (len(split.signature.inputs) + split.visible)
     for place, index in enumerate(split.gradients_for):
         slots[index] = place
     return Variant(strides, backward, tuple(slots))
@@ -222,7 +226,7 @@ class _Maker:
     def _finish(self, results: Sequence[Node | None], tangents: Sequence[Node]) -> Variant:
         """Name each gradient once, and end the graph."""
         unique: dict[Node, int] = {}
-        slots: list[int | None] = [None] * len(self._split.signature.inputs)
+        slots: list[int | None] = [None] * (len(self._split.signature.inputs) + self._split.visible)
         for index, node in zip(self._split.gradients_for, results, strict=True):
             if node is None or node in self._zero:
                 continue

@@ -36,6 +36,7 @@ class RoleKind(enum.Enum):
     SAVED_RESULT = "saved result"
     TANGENT = "tangent of result"
     GRADIENT = "gradient of input"
+    RESULT_GRADIENT = "gradient of result"
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,8 @@ class Joint:
     """Forward and backward as one SSA graph of ATen overloads, with no mutation.
 
     Placeholders: the primals (as `Signature.inputs`), then the tangents. Results: writes, fresh
-    results, then one gradient (or None) for each input of `gradients_for`. `tangents_for` numbers
+    results, then one gradient (or None) for each of `gradients_for`: inputs, then results of which
+    other results are made (their numbers follow those of the inputs). `tangents_for` numbers
     the fresh results that have a tangent; before those come the tangents of the writes that
     autograd sees, numbered in `write_tangents_for`. A graph that needs no gradient has neither."""
 
@@ -247,8 +248,9 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """Positions among the tangents, among what is saved, and among the graph's inputs, of those
-    that belong together: gradients that share no computation with others."""
+    """Positions among the tangents, among what is saved, and among the graph's inputs (then its
+    results, as in `gradients_for`), of those that belong together: gradients that share no
+    computation with others."""
 
     tangents: tuple[int, ...]
     saved: tuple[int, ...]

@@ -10,6 +10,7 @@ overload and record; it holds no tensor.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +75,15 @@ def writes_of(func: Any) -> tuple[tuple[int, str], ...]:
     plan = plan_of(func)
     written = dict.fromkeys((*plan.written, *plan.op.mutates))
     return tuple((index, plan.names[index]) for index in written)
+
+
+@functools.cache
+def counts_writes(func: Any) -> bool:
+    """Whether the kernel of an op counts what it writes, once for each tensor, where fakes do not
+    see it: it calls other ops that do. Ops of others are believed to; ATen's are torch's
+    `_foreach_` family (those that write memory directly count nothing, as `_fused_sgd_`)."""
+    own = func.namespace != "aten" or func.overloadpacket.__name__.startswith("_foreach_")
+    return own and bool(writes_of(func))
 
 
 def argument(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

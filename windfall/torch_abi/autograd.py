@@ -47,6 +47,20 @@ def raise_version(tensor: torch.Tensor, by: int) -> None:
         torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))
 
 
+def shares_version(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether writes of the one are counted by the other too."""
+    before = versions_of((other,))
+    raise_version(one, 1)
+    shared = versions_of((other,)) != before
+    raise_version(one, -1)
+    return shared
+
+
+def data_of(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor.data`: as `detach()`, but with a version of its own."""
+    return tensor.data
+
+
 def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor that autograd takes `tensor` to be a view of."""
     return tensor._base

@@ -180,12 +180,9 @@ class Tensor(Value):
         if name in METADATA:
             self.rely_on(machine, name)
             return self._metadata(machine, name)
-        if name in VIEWS:
+        if name in VIEWS or name == "data":  # whose writes count no version, unlike `detach()`'s
             self.rely_on(machine, name)
             return values.torch_call("call_function", getattr, [self, values.literal(name)], {})
-        if name == "data":
-            self.rely_on(machine, name)
-            return values.torch_call("call_method", "detach", [self], {})
         if name == "grad":
             self.rely_on(machine, name)
             return self._grad(machine)
