@@ -84,7 +84,9 @@ def _check_overlap(build: Functional, step: Step) -> None:
     names = [one.name for one in step.func._schema.arguments]
     given = {**dict(zip(names, step.args, strict=False)), **step.kwargs}
     reads = _fakes([one for name, one in given.items() if name not in written])
-    by_element = torch.Tag.pointwise in step.func.tags  # it may read where it writes
+    # It may read where it writes: `y[:n] *= 2` ends with a copy of memory to itself.
+    is_copy = step.func is torch.ops.aten.copy_.default
+    by_element = is_copy or torch.Tag.pointwise in step.func.tags
     for one in reads:
         if build.place(one).memory in memories:
             for target in targets:
