@@ -52,6 +52,8 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks compile --json benchmarks/results/compile.json
 	$(BIN)/python -m benchmarks models --json benchmarks/results/models.json
 	$(BIN)/python -m benchmarks stages --json benchmarks/results/stages.json
+	$(BIN)/python -m benchmarks writes --json benchmarks/results/writes.json
+	$(BIN)/python -m benchmarks higher --json benchmarks/results/higher.json
 	$(BIN)/python -m benchmarks kernels --quick --json benchmarks/results/kernels.json
 
 conformance: $(STAMP)

@@ -61,6 +61,8 @@ SUITES: dict[str, tuple[Part, ...]] = {
     "overhead": (Part(suites.overhead, _steady, STEADY, "rounds"),),
     "compile": (Part(suites.first_results, _first, FIRST, "repeats"),),
     "kernels": (Part(suites.kernels, _steady, STEADY, "rounds"),),
+    "writes": (Part(suites.writes, _steady, STEADY, "rounds"),),
+    "higher": (Part(suites.higher, _steady, STEADY, "rounds"),),
     "models": (
         Part(model_cases, _steady, STEADY, "rounds"),
         Part(model_memory, _memory, MEMORY, "repeats"),

@@ -21,11 +21,15 @@ Run = Callable[[], Any]
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A program and the arguments it is called with; with an optimizer, a training step is not
-    over before the optimizer's step."""
+    over before the optimizer's step. `kept_gradients`: those of leaves are added to. `used`: what
+    is done with the program, if that is more than calling it; it stays outside of what is
+    compiled."""
 
     program: Callable[..., Any]
     inputs: tuple[Any, ...]
     optimizer: torch.optim.Optimizer | None = None
+    kept_gradients: bool = False
+    used: Callable[..., Any] | None = None  # (program, *inputs) -> result
 
     def leaves(self) -> list[torch.Tensor]:
         """The tensors whose gradients a training step makes."""
@@ -65,7 +69,9 @@ def runner(subject: Subject, compiled: Callable[..., Any], mode: Mode) -> Run:
     cost as much as a small program."""
     if mode == "inference":
         return partial(compiled, *subject.inputs)
-    leaves = subject.leaves()
+    if subject.used is not None:
+        compiled = partial(subject.used, compiled)
+    leaves = [] if subject.kept_gradients else subject.leaves()
     inputs, optimizer = subject.inputs, subject.optimizer
     gradient: torch.Tensor | None = None
 

@@ -29,13 +29,14 @@ BATCHES = (1, 8)  # of inference
 QUICK = ("bert-4", "gpt2-6", "resnet-18")
 
 STEADY_GOALS = {"eager": 1.0, "torch.compile": 1.1}
+CHECKPOINT_GOALS = {"eager": 0.9, "torch.compile": 1.0}
 FIRST_GOALS = {"torch.compile": 1 / 6}
 MEMORY_GOALS = {"eager": 1.1}
 
 
 def model_cases() -> list[Case]:
     """Steady state: inference with small and large batches, and training steps."""
-    return [*_inference(), *model_training()]
+    return [*_inference(), *model_training(), *model_checkpointed()]
 
 
 def _inference() -> Iterator[Case]:
@@ -48,18 +49,25 @@ def _inference() -> Iterator[Case]:
 
 def model_training() -> list[Case]:
     """One whole training step of each model."""
-    return [
-        Case(
-            f"{title}, batch {batch}",
-            training_subject(recipe, batch),
-            "training",
-            goals=STEADY_GOALS,
-            tolerance=TOLERANCES.get(recipe, 1e-3),
-            quick=recipe == QUICK[0],
-            random=True,
-        )
-        for title, recipe, batch in MODELS
-    ]
+    return [_training(title, recipe, batch) for title, recipe, batch in MODELS]
+
+
+def model_checkpointed() -> list[Case]:
+    """The same with checkpoints around layers."""
+    case = _training("GPT-2, 6 layers, checkpointed", "gpt2-6 checkpointed", 2)
+    return [replace(case, goals=CHECKPOINT_GOALS, quick=False)]
+
+
+def _training(title: str, recipe: str, batch: int) -> Case:
+    return Case(
+        f"{title}, batch {batch}",
+        training_subject(recipe, batch),
+        "training",
+        goals=STEADY_GOALS,
+        tolerance=TOLERANCES.get(recipe, 1e-3),
+        quick=recipe == QUICK[0],
+        random=True,
+    )
 
 
 def model_memory() -> list[Case]:

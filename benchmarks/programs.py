@@ -7,6 +7,7 @@ knows who will run it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -175,3 +176,138 @@ def embedding_add(tokens: Tensor, table: Tensor, position: Tensor) -> Tensor:
 
 def dropout(x: Tensor) -> Tensor:
     return F.dropout(x, 0.1, training=True)
+
+
+# ----------------------------------------------------------------- gradients of gradients
+
+
+def smooth_perceptron(layers: int, width: int, inputs: int) -> nn.Module:
+    """Linear layers and tanh, one result."""
+    pairs = pairwise([inputs, *[width] * (layers - 1)])
+    hidden = [part for pair in pairs for part in (nn.Linear(*pair), nn.Tanh())]
+    return nn.Sequential(*hidden, nn.Linear(width, 1))
+
+
+def gradient_penalty(judge: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The loss of WGAN-GP's critic."""
+    score = judge(x)
+    (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+    loss: Tensor = score.mean() + 10 * ((slope.norm(2, dim=1) - 1) ** 2).mean()
+    return loss
+
+
+def heat_equation(field: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
+    """A physics-informed loss: u_t = u_xx, at points (x, t)."""
+    u = field(points)
+    (slope,) = torch.autograd.grad(u.sum(), points, create_graph=True)
+    (second,) = torch.autograd.grad(slope[:, 0].sum(), points, create_graph=True)
+    return ((slope[:, 1] - second[:, 0]) ** 2).mean()
+
+
+def regression(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
+    """The loss of a perceptron whose weights are given."""
+    for weight in weights[:-1]:
+        x = torch.tanh(x @ weight)
+    distance: Tensor = x @ weights[-1] - y
+    return distance.square().mean()
+
+
+def adapted(loss: Callable[..., Tensor], x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
+    """MAML: the loss after three steps of gradient descent."""
+    for _ in range(3):
+        slopes = torch.autograd.grad(loss(x, y, *weights), weights, create_graph=True)
+        weights = tuple(one - 0.01 * slope for one, slope in zip(weights, slopes, strict=True))
+    return loss(x, y, *weights)
+
+
+# ----------------------------------------------------------------------------- writes
+
+
+def cache_row(cache: Tensor, row: Tensor) -> None:
+    """One position of a cache of keys."""
+    cache[:, :, 5:6] = row
+
+
+def cache_attention(cache: Tensor, row: Tensor, query: Tensor) -> Tensor:
+    """A step of decoding: the new key, and scores against all of them."""
+    cache[:, :, 5:6] = row
+    return torch.softmax(query @ cache.transpose(-1, -2), -1)
+
+
+def cache_index_copy(cache: Tensor, positions: Tensor, rows: Tensor) -> None:
+    cache.index_copy_(2, positions, rows)
+
+
+def cache_index_put(cache: Tensor, positions: Tensor, rows: Tensor) -> None:
+    cache[:, :, positions] = rows
+
+
+def replay_row(observations: Tensor, rewards: Tensor, observation: Tensor, reward: Tensor) -> None:
+    """What an agent saw, at a place of its memory."""
+    observations[77] = observation
+    rewards[77] = reward
+
+
+def moving_average(average: Tensor, value: Tensor) -> None:
+    average.mul_(0.9).add_(value, alpha=0.1)
+
+
+def moving_averages(averages: list[Tensor], values: list[Tensor]) -> None:
+    for average, value in zip(averages, values, strict=True):
+        average.mul_(0.999).add_(value, alpha=0.001)
+
+
+def moving_averages_at_once(averages: list[Tensor], values: list[Tensor]) -> None:
+    torch._foreach_lerp_(averages, values, 0.001)
+
+
+def accumulate(gradients: list[Tensor], more: list[Tensor]) -> None:
+    for gradient, other in zip(gradients, more, strict=True):
+        gradient += other
+
+
+class Accumulates(nn.Module):
+    """A loss whose gradients are added, in backward, to those that a parameter has already."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.weight).sin().sum()
+
+
+class Remembers(nn.Module):
+    """A loss that leaves a row of what it saw in a large buffer."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width))
+        self.seen: Tensor
+        self.register_buffer("seen", torch.zeros(rows, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x * self.weight
+        self.seen[3] = hidden.detach()[0]
+        return hidden.sum()
+
+
+class Averages(nn.Module):
+    """A loss that keeps a moving average of all that it saw."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width))
+        self.average: Tensor
+        self.register_buffer("average", torch.zeros(rows, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x * self.weight
+        self.average.mul_(0.9).add_(hidden.detach(), alpha=0.1)
+        return hidden.sum()
+
+
+def shared_memory(parameter: Tensor, same: Tensor) -> Tensor:
+    """A parameter and another view of its memory, written through the one and read by the other."""
+    parameter.mul_(0.9)
+    return same + 1

@@ -1,17 +1,18 @@
 """The rows of each suite. A new row is one line here.
 
-`overhead` measures calls, `compile` first results, `kernels` single kernels; `models` are whole
-models, whose first results stand in `compile` too.
+`overhead` measures calls, `compile` first results, `kernels` single kernels, `writes` programs that
+write their inputs, `higher` gradients of gradients; `models` are whole models, whose first results
+stand in `compile` too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
 from benchmarks import programs as p
-from benchmarks.case import Case, Subject
+from benchmarks.case import Case, Mode, Subject
 from benchmarks.models import inference_subject, model_first_results
 from benchmarks.programs import Maker, integers, module, normal, on
 
@@ -159,3 +160,100 @@ def _training() -> Iterator[Case]:
         ("cross entropy", on(p.cross_entropy, wide, integers(1000, 1000))),
     ):
         yield Case(f"{name}, 1e6", make, "training")
+
+
+def higher() -> list[Case]:
+    """Losses that are made of gradients: the network is compiled, the loss is not."""
+    rows = [
+        ("gradient penalty", _used(p.gradient_penalty, 4, 512, normal(64, 256, grad=True))),
+        ("gradient penalty, small", _used(p.gradient_penalty, 3, 64, normal(16, 64, grad=True))),
+        ("heat equation (PINN)", _used(p.heat_equation, 5, 128, normal(1024, 2, grad=True))),
+        ("heat equation (PINN), small", _used(p.heat_equation, 4, 32, normal(64, 2, grad=True))),
+        ("three inner steps (MAML)", _adapted),
+    ]
+    return [Case(name, make, "training", goals={"eager": 0.9}) for name, make in rows]
+
+
+def _used(
+    use: Callable[..., torch.Tensor], layers: int, width: int, inputs: Callable[[], torch.Tensor]
+) -> Maker:
+    def make() -> Subject:
+        given = inputs()
+        network = p.smooth_perceptron(layers, width, given.shape[1])
+        return Subject(network, (given,), used=use)
+
+    return make
+
+
+def _adapted() -> Subject:
+    sizes = ((32, 128), (128, 128), (128, 128), (128, 1))
+    weights = [torch.nn.Parameter(torch.randn(size) / size[0] ** 0.5) for size in sizes]
+    return Subject(p.regression, (normal(64, 32)(), normal(64, 1)(), *weights), used=p.adapted)
+
+
+def writes() -> list[Case]:
+    """Programs that write their inputs: at most eager's time."""
+    cache, row = normal(1, 8, 2048, 128), normal(1, 8, 1, 128)  # 8 MB
+    return [
+        *_written(
+            ("a row of a cache", on(p.cache_row, cache, row)),
+            ("a row of a cache, attention", on(p.cache_attention, cache, row, row)),
+            ("index_copy_, 1 row", on(p.cache_index_copy, cache, _places(1), row)),
+            ("index_copy_, 4 rows", on(p.cache_index_copy, cache, _places(4), _rows(4))),
+            ("index_put_, 1 row", on(p.cache_index_put, cache, _places(1), row)),
+            ("a row of a replay buffer", on(p.replay_row, *_memory())),
+            ("moving average, 1e3", on(p.moving_average, normal(1000), normal(1000))),
+            ("moving average, 1e6", on(p.moving_average, normal(1000, 1000), normal(1000, 1000))),
+            ("moving averages of 100", _hundred(p.moving_averages)),
+            ("moving averages of 100, foreach", _hundred(p.moving_averages_at_once)),
+            ("gradients added, 100", _hundred(p.accumulate)),
+            ("a parameter and its data", _shared()),
+        ),
+        *_written(
+            ("gradients added, .backward()", _accumulating),
+            ("a row of a buffer", module(lambda: p.Remembers(2048, 1024), normal(64, 1024))),
+            ("a buffer", module(lambda: p.Averages(512, 1024), normal(512, 1024))),
+            mode="training",
+        ),
+    ]
+
+
+def _written(*named: tuple[str, Maker], mode: Mode = "inference") -> Iterator[Case]:
+    for name, make in named:
+        yield Case(name, make, mode, goals={"eager": 1.0})
+
+
+def _places(count: int) -> Callable[[], torch.Tensor]:
+    return lambda: torch.arange(count) * 3 + 5
+
+
+def _rows(count: int) -> Callable[[], torch.Tensor]:
+    return normal(1, 8, count, 128)
+
+
+def _memory() -> tuple[Callable[[], torch.Tensor], ...]:
+    """Observations and rewards of ten thousand steps, and those of another one."""
+    return normal(10_000, 256), normal(10_000), normal(256), normal()
+
+
+def _hundred(program: Callable[..., None]) -> Maker:
+    def make() -> Subject:
+        lists = [[torch.rand(1000) for _ in range(100)] for _ in range(2)]
+        return Subject(program, tuple(lists))
+
+    return make
+
+
+def _shared() -> Maker:
+    def make() -> Subject:
+        parameter = torch.randn(1000)
+        return Subject(p.shared_memory, (parameter, parameter.data))
+
+    return make
+
+
+def _accumulating() -> Subject:
+    """A parameter whose gradient is there already, and stays."""
+    loss = p.Accumulates(100_000)
+    loss.weight.grad = torch.zeros_like(loss.weight)
+    return Subject(loss, (normal(100_000)(),), kept_gradients=True)

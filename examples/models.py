@@ -98,8 +98,11 @@ def bert(layers: int, width: Width | None = None, attention: str = "sdpa") -> Re
     )
 
 
-def gpt2(layers: int, width: Width | None = None, attention: str = "sdpa") -> Recipe:
-    """GPT-2 with its language head, whose weight is that of the embedding."""
+def gpt2(
+    layers: int, width: Width | None = None, attention: str = "sdpa", checkpoints: bool = False
+) -> Recipe:
+    """GPT-2 with its language head, whose weight is that of the embedding; with `checkpoints` each
+    layer is computed again in backward."""
     library = transformers()
     size = width or Width(vocabulary=50_257, positions=1024)
     config = library.GPT2Config(
@@ -117,6 +120,8 @@ def gpt2(layers: int, width: Width | None = None, attention: str = "sdpa") -> Re
     def model() -> Any:
         made = library.GPT2LMHeadModel(config)
         made.loss_type = "ForCausalLM"  # else it logs, inside forward, that it guessed its loss
+        if checkpoints:
+            made.activation_checkpointing_enable({"use_reentrant": False})
         return made
 
     def batch(count: int) -> tuple[Tensor, Tensor]:
@@ -168,6 +173,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "bert-4": lambda: bert(4),
     "bert-12": lambda: bert(12),
     "gpt2-6": lambda: gpt2(6),
+    "gpt2-6 checkpointed": lambda: gpt2(6, checkpoints=True),
     "resnet-18": resnet18,
     "tiny bert": lambda: bert(2, TINY),
     "tiny gpt2": lambda: gpt2(2, TINY),

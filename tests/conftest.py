@@ -1,16 +1,19 @@
 """What every test may ask for: `golden` (text compared with approved text), `--bless`; and what
-every test gets: torch's global state as it found it."""
+every test gets: torch's global state as it found it, and a failure if windfall hid one of its own
+behind a fall-back to eager (`@pytest.mark.hides_errors`: the test is about that)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
 
 from tests.golden import Golden, golden_for
+from windfall.events import EventKind, EventLog
 
 pytest_plugins = ["pytester"]
 
@@ -44,3 +47,23 @@ def _torch_state_is_given_back() -> Iterator[None]:
     assert not torch.is_inference_mode_enabled(), "the test left inference mode on"
     assert torch.get_default_dtype() == dtype, "the test left another default dtype"
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _no_error_of_ours_is_hidden(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A bug of ours costs the user speed, not the answer; here it costs the test."""
+    hidden: list[str] = []
+    count = EventLog.count
+
+    def counted(self: EventLog, kind: Any, subject: str, **facts: Any) -> None:
+        if kind is EventKind.FALLBACK and str(facts.get("reason")).startswith("InternalError"):
+            hidden.append(f"{subject}: {facts['reason']}")
+        count(self, kind, subject, **facts)
+
+    EventLog.count = counted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        EventLog.count = count  # type: ignore[method-assign]
+    if request.node.get_closest_marker("hides_errors") is None:
+        assert not hidden, "\n".join(["an error of ours was hidden by eager:", *hidden])

@@ -29,7 +29,7 @@ from tests.golden import TESTS
 from windfall.events import Event, EventKind
 from windfall.ir.graph_text import print_graph
 from windfall.ir.loop import Loops, MemoryPlan, Schedule
-from windfall.ir.stages import Capture, Entry, Executable, Joint, Module, Segment, Split
+from windfall.ir.stages import Capture, Entry, Executable, Joint, LlvmModule, Segment, Split
 from windfall.ir.text import loops_text, schedule_text
 
 FOLDER = TESTS / "goldens" / "programs"
@@ -186,7 +186,7 @@ _INSTRUCTION = re.compile(r"^  (?:%\S+ = )?(\w+)", re.MULTILINE)
 _FUNCTION = re.compile(r"^define [^\n]*?@([\w.]+)\(.*?^}", re.MULTILINE | re.DOTALL)
 
 
-def _module(module: Module) -> str:
+def _module(module: LlvmModule) -> str:
     lines = []
     for function in _FUNCTION.finditer(module.text):
         counted = sorted(Counter(_INSTRUCTION.findall(function[0])).items())
@@ -208,7 +208,7 @@ TEXTS: dict[type, Callable[[Any], str]] = {
     Loops: loops_text,
     Schedule: schedule_text,
     MemoryPlan: _plan,
-    Module: _module,
+    LlvmModule: _module,
     Executable: str,
     Entry: _entry,
 }

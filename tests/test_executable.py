@@ -181,8 +181,7 @@ def test_an_executable_prints() -> None:
 
     (made,) = executables(run, torch.ones(2), torch.ones(2))
     assert str(made).endswith(
-        "(input 0, written; input 1) -> (result 0; view of result 0): "
-        "EagerIfOverlapping > Outputs > WriteBack > Program"
+        "(input 0, written; input 1) -> (result 0; view of result 0): Outputs > WriteBack > Program"
     )
 
 

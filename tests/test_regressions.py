@@ -249,6 +249,7 @@ def test_ops_that_only_check_are_not_dropped(dynamic: bool | None) -> None:
             assert _raised(compiled, x) == _raised(program, x)
 
 
+@pytest.mark.hides_errors
 def test_a_call_near_the_limit_of_recursion_says_nothing_of_the_next_one() -> None:
     """Compiling needs more frames than are left: that call is eager's, not every later one."""
 

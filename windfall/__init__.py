@@ -21,6 +21,7 @@ from windfall.api import (
     reset,
     set_default_backend,
 )
+from windfall.backward import compiled_autograd
 from windfall.directives import (
     allow_in_graph,
     assume_constant_result,
@@ -65,6 +66,7 @@ __all__ = [
     "assume_constant_result",
     "cache_entries",
     "compile",
+    "compiled_autograd",
     "cudagraph_mark_step_begin",
     "disable",
     "disallow_in_graph",

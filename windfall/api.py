@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from windfall import backends, directives, frontend, pipeline
+from windfall import backends, backward, directives, frontend, pipeline
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options
@@ -44,6 +44,7 @@ def compile(
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
     shapes_spec: Any = None,
+    compiled_autograd: bool = False,
 ) -> Any:
     """Compile a function, a method, a class or a module; without a target, a decorator.
 
@@ -51,13 +52,15 @@ def compile(
     another backend is given goes through it too. `name` is what reports say. `recompile_limit` is
     how many entries one point of the program keeps: past it the least recently used goes, and
     nothing falls back to eager. Every compiled object has entries of its own, so
-    `isolate_recompiles` is always so.
+    `isolate_recompiles` is always so. `compiled_autograd`: backward passes inside of the target's
+    calls are recorded, compiled and replayed as under `windfall.compiled_autograd()`.
     """
     if shapes_spec is not None:
         raise UserError("shapes_spec is not supported; use dynamic=True or windfall.mark_dynamic")
     chosen = _options(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
         disable=disable or None, name=name, recompile_limit=recompile_limit,
+        compiled_autograd=compiled_autograd or None,
     )  # fmt: skip
     if model is None:
         return lambda actual: _compiled(actual, chosen)
@@ -108,14 +111,19 @@ def _compiled(target: Any, options: Options) -> Any:
 def _with_log(target: Any, options: Options, log: EventLog) -> Any:
     compiled = pipeline.Compiler(options, log).compiled(target, _compiled)
     _alive.add(compiled)
+    call: Any = compiled
+    if options.compiled_autograd:
+        call = backward.CalledUnderEngine(compiled, backward.engine_for(options, log))
     if isinstance(target, torch.nn.Module):
-        return module_twin(target, compiled, functools.partial(_compiled, options=options))
-    return compiled
+        return module_twin(target, call, functools.partial(_compiled, options=options))
+    return call
 
 
 def _made_of(value: Any) -> frontend.Compiled | None:
     """The compiled object behind what `compile` returned; None: it is something else."""
     found = compiled_of(value) or value
+    if isinstance(found, backward.CalledUnderEngine):
+        found = found.compiled
     return found if isinstance(found, frontend.Compiled) else None
 
 
@@ -163,6 +171,7 @@ def reset() -> None:
     """Forget what every compiled object has compiled and learnt; they are compiled anew."""
     for compiled in list(_alive):
         compiled.reset()
+    backward.forget()
 
 
 # ----------------------------------------------------------------------------------------- reports

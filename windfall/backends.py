@@ -12,8 +12,9 @@ A new backend is a class with `compile`, and a row of `BACKENDS` or an entry poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -25,11 +26,11 @@ from windfall.errors import BackendError, Specialise, Unsupported, UserError
 from windfall.events import Eager, EventKind, EventType
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import graph_key
-from windfall.ir.guard import Holds, TensorIs
+from windfall.ir.guard import Equals, Holds, TensorIs
 from windfall.ir.relation import Relation
 from windfall.ir.role import Role, RoleKind, Roles, numbered
 from windfall.ir.rollback import DrawsNothing, FailsUnseen, RestoresModes
-from windfall.ir.source import DictOf, Item, Source
+from windfall.ir.source import DictOf, Distance, Item, Overlap, Source
 from windfall.ir.stages import (
     Capture,
     Convention,
@@ -64,9 +65,13 @@ class Stages(Protocol):
         given: Sequence[Relation] = (),
         roles: Sequence[Role] = (),
         device: str = "",
+        apart: Container[int] = (),
+        lying: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     ) -> Executable:
         """A graph without reads as native code, or as graphs for a device; `roles` are those of its
-        inputs, if known."""
+        inputs, if known; `apart`, inputs that are known to share no memory with another one, or
+        with such only that lie in it, `lying`: behind the start of which other, by how many
+        bytes."""
 
     def stage(
         self, kind: EventType, subject: str, stage: Callable[..., Any], *args: Any, **keywords: Any
@@ -126,12 +131,15 @@ class NativeBackend:
         # What another call was compiled for may differ in guards only.
         varies = any(isinstance(one, Expression) for one in types)
         graph = None if varies else graph_key(captured.graph)
-        key = graph and (graph, torch_abi.ambient())
+        near, alone = lying(captured), apart(captured)
+        key = graph and (graph, torch_abi.ambient(), alone, tuple(near.items()))
         known = stages.graphs.find(key, roles) if key is not None else None
         if known is not None:
             stages.note(EventKind.REUSE, captured.name)
             return known
-        made = stages.compile_graph(captured.graph, types, captured.name, given, roles, device)
+        made = stages.compile_graph(
+            captured.graph, types, captured.name, given, roles, device, alone, near
+        )
         if key is not None:
             stages.graphs.add(key, made, captured.graph)
         return made
@@ -196,6 +204,36 @@ class UserBackend:
 def written(captured: Capture) -> tuple[int, ...]:
     """Which inputs a graph writes, where it runs op by op."""
     return tuple(index for index, one in enumerate(captured.inputs) if one.written)
+
+
+def apart(captured: Capture) -> frozenset[int]:
+    """The inputs (tensors, by their number) that the guards keep apart from all others, but for
+    those whose distance they know."""
+    tensors = [one.source for one in captured.inputs if isinstance(one.type, TensorType)]
+    sources = [guard.source for guard in captured.guards]
+    stands = {one.end: one.start for one in sources if isinstance(one, Distance)}
+    first = [stands.get(one, one) for one in tensors]
+    found: set[int] = set()
+    for source in sources:
+        if isinstance(source, Overlap) and {*source.written, *source.others}.issuperset(first):
+            found |= {number for number, one in enumerate(first) if one in source.written}
+    return frozenset(found)
+
+
+def lying(captured: Capture) -> dict[int, tuple[int, int]]:
+    """The inputs that lie behind the start of another one, and by how many bytes."""
+    tensors = [one.source for one in captured.inputs if isinstance(one.type, TensorType)]
+    near: dict[Source, list[tuple[int, Source]]] = {}
+    for guard in captured.guards:
+        if isinstance(guard.source, Distance) and isinstance(guard.check, Equals):
+            start, end = guard.source.start, guard.source.end
+            near.setdefault(start, [(0, start)]).append((guard.check.value, end))
+    found: dict[int, tuple[int, int]] = {}
+    for members in near.values():
+        used = [(bytes, tensors.index(one)) for bytes, one in members if one in tensors]
+        for bytes, number in used[1:]:
+            found[number] = (used[0][1], bytes - used[0][0])
+    return found
 
 
 def _op_by_op(

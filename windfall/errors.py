@@ -122,6 +122,11 @@ class UnfitInput(WindfallError):
     called lets eager do it, and counts that."""
 
 
+class InputsWritten(WindfallError, RuntimeError):
+    """A compiled graph failed after it had written inputs in place: eager cannot begin again. What
+    may refuse data never comes so late, so that memory has run out."""
+
+
 class GraphFailed(WindfallError):
     """A compiled graph came to no end, because of its data, and nobody has seen anything of it:
     whoever called the entry lets eager run the same from its start. It never reaches the program

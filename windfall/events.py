@@ -100,7 +100,7 @@ class Eager(enum.StrEnum):
     CALL = "a call, or the rest of it"
     LOOP = "a loop that does nothing with tensors"
     GRAPH = "a graph, op by op"
-    BACKWARD = "backward, by replay"
+    BACKWARD = "backward, op by op"
 
 
 @dataclass(slots=True)

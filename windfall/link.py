@@ -33,7 +33,8 @@ def link(executable: Executable, compiler: GraphCompiler) -> GraphCallable:
     if executable.node:
         device = executable.program.device if isinstance(executable.program, GraphProgram) else ""
         backward = BackwardCompiler(compiler, executable.name, executable.node[0], device)
-        call = autograd.differentiable(executable.node, call, backward)
+        placed = autograd.placed_writes(executable.program, executable.node[0].split)
+        call = autograd.differentiable(executable.node, call, backward, placed)
     for convention in reversed(executable.conventions):
         call = convention.around(call)
     return call

@@ -7,9 +7,9 @@ while this lasts, and as they were after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch.fx
 
@@ -19,7 +19,7 @@ from windfall.backends import Stages, Types
 from windfall.devices import DEVICES
 from windfall.directives import capturing
 from windfall.errors import InternalError, Unsupported
-from windfall.events import Eager, EventKind, EventLog
+from windfall.events import Eager, EventKind, EventLog, EventType
 from windfall.ir.node import tensor_type
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.stages import (
@@ -63,7 +63,7 @@ class BackwardCompiler:
     def compile(self, variant: Variant) -> GraphCallable:
         """Native code, or the device's, which raises `UnfitInput` of anything but the tensors that
         it was compiled for; `Unsupported`, and counted, where eager's backward has to answer."""
-        symbols = self.region.split.symbols
+        symbols = variant.symbols
         if self.device:
             types = [tensor_type(one) for one in variant.graph.find_nodes(op="placeholder")]
             call = DEVICES[self.device].compile(variant.graph, symbols)
@@ -86,9 +86,13 @@ class BackwardCompiler:
         """Native code has raised: eager says what is wrong."""
         self._count(error, f"eager says what is wrong: {type(error).__name__}: {error}")
 
-    def replayed(self, reason: str) -> None:
-        """Eager has done a backward, from the captured graph."""
+    def interpreted(self, reason: str) -> None:
+        """A backward has run op by op."""
         self.compiler.count_eager(f"{self.name} backward", Eager.BACKWARD, reason)
+
+    def stage(self, kind: EventType, stage: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Run, time and note a stage of another backward pass."""
+        return self.compiler.stage(kind, f"{self.name} backward", stage, *args, **named)
 
     def _count(self, error: Exception, reason: str) -> None:
         if self.compiler.options.strict and isinstance(error, InternalError):
@@ -101,10 +105,10 @@ def partitioned(compiler: GraphCompiler, program: PartitionedProgram, name: str)
 
     def compiled(
         graph: torch.fx.Graph, inputs: Types, name: str, given: Sequence[Relation]
-    ) -> subgraphs.Compiled:
+    ) -> subgraphs.NativeSubgraph:
         with torch_abi.fence(), capturing(), torch_abi.without_saved_tensor_hooks():
             made = compiler.compile_graph(graph, inputs, name, given)
-            return subgraphs.Compiled(compiler.link(made), made.relations, made.writes)
+            return subgraphs.NativeSubgraph(compiler.link(made), made.relations, made.writes)
 
     chosen = compiler.options
     shared = subgraphs.Shared(

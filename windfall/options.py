@@ -28,6 +28,7 @@ MODES: dict[str, dict[str, Any]] = {
     "max-autotune-no-cudagraphs": {},
 }
 NUMERICS = ("default",)  # "eager" (bit-equal half floats) is refused until it is built
+PARTITIONS = ("min-cut", "eager")
 OWN_BACKENDS = ("windfall", "eager")
 # Options of torch.compile's own backend that ask for nothing here: what they tune is not there, or
 # is always so (random numbers are eager's, guards are never dropped).
@@ -36,6 +37,12 @@ TORCH_OPTIONS = frozenset(
      "max_autotune_pointwise", "shape_padding", "trace.enabled", "trace.graph_diagram",
      "triton.cudagraphs"}
 )  # fmt: skip
+
+
+_TRUTHS = (
+    *("fullgraph", "disable", "strict", "verify", "native", "records"),
+    "compiled_autograd",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,11 @@ class Options:
     records: bool = False  # keep what every stage made, for `explanation`: graphs, loops, LLVM
     name: str | None = None  # what reports call the compiled object
     recompile_limit: int = 64  # entries of one point; past it the least recently used goes
+    # Of what forward would keep for backward at least cost, the part that it may: 0 is nothing but
+    # inputs, the rest is computed again.
+    memory_budget: float = 1.0
+    compiled_autograd: bool = False  # backward passes inside of a call are recorded and replayed
+    partition: str = "min-cut"  # "eager": forward keeps what eager's would
     backend_options: tuple[tuple[str, Any], ...] = ()  # what a foreign backend gets as `options`
 
     @classmethod
@@ -84,13 +96,15 @@ class Options:
         return {**given, "options": dict(self.backend_options)} if self.backend_options else given
 
     def _check(self) -> None:
-        for name in ("fullgraph", "disable", "strict", "verify", "native", "records"):
+        for name in _TRUTHS:
             _accept(name, getattr(self, name), (False, True))
         _accept("dynamic", self.dynamic, (None, False, True))
         _accept("mode", self.mode, tuple(MODES))
         _accept("numerics", self.numerics, NUMERICS)
         if type(self.recompile_limit) is not int or self.recompile_limit < 1:
             raise UserError(f"recompile_limit={self.recompile_limit!r} must be a positive int")
+        _accept("partition", self.partition, PARTITIONS)
+        self._check_budget()
         if not isinstance(self.name, str | None):
             raise UserError(f"name={self.name!r} must be a str")
         for log in self.logs:
@@ -100,6 +114,13 @@ class Options:
                 f"backend={self.backend!r} is not usable; accepted: a name (see "
                 "windfall.list_backends()) or a callable (graph_module, example_inputs) -> callable"
             )
+
+    def _check_budget(self) -> None:
+        budget = self.memory_budget
+        if type(budget) not in (int, float) or not 0 <= budget <= 1:
+            raise UserError(f"memory_budget={budget!r} must be a number from 0 to 1")
+        if budget != 1 and self.partition != "min-cut":
+            raise UserError(f"memory_budget={budget!r} needs partition='min-cut'")
 
 
 def _accept(name: str, value: Any, accepted: tuple[Any, ...]) -> None:

@@ -3,19 +3,20 @@
 Enters: a `State` of the front end (a call, or the point behind a break). Leaves: an `Entry`, ready
 to be called. Each stage is timed and noted in the event log; no stage knows the next one.
 
-    capture → rewrite → [backend: differentiate → split → arrange → lower → schedule → plan → emit
-    → build → assemble] → link → enter
+    capture → rewrite → [backend: differentiate → split → program → assemble] → link → enter
 
 What is compiled while the program runs (the segment behind a break, a backward variant) is asked
 of `Compiler.compile_missing` and of `on_demand.py`, which this file hands to the rooms. Who
 makes a captured graph callable is chosen in `backends.py`; a graph that reads data on its way is
-partitioned first (`subgraphs`), and each part goes through the same stages.
+partitioned first (`subgraphs`), and each part goes through the same stages. The stages of code
+generation stand in `programs.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,7 +28,6 @@ from windfall.compiled import compiled_object
 from windfall.errors import InternalError, Specialise, Unsupported, WindfallError
 from windfall.events import EventKind
 from windfall.ir.guard import SYMBOLS, Guard, Holds
-from windfall.ir.loop import Schedule
 from windfall.ir.relation import Assumptions, Relation
 from windfall.ir.role import Role
 from windfall.ir.stages import (
@@ -40,15 +40,14 @@ from windfall.ir.stages import (
     Program,
     Split,
 )
-from windfall.ir.symint import Expression
 from windfall.link import link
 from windfall.options import Options
+from windfall.programs import Programs
 from windfall.reuse import Graphs
-from windfall.staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
-class Compiler(Staging):
+class Compiler(Programs):
     """What the compilations of one compiled object share."""
 
     graphs: Graphs = field(default_factory=Graphs)
@@ -128,28 +127,40 @@ class Compiler(Staging):
         given: Sequence[Relation] = (),
         roles: Sequence[Role] = (),
         device: str = "",
+        apart: Container[int] = (),
+        lying: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     ) -> Executable:
         """A graph of torch functions as native code (or as graphs for a device), with gradients
         where they are needed. `given` is known of sizes that vary; `roles` are those of the inputs,
-        if known."""
+        if known; `apart`, inputs (tensors) that are known to share no memory with another one;
+        `lying` as of `autograd.differentiate`."""
         with Assumptions(given, closed=True):
             joint: Joint = self.stage(
                 EventKind.DIFFERENTIATE,
                 *(name, autograd.differentiate, graph, tuple(inputs)),
+                lying=lying,
                 verify=self.options.verify,
             )
         known = joint.relations  # what is given among them
         new = tuple(one for one in known if one not in given)
         with Assumptions(known, closed=True):
-            halves: Split = self.stage(EventKind.SPLIT, name, autograd.split, joint)
+            halves: Split = self.stage(
+                EventKind.SPLIT,
+                *(name, autograd.split, joint),
+                memory_budget=self.options.memory_budget,
+                partition=self.options.partition,
+            )
             program = (
                 GraphProgram(halves.forward, device, halves.symbols)
                 if device
-                else self.program(halves.forward, f"{name} forward", halves.symbols, refusing=True)
+                else self.program(
+                    *(halves.forward, f"{name} forward", halves.symbols, True),
+                    autograd.written_in_place(halves),
+                )
             )
         # Eager is to draw the same numbers again, should data be refused.
         random = autograd.draws(halves.forward) and codegen.may_fail(halves.forward)
-        parts = (name, joint, halves, program, roles, new, random)
+        parts = (name, joint, halves, program, roles, new, random, apart)
         made: Executable = self.stage(EventKind.ASSEMBLE, name, autograd.assemble, *parts)
         return made
 
@@ -163,37 +174,3 @@ class Compiler(Staging):
         how = {"native": self.options.native, "verify": backward, "keep": backward}
         call: GraphCallable = self.stage(EventKind.BIND, name, runtime.bind, program, **how)
         return call
-
-    def program(
-        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
-    ) -> Program:
-        """ATen graph → machine code, which may refuse data, and eager begins again; `refusing`
-        False: another graph has looked at the data."""
-        verify = self.options.verify
-        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph, verify=verify)
-        schedule = self._scheduled(graph, name, symbols, refusing)
-        memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)
-        module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
-        program: Program = self.stage(EventKind.BUILD, name, codegen.build, module)
-        return replace(program, retry_in_eager=refusing)
-
-    def _scheduled(
-        self, graph: torch.fx.Graph, name: str, symbols: tuple[Expression, ...], refusing: bool
-    ) -> Schedule:
-        """Kernels and calls; blocks that repeat themselves are lowered and scheduled once."""
-
-        def part(one: torch.fx.Graph) -> Schedule:
-            loops = self.stage(
-                EventKind.LOWER, name, codegen.lower, one, symbols, refusing=refusing
-            )
-            done: Schedule = self.stage(
-                EventKind.SCHEDULE, name, codegen.schedule, loops, verify=self.options.verify
-            )
-            return done
-
-        division = self.stage(EventKind.DIVIDE, name, codegen.divide, graph)
-        if division is not None:
-            joined = codegen.join(division, [part(one) for one in division.graphs], symbols)
-            if joined is not None:
-                return joined
-        return part(graph)

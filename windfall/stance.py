@@ -66,17 +66,17 @@ def set_stance(
     *,
     skip_guard_eval_unsafe: bool = False,
     force_backend: str | Callable[..., Any] | None = None,
-) -> Scope:
+) -> StanceScope:
     """Set the stance, from this call on; as a context manager or a decorator, for so long."""
     if stance not in STANCES:
         listed = ", ".join(map(repr, STANCES))
         raise UserError(f"stance={stance!r} is not known; accepted: {listed}")
     if force_backend is not None and stance != "default":
         raise UserError("force_backend can only stand with stance='default'")
-    return Scope(Stance(stance, bool(skip_guard_eval_unsafe), force_backend))
+    return StanceScope(Stance(stance, bool(skip_guard_eval_unsafe), force_backend))
 
 
-class Scope:
+class StanceScope:
     """A stance that was set, and what stood before."""
 
     def __init__(self, stance: Stance) -> None:

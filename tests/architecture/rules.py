@@ -32,13 +32,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("ir",),
     ("ops",),
-    ("frontend", "autograd", "codegen", "runtime", "cache"),
+    ("frontend", "autograd", "codegen", "runtime", "cache", "engine"),
     ("subgraphs", "reuse", "devices"),
     ("backends", "staging", "compiled"),
     ("on_demand",),
-    ("link",),
+    ("link", "programs"),
     ("pipeline",),
     ("report", "twin"),
+    ("backward",),
     ("api",),
     ("dynamo_plugin",),
     ("", "__main__"),  # the package itself: the public names
@@ -328,6 +329,26 @@ def _second_names(handler: ast.ExceptHandler, error: str) -> Iterator[tuple[str,
                 kept = any(isinstance(part, ast.Name) and part.id == error for part in parts)
                 if kept and isinstance(one, ast.Name):
                     yield one.id, node.lineno
+
+
+# Words of two fields, which no other word would be clearer than.
+SHARED_NAMES = {
+    "Value",  # LLVM's, and what a Python program computes
+}
+
+
+def names_of_several(modules: Mapping[str, Module]) -> list[str]:
+    """Public classes of one name in different modules: whoever searches finds the wrong one."""
+    homes: dict[str, list[str]] = {}
+    for name, module in sorted(modules.items()):
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name)
+    return [
+        f"{name} is a class of {' and of '.join(found)}"
+        for name, found in homes.items()
+        if len(found) > 1 and name not in SHARED_NAMES
+    ]
 
 
 def missing_docstring(module: Module) -> list[str]:

@@ -102,6 +102,7 @@ def test_an_opcode() -> None:
     def breaks_of() -> list[str]:
         told = windfall.explain(program)(torch.ones(3))
         assert torch.equal(told.result, torch.tensor([False] * 3))
+        assert not told.fallbacks
         return [one.detail for one in told.breaks]
 
     with taken_back(opcodes.HANDLERS, opcodes.ROWS):
@@ -110,7 +111,7 @@ def test_an_opcode() -> None:
 
         @opcodes.opcode("UNARY_INVERT")
         def invert(machine: Any, frame: Any, instruction: Any) -> None:
-            frame.push(frame.pop().unary(machine, "~"))
+            frame.stack.append(frame.stack.pop().unary(machine, "~"))
 
         assert breaks_of() == []
 

@@ -240,6 +240,14 @@ def test_words_about_blocks_are_fine() -> None:
     assert rules.blocks_by_hand(scan("windfall.codegen.emit", text)) == []
 
 
+def test_a_name_for_two_classes_is_seen() -> None:
+    modules = house(**{"ir.loop": "class Loop: ...", "frontend.loops": "class Loop: ..."})
+    assert rules.names_of_several(modules) == [
+        "Loop is a class of windfall.frontend.loops and of windfall.ir.loop"
+    ]
+    assert not rules.names_of_several(house(**{"ir.loop": "class _Loop: ...\nclass View: ..."}))
+
+
 def test_a_missing_docstring_is_seen() -> None:
     assert rules.missing_docstring(scan("windfall.ir.x", "x = 1"))
     assert rules.missing_docstring(scan("windfall.ir.x", '"""Words."""')) == []

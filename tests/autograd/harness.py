@@ -30,25 +30,29 @@ class OpByOp:
 
     def __init__(self) -> None:
         self.graphs: list[torch.fx.Graph] = []
-        self.symbols: tuple[Any, ...] = ()
 
     def compile(self, variant: Variant) -> Any:
         verify(variant.graph)
         inputs = [node for node in variant.graph.nodes if node.op == "placeholder"]
-        assert len(variant.roles.inputs) == len(self.symbols) + len(inputs)
+        assert len(variant.roles.inputs) == len(variant.symbols) + len(inputs)
         self.graphs.append(variant.graph)
-        return interpreter(variant.graph, self.symbols)
+        return interpreter(variant.graph, variant.symbols)
 
     def failed(self, error: Exception) -> None:
         raise AssertionError("eager has raised") from error
 
-    def replayed(self, reason: str) -> None:
-        """Eager may."""
+    def interpreted(self, reason: str) -> None:
+        """It may be."""
+
+    def stage(self, kind: Any, stage: Any, *args: Any, **named: Any) -> Any:
+        made = stage(*args, **named)
+        if hasattr(made, "joint"):
+            verify(made.joint.graph)
+        return made
 
 
 def linked(joint: Joint, halves: Split, backward: OpByOp) -> Callable[..., tuple[Any, ...]]:
     """What `link.py` makes of this room's records, with eager in place of native code."""
-    backward.symbols = halves.symbols
     call = interpreter(halves.forward, halves.symbols)
     nodes = regions(joint, halves)
     call = differentiable(nodes, call, backward) if nodes else call

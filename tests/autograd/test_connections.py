@@ -18,7 +18,7 @@ def grad(*sizes: int) -> torch.Tensor:
 
 
 def native(compiled) -> None:
-    """Everything ran in native code: nothing op by op, no backward by replay."""
+    """Everything ran in native code: nothing op by op, no backward either."""
     assert windfall.explanation(compiled).eager == {}
 
 
@@ -99,7 +99,7 @@ def test_second_derivatives_go_past_what_is_not_connected():
     (first,) = torch.autograd.grad(compiled(x, w), w, create_graph=True)
     first.sum().backward()
     torch.testing.assert_close(w.grad, 6 * w.detach() * x.detach())
-    assert windfall.explanation(compiled).eager == {"backward, by replay": 1}
+    native(compiled)
 
 
 # -------------------------------------------------------------------------- output to output
@@ -199,7 +199,7 @@ def test_second_derivatives_through_several_nodes(function):
         first = torch.autograd.grad(scalar, [x, w], create_graph=True)
         answers.append([*first, *torch.autograd.grad(sum(one.square().sum() for one in first), w)])
     torch.testing.assert_close(*answers)
-    assert set(windfall.explanation(compiled).eager) == {"backward, by replay"}
+    native(compiled)
 
 
 def test_results_that_others_go_around_leave_the_gradients_right():

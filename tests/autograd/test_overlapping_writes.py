@@ -25,6 +25,8 @@ EAGER: dict[str, Write] = {
     "out": lambda y: torch.add(y[:-1], 1, out=y[1:]),
     "where out": lambda y: torch.where(y[1:] > 2, y[1:], y[:-1], out=y[1:]),
     "sum out": lambda y: torch.sum(y.view(2, 3), 0, out=y[:3]),
+    "mm out": lambda y: torch.mm(y[:4].view(2, 2), y[1:5].view(2, 2), out=y[:4].view(2, 2)),
+    "cumsum out": lambda y: torch.cumsum(y[:-1], 0, out=y[1:]),
     "gather out": lambda y: torch.gather(y, 0, torch.arange(5), out=y[1:]),
     "index_add_": lambda y: y.index_add_(0, INDEX, y[:2]),
     "index_add_ of itself": lambda y: y.index_add_(0, torch.arange(6), y),
@@ -44,6 +46,10 @@ NATIVE: dict[str, Write] = {
     "itself": lambda y: y.add_(y),
     "the same elements": lambda y: y.view(2, 3).add_(y[:].view(2, 3)),
     "out": lambda y: torch.add(y, 1, out=y),
+    "addmm of its result": lambda y: torch.addmm(
+        y[:4].view(2, 2), torch.ones(2, 1), torch.ones(1, 2), out=y[:4].view(2, 2)
+    ),
+    "cumsum of its result": lambda y: torch.cumsum(y, 0, out=y),
     "halves": lambda y: y[3:].copy_(y[:3]),
     "index_add_ of another part": lambda y: y[:3].index_add_(0, INDEX, y[4:]),
     "interleaved": lambda y: y[::2].add_(y[1::2]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.autograd.sweep import sweep
+from tests.autograd.sweep_second import sweep as sweep_second
 from tests.autograd.sweep_varying import sweep as sweep_varying
 
 NAMES = (
@@ -36,6 +37,27 @@ def test_ops_agree_with_eager_at_sizes_that_vary() -> None:
     assert not [one for one in outcomes if one.kind in ("wrong", "unsupported")]
     specialised = {one.name for one in outcomes if one.kind == "specialises"}
     assert specialised == SPECIALISED
+
+
+def test_second_derivatives_agree_with_eager() -> None:
+    outcomes = list(sweep_second((*NAMES[::2], "linalg.eigvalsh", "linalg.solve", "div")))
+    if any("expecttest" in one.detail for one in outcomes):
+        pytest.skip("torch's list of ops needs expecttest")
+    odd = [one for one in outcomes if one.kind not in ("equal", "skipped")]
+    assert not odd, "\n".join(f"{one.kind} {one.name}: {one.detail}" for one in odd)
+    assert sum(one.kind == "equal" for one in outcomes) > 25
+
+
+# The value that `trace` fills with is read from the tangent, which raises when it is tried.
+NOT_TWICE = {"trace"}
+
+
+@pytest.mark.conformance
+def test_second_derivatives_of_all_ops_agree_with_eager() -> None:
+    outcomes = list(sweep_second())
+    wrong = [one for one in outcomes if one.kind == "wrong" and one.name not in NOT_TWICE]
+    assert not wrong, "\n".join(f"{one.name}: {one.detail}" for one in wrong)
+    assert sum(one.kind == "equal" for one in outcomes) > 500
 
 
 # As many results as the size says; sizes as integers in C++.

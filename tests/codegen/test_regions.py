@@ -9,8 +9,9 @@ import torch
 import torch.fx
 from torch import nn
 
+import windfall
 from windfall.codegen import divide
-from windfall.events import EventLog
+from windfall.events import EventKind, EventLog
 from windfall.options import Options
 from windfall.pipeline import Compiler
 
@@ -130,3 +131,73 @@ def test_views_of_what_crosses() -> None:
 
 def test_a_graph_without_repetition_is_whole() -> None:
     assert divide(torch.fx.symbolic_trace(nn.Sequential(nn.ReLU(), nn.Tanh())).graph) is None
+
+
+class _Decoder(nn.Module):
+    """Layers with a cache each, which a step of decoding writes and reads."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor, caches: list[torch.Tensor], at: int) -> torch.Tensor:
+        for layer, norm, cache in zip(self.layers, self.norms, caches, strict=True):
+            hidden = norm(x)
+            cache[:, at : at + 1] = layer(hidden)
+            scores = torch.softmax(hidden @ cache.transpose(1, 2) / 4, -1)
+            x = x + torch.nn.functional.gelu((scores @ cache).tanh() * 2 - 1)
+        return x
+
+
+def test_parts_write_their_inputs_in_place() -> None:
+    model = _Decoder(8)
+    caches = [[torch.zeros(2, 64, 16) for _ in range(8)] for _ in range(2)]
+    report = windfall.explain(model)
+    with torch.no_grad():
+        for at in (3, 4):
+            x = torch.randn(2, 1, 16)
+            mine = report(x, caches[0], at)
+            torch.testing.assert_close(mine.result, model(x, caches[1], at))
+    for one, other in zip(*caches, strict=True):
+        torch.testing.assert_close(one, other)
+        assert one._version == other._version
+    (division,) = (one.record for one in mine.events if one.kind is EventKind.DIVIDE)
+    assert len(division.pieces) > len(division.graphs)
+    (program,) = (one.record for one in mine.events if one.kind is EventKind.BUILD)
+    places = [program.buffers[one.buffer].place for one in program.results]
+    assert places == ["input"] * 8 + ["result"]
+    assert not mine.fallbacks
+
+
+def test_steps_over_lists_are_blocks_of_one_tensor_each() -> None:
+    """Ten loops over twenty tensors are twenty blocks, in whatever order the loops stand."""
+
+    def loops(items: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.Tensor]:
+        for scale in range(1, 6):
+            items = [one * scale for one in items]
+            items = [one.tanh() + other for one, other in zip(items, others, strict=True)]
+        return items
+
+    made = [[torch.randn(6) for _ in range(20)] for _ in range(2)]
+    log = EventLog()
+    run = Compiler(Options.checked(strict=True), log).compiled(loops)
+    torch.testing.assert_close(run(*made), loops(*made))
+    (found,) = parts(log)
+    assert found is not None and found.count(max(found, key=found.count)) >= 18
+    assert len(set(found)) <= 3
+
+
+def test_random_numbers_are_drawn_in_their_order() -> None:
+    def loops(items: list[torch.Tensor]) -> list[torch.Tensor]:
+        for scale in range(1, 6):
+            items = [one * scale + torch.rand(6) for one in items]
+            items = [one.tanh() for one in items]
+        return items
+
+    made = [torch.randn(6) for _ in range(20)]
+    run = windfall.compile(loops)
+    torch.manual_seed(3)
+    wanted = loops(made)
+    torch.manual_seed(3)
+    torch.testing.assert_close(run(made), wanted)

@@ -21,6 +21,8 @@ from tests.faults.programs import PROGRAMS, Box, outside
 from tests.faults.sweep import EXCEPTIONS, sweep
 from windfall import autograd, codegen, frontend, runtime, subgraphs
 
+pytestmark = pytest.mark.hides_errors
+
 KINDS: dict[str, type[BaseException]] = {
     "KeyboardInterrupt": KeyboardInterrupt,
     "MemoryError": MemoryError,

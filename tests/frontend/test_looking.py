@@ -227,6 +227,7 @@ def test_a_class_is_not_known_by_its_name() -> None:
     assert limit(torch.iinfo(torch.int8)) == 127
 
 
+@pytest.mark.hides_errors
 def test_verify_finds_what_is_not_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     from windfall.frontend.values.outside import Outside
 

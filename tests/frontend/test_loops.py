@@ -16,14 +16,14 @@ from windfall.frontend.assembler import fragment
 from windfall.frontend.bytecode import decode
 from windfall.frontend.fragment import RETURNED, Arrival
 from windfall.frontend.fragments import Fragments
-from windfall.frontend.loops import Loop, loop_at, loops, run_loop
+from windfall.frontend.loops import BytecodeLoop, loop_at, loops, run_loop
 from windfall.frontend.stack_effects import stack_effects
 from windfall.frontend.state import FrameShape
 
 FILE = native_programs.__file__
 
 
-def named(function: Any, loop: Loop, what: str) -> tuple[set[str], set[str], set[str]]:
+def named(function: Any, loop: BytecodeLoop, what: str) -> tuple[set[str], set[str], set[str]]:
     """The names that a loop reads or writes: variables, globals, attributes."""
     names = getattr(loop, what)
     variables = decode(function.__code__).variables

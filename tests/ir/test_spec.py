@@ -141,8 +141,8 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "backward takes what is saved": ("Split", lambda one: replace(one, tangents_for=())),
     "backward gives the gradients": ("Split", lambda one: replace(one, gradients_for=())),
     "begins in the arena": ("MemoryPlan", lambda one: replace(one, offsets={"t": -64})),
-    "input buffers are the inputs": ("Module", lambda one: replace(one, inputs=one.inputs[1:])),
-    "function is in the text": ("Module", lambda one: replace(one, text="")),
+    "input buffers are the inputs": ("LlvmModule", lambda one: replace(one, inputs=one.inputs[1:])),
+    "function is in the text": ("LlvmModule", lambda one: replace(one, text="")),
     "a result is not in the arena": (
         "Program",
         lambda one: replace(

@@ -230,30 +230,15 @@ def functional(op: Op) -> Fine:
     )
 
 
-def updates(op: Op) -> Fine:
-    """Other contents of the arguments change no result but those that take their place."""
-    if op.updates is None:
-        return True
-    names = arguments(op)
-    places = [names.index(one) for one in op.updates.arguments]
-
-    def check(result: torch.Tensor, given: Any, keywords: Any) -> bool:
-        if schema.argument(overload(op), op.updates.when, given, keywords) is not True:
-            return True
-        others = [one + 1 if place in places else one for place, one in enumerate(given)]
-        mine, theirs = eager(op, given, keywords), eager(op, others, keywords)
-        count = len(mine) - len(places)
-        return all(torch.equal(*pair) for pair in zip(mine[:count], theirs[:count], strict=True))
-
-    return op.updates.when in names and op.samples is not None and sampled(op, check)
-
-
 CHECKS: dict[str, Callable[[Op], Fine]] = {
     "name": lambda op: str(overload(op)) == op.name,
     "shape": lambda op: op.shape is None or takes(op.shape, overload(op)),
     "lower": lambda op: op.lower is None or (op.shape is not None and not op.random),
     "samples": lambda op: op.samples is None or op.shape is not None,
     "random": lambda op: not op.random or torch.Tag.nondeterministic_seeded in tags(op),
+    "zero_or_one": lambda op: (
+        not op.zero_or_one or sampled(op, lambda y, *_: bool(((y == 0) | (y == 1)).all()))
+    ),
     "recompute": lambda op: not op.recompute or not op.random,
     "whole": lambda op: not op.whole or torch_abi.is_composite(overload(op)),
     "view": lambda op: op.view == aliases(op),
@@ -263,7 +248,6 @@ CHECKS: dict[str, Callable[[Op], Fine]] = {
         overload(op)._schema.arguments[place].alias_info is None for place in op.mutates
     ),
     "functional": functional,
-    "updates": updates,
     "moves": lambda op: not op.moves or sampled(op, of_first),
     "no_op": lambda op: not op.no_op or sampled(op, again),
     "alias": lambda op: not op.alias or sampled(op, lambda y, given, _: torch.equal(y, given[0])),
@@ -276,9 +260,10 @@ CHECKS: dict[str, Callable[[Op], Fine]] = {
     "piece": lambda op: op.piece is None or (op.view and op.piece in PIECES),
     "reads": lambda op: not op.reads or op.lower is not None,  # and the test above
     "refuses": lambda op: op.refuses or op.checks is None,  # and test_refusing.py
-    "checks": lambda op: op.checks is None or op.lower is not None,
+    "checks": lambda op: op.checks is None or op.lower is not None or has_twin(op),
     "own_error": lambda op: not op.own_error or (op.refuses and op.lower is None),
     "from_memory": lambda op: not op.from_memory or not op.recompute,
+    "keeps": lambda op: not op.keeps or "linalg" in op.name,  # and tests/autograd/sweep_second.py
     "rereads": lambda op: not op.rereads or (op.lower is not None and not op.view),
     "any_layout": lambda op: not op.any_layout or op.shape is not None,  # and the test above
     "by_layout": lambda op: all(
@@ -286,6 +271,14 @@ CHECKS: dict[str, Callable[[Op], Fine]] = {
     ),
     "pools": lambda op: not op.pools or op.any_layout,
 }
+
+
+def has_twin(op: Op) -> bool:
+    """Whether another op writes the first argument instead of answering a changed copy."""
+    packet, _, name = op.name.rpartition(".")
+    twin = schema.overload(f"{packet}_.{name}")
+    written = [] if twin is None else [place for place, _ in schema.writes_of(twin)]
+    return written == [0] and [one.name for one in twin._schema.arguments] == arguments(op)
 
 
 def takes(rule: Callable[..., Any], func: Any) -> bool:

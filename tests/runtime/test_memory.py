@@ -16,7 +16,7 @@ from windfall import runtime
 from windfall.errors import InternalError
 from windfall.ir.stages import ResultNote
 from windfall.runtime import MEMORY
-from windfall.runtime.memory import ALIGNMENT, Block
+from windfall.runtime.memory import ALIGNMENT, MemoryBlock
 
 
 def inside(address: int, arena: torch.Tensor) -> bool:
@@ -126,6 +126,6 @@ def test_memory_of_gradients_has_addresses() -> None:
     compiled: Any = windfall.compile(lambda x: model(x).square().mean())
     compiled(torch.randn(8, 512)).backward()
     assert model.weight.grad is not None
-    assert MEMORY.gradients() == (Block(model.weight.grad.data_ptr(), 4 * 512 * 1024),)
+    assert MEMORY.gradients() == (MemoryBlock(model.weight.grad.data_ptr(), 4 * 512 * 1024),)
     MEMORY.trim()
     assert MEMORY.gradients() == ()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import abc
+import collections
 import gc
+import itertools
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -33,6 +36,7 @@ from windfall.ir.guard import (
     MroLookupIs,
     RegistrationsAre,
     SameObjects,
+    ScalarWithin,
     TensorIs,
     TypeIs,
     WeakIdentity,
@@ -46,6 +50,7 @@ from windfall.ir.source import (
     CellContents,
     DictOf,
     Item,
+    ItemOfObject,
     KeysOf,
     Slot,
     Source,
@@ -104,6 +109,9 @@ def _of_values() -> Iterator[Check]:
         for other in (0.0, -0.0, 2.5, 3, float("nan"), (1 << 53) + 1, None):
             yield Compares(operation, other, True)
             yield Compares(operation, other, False)
+    for bounds in ((0.0, 8.0), (1.0, 1.0), (-1.5, 2.5)):
+        yield ScalarWithin(*bounds, True)
+        yield ScalarWithin(*bounds, False)
     yield BindsSymbol(size_symbol("s0", 4))
     yield BindsSymbol(symbol("n0", -1, 1 << 40))
     yield BindsSymbol(symbol("n1", None, None))
@@ -173,6 +181,63 @@ def test_every_tier_gives_one_verdict() -> None:
     assert held > len(CHECKS), "most checks hold of something"
 
 
+KEY = torch.nn.Parameter(torch.ones(2))
+NUMBERS = (0.0, -0.0, 1.0, 2.0, 2.5, 8.0, 9.0, -1.0, 2.0**40, 1e300, -1e300)
+
+
+def test_what_a_tensor_holds() -> None:
+    """Machine code reads it where a record before has seen the tensor."""
+    numbers = (*NUMBERS, float("nan"), float("inf"), -float("inf"))
+    for dtype in (torch.float32, torch.float64):
+        one = torch.zeros((), dtype=dtype)
+        seen = TensorIs(TensorType.of(one), torch.Tensor, torch_abi.dispatch_keys(one))
+        for low, high, whole in itertools.product((0.0, 1.0, -1e30), (1.0, 8.0, 1e30), (0, 1)):
+            check = ScalarWithin(low, high, bool(whole))
+            judge = Tiers(Guard(X, seen, ""), Guard(X, check, ""))
+            for number in numbers:
+                held = torch.tensor(number, dtype=dtype)
+                value = held.item()
+                wanted = low <= value <= high and not (whole and value != int(value))
+                assert judge(held, held) is wanted
+                row = torch.tensor([0.0, number], dtype=dtype)[1]
+                assert judge(row, row) is wanted
+
+
+def test_gradients_are_walked_to() -> None:
+    """Also where no Python object stood for the gradient before, and none is kept by the walk."""
+    owner = torch.nn.Parameter(torch.ones(3))
+    (owner * 2).sum().backward()  # made by C++ alone
+    place = Attribute(X, "grad")
+    seen = Guard(X, TypeIs(torch.nn.Parameter), "")
+    grad = TensorType.contiguous(torch.float32, (3,))
+    keys = torch_abi.dispatch_keys(torch.ones(3))
+    judge = Tiers(seen, Guard(place, TensorIs(grad, torch.Tensor, keys), ""))
+    assert judge(owner, owner)
+    owner.grad.note = "kept"  # type: ignore[union-attr]
+    references = sys.getrefcount(owner.grad)
+    for _ in range(3):
+        assert judge(owner, owner)
+    now = sys.getrefcount(owner.grad)
+    assert now == references
+    assert owner.grad.note == "kept"  # type: ignore[union-attr]
+    owner.grad = torch.ones(3)
+    assert judge(owner, owner)
+    owner.grad = None
+    assert not judge(owner, owner)
+    assert Tiers(seen, Guard(place, IdentityIs(None), ""))(owner, owner)
+    assert not judge(torch.ones(3), "a tensor of another class")
+    assert not judge(None, None)
+
+
+def test_keys_that_are_tensors() -> None:
+    other = torch.nn.Parameter(torch.ones(2))
+    for kind in (dict, lambda items: collections.defaultdict(list, items)):
+        for present in (True, False):
+            judge = Tiers(Guard(X, TypeIs(type(kind({}))), ""), Guard(X, HasKey(KEY, present), ""))
+            for items, has in (({}, False), ({KEY: 1}, True), ({other: 1}, False)):
+                assert judge(kind(items), items) is (has is present)
+
+
 WRAPPED: list[tuple[Source, Callable[[Any], Any]]] = [
     (Item(X, 0), lambda value: [value]),
     (Item(X, "k"), lambda value: {"k": value}),
@@ -180,6 +245,8 @@ WRAPPED: list[tuple[Source, Callable[[Any], Any]]] = [
     (Item(DictOf(X), "field"), lambda value: _with_field(value)),
     (Item(DictOf(X), "field"), lambda value: type("Owner", (), {"field": value})),
     (ByMethod(X, dict, "__getitem__", ("k",)), lambda value: noting(dict)({"k": value})),
+    (ItemOfObject(X, KEY), lambda value: {1: 2, KEY: value}),
+    (ItemOfObject(X, KEY), lambda value: collections.defaultdict(list, {KEY: value})),
 ]
 
 
@@ -189,7 +256,12 @@ def _with_field(value: Any) -> Plain:
     return made
 
 
-@pytest.mark.parametrize("source", range(len(WRAPPED)), ids=lambda one: str(WRAPPED[one][0]))
+def _name(place: Source) -> str:
+    """The same in every process: a key may be an object that prints its address."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(place))
+
+
+@pytest.mark.parametrize("source", range(len(WRAPPED)), ids=lambda one: _name(WRAPPED[one][0]))
 def test_so_it_does_behind_a_read(source: int) -> None:
     place, wrap = WRAPPED[source]
     holders = [(wrap(value), value) for value in OBJECTS]
@@ -224,7 +296,7 @@ STEPS: list[Source] = [
 ]
 
 
-@pytest.mark.parametrize("place", STEPS, ids=str)
+@pytest.mark.parametrize("place", STEPS, ids=_name)
 def test_every_read_of_everything(place: Source) -> None:
     checks = [TypeIs(int), TypeIs(dict), Equals(1), Equals(()), Equals(("a",)), LengthIs(1)]
     checks += [

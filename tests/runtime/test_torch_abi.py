@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from windfall import jit, torch_abi
 from windfall.ir.guard import AmbientIs
-from windfall.torch_abi import probes
+from windfall.torch_abi import graphs, probes
 from windfall.torch_abi.tensors import _verify_layout
 
 
@@ -240,3 +241,35 @@ def test_memory_and_code_are_freed_by_their_count_alone() -> None:
     del last, memory
     gc.collect()
     assert seen == [b"12345678"]
+
+
+@pytest.mark.parametrize("directly", [True, None])
+def test_nodes_are_those_that_fx_makes(
+    monkeypatch: pytest.MonkeyPatch, directly: bool | None
+) -> None:
+    monkeypatch.setattr(graphs, "makes_nodes_directly", lambda: directly)
+
+    def made(create: Any) -> torch.fx.Graph:
+        graph = torch.fx.Graph()
+        x = create(graph, "placeholder", "x", (), {})
+        for name in (None, "add", "add_7", "add", "not a name", "while"):
+            x = create(graph, "call_function", torch.add, (x, [1, (x,)]), {"alpha": 2}, name)
+        with graph.inserting_after(next(iter(graph.nodes))):
+            create(graph, "placeholder", "y", (), {})
+        create(graph, "output", "output", (x,), {})
+        return graph
+
+    ours, theirs = made(torch_abi.new_node), made(torch.fx.Graph.create_node)
+    assert str(ours) == str(theirs)
+    assert len(ours.nodes) == len(list(ours.nodes))
+    for node, other in zip(ours.nodes, theirs.nodes, strict=True):
+        assert list(map(str, node.users)) == list(map(str, other.users))
+        assert type(node.args) is type(other.args) and type(node.kwargs) is type(other.kwargs)
+    found = ours.find_nodes(op="call_function", target=torch.add)
+    assert [str(one) for one in found] == [str(one) for one in ours.nodes][2:-1]
+
+
+def test_a_graph_that_keeps_more_has_its_nodes_made_by_fx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_KNOWN", graphs._KNOWN - {"_len"})
+    with pytest.raises(torch_abi.NotFound):
+        graphs.makes_nodes_directly.__wrapped__()  # type: ignore[attr-defined]

@@ -14,7 +14,14 @@ from windfall.events import EventLog
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, set_info
 from windfall.ir.symint import Expression, read_symbol
-from windfall.subgraphs import Compiled, PartitionedGraph, Shared, Subgraph, partition, reads_data
+from windfall.subgraphs import (
+    NativeSubgraph,
+    PartitionedGraph,
+    Shared,
+    Subgraph,
+    partition,
+    reads_data,
+)
 
 FLOATS = TensorType.contiguous(torch.float32, (6, 4))
 COUNT = read_symbol("u0", 0, 6)
@@ -60,7 +67,7 @@ class Recorded:
         self.refuse = refuse
         self.needs = needs  # a symbol whose value is needed
 
-    def __call__(self, graph: Any, inputs: Any, name: str, given: Any) -> Compiled:
+    def __call__(self, graph: Any, inputs: Any, name: str, given: Any) -> NativeSubgraph:
         graph.lint()
         self.given.append((name, list(inputs)))
         if self.refuse is not None:
@@ -68,7 +75,7 @@ class Recorded:
         if self.needs in map(str, inputs):
             raise Specialise(frozenset((self.needs,)), "a test")
         module = torch.fx.GraphModule(torch.nn.Module(), graph)
-        return Compiled(module.forward, (), False)
+        return NativeSubgraph(module.forward, (), False)
 
     def subgraphs(self, graph: torch.fx.Graph, limit: int = 8) -> Any:
         return PartitionedGraph(graph, "f", Shared(self, (), self.log, limit, strict=False)).call()

@@ -1,11 +1,14 @@
 """Graph → joint → forward and backward; what stands between them and the user's tensors."""
 
 from windfall.autograd.assemble import assemble as assemble
-from windfall.autograd.function import VariantCompiler as VariantCompiler
+from windfall.autograd.assemble import placed_writes as placed_writes
+from windfall.autograd.conventions import written_in_place as written_in_place
 from windfall.autograd.function import differentiable as differentiable
+from windfall.autograd.function import operations_of as operations_of
 from windfall.autograd.function import region_of as region_of
 from windfall.autograd.interpret import interpreter as interpreter
 from windfall.autograd.joint import differentiate as differentiate
 from windfall.autograd.partition import split as split
 from windfall.autograd.passes import draws as draws
+from windfall.autograd.special_backward import VariantCompiler as VariantCompiler
 from windfall.autograd.variant import Variant as Variant

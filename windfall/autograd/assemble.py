@@ -7,7 +7,7 @@ said of the input, and the program's results begin with its new contents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from windfall.autograd.components import components
@@ -35,10 +35,11 @@ def assemble(
     given: Sequence[Role] = (),
     relations: Sequence[Relation] = (),
     retried: bool = False,
+    apart: Container[int] = (),
 ) -> Executable:
     """The executable of a split graph. `given` are the roles of the captured graph's inputs, if
-    they are known; `relations`, what is new among those of the joint graph; `retried` as of
-    `conventions`."""
+    they are known; `relations`, what is new among those of the joint graph; `retried` and
+    `apart` as of `conventions`."""
     inputs = _inputs(split, given)
     if isinstance(program, Program):
         program = replace(program, roles=Roles(inputs, _program_results(split)))
@@ -46,9 +47,21 @@ def assemble(
         name,
         program,
         Roles(inputs, tuple(map(_output, split.signature.outputs))),
-        conventions(joint, split, retried),
+        conventions(joint, split, retried, placed_writes(program, split), apart),
         regions(joint, split),
         tuple(relations),
+    )
+
+
+def placed_writes(program: object, split: Split) -> tuple[int, ...]:
+    """The positions of those writes that a program does by itself: it answers the very input."""
+    if not isinstance(program, Program):
+        return ()
+    buffers = [one.buffer for one in program.results[: len(split.signature.writes)]]
+    return tuple(
+        position
+        for position, buffer in enumerate(buffers)
+        if buffer is not None and program.buffers[buffer].place == "input"
     )
 
 
@@ -58,7 +71,7 @@ def regions(joint: Joint, split: Split) -> tuple[BackwardRegion, ...]:
         return ()
     graph, cast, known = captured(joint), joint.autocast, joint.relations
     return tuple(
-        BackwardRegion(split, one, _saves(split, one), graph, cast, known)
+        BackwardRegion(split, one, _saves(split, one), graph, cast, known, joint.grad_enabled)
         for one in components(split)
     )
 

@@ -35,6 +35,21 @@ def boundaries(
         edges = {edge: one for edge, one in edges.items() if one not in refused}
 
 
+def reached(results: Sequence[torch.Tensor], door: Any) -> set[int]:
+    """Which results of `door` the histories lead to."""
+    waiting = [one.grad_fn for one in results]
+    seen, found = {*waiting}, set[int]()
+    while waiting:
+        node: Any = waiting.pop()
+        for one, number in node.next_functions:
+            if one is door:
+                found.add(number)
+            elif one is not None and one not in seen:
+                seen.add(one)
+                waiting.append(one)
+    return found
+
+
 def _walk(
     results: Sequence[torch.Tensor], edges: Mapping[_Edge, int], door: Any
 ) -> tuple[list[int], set[tuple[int, int]]]:

@@ -12,6 +12,7 @@ never meet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,9 +34,21 @@ def components(split: Split) -> tuple[Component, ...]:
     results: Any = nodes[-1].args[0]
     if len(groups) == 1:
         reached = _reached(split, results) or split.gradients_for
-        return (Component(tuple(range(len(tangents))), tuple(range(first)), reached),)
+        one = Component(tuple(range(len(tangents))), tuple(range(first)), reached)
+        return (_with_ungiven(one, split),)
     made = [_component(group, placeholders[:first], tangents, results, split) for group in groups]
-    return tuple(_in_order(made, split))
+    return tuple(_with_ungiven(one, split) for one in _in_order(made, split))
+
+
+def _with_ungiven(component: Component, split: Split) -> Component:
+    """Attached to what it uses in a backward of the user's that gives no gradient to it."""
+    if not split.ungiven:
+        return component
+    saved = {
+        split.saved_inputs[index] for index in component.saved if index < len(split.saved_inputs)
+    }
+    more = saved.intersection(split.ungiven)
+    return replace(component, inputs=tuple(sorted({*component.inputs, *more})))
 
 
 def _in_order(waiting: list[Component], split: Split) -> Iterator[Component]:

@@ -12,7 +12,7 @@ Where sizes vary, arguments begin with the values of the symbols (`names`), on b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.autograd.overlap import EagerIfOverlapping
+from windfall.autograd.passes import memory_root
 from windfall.ir.codec import record
 from windfall.ir.rollback import DrawsNothing
 from windfall.ir.stages import Convention, GraphCallable, Joint, OutputFact, Signature, Split
@@ -47,26 +48,58 @@ class EnablesGrad:
 @record
 @dataclass(frozen=True, slots=True)
 class WriteBack:
-    """Inputs get the contents that the graph answered for them, its first results."""
+    """Inputs get the contents that the graph answered for them, its first results. Those at the
+    positions `placed` were written by the program itself: their versions are counted, unless that
+    was done inside of autograd's nodes (`counted`)."""
 
     signature: Signature
     names: tuple[str, ...] = ()
+    placed: tuple[int, ...] = ()
+    counted: bool = False
 
     def around(self, call: GraphCallable) -> GraphCallable:
-        """`call`, and then the writes."""
-        return lambda *args: self._leave(args, call(*args))
+        """`call`, and then the writes, where autograd may see them if it saw them in eager."""
+        facts, symbols, writes = self.signature.inputs, len(self.names), self.signature.writes
+        copied = [
+            (position, symbols + index, facts[index].versions, facts[index].visible)
+            for position, index in enumerate(writes)
+            if position not in self.placed
+        ]
+        count = None if self.counted else count_writes(self.signature, symbols, self.placed)
+        fresh = len(writes)
 
-    def _leave(self, args: Values, results: Values) -> Values:
-        """Write, where autograd may see it if it saw it in eager."""
-        args = args[len(self.names) :]
-        writes = self.signature.writes
-        for index, value in zip(writes, results, strict=False):
-            fact = self.signature.inputs[index]
-            _write(args[index], value, fact.versions, fact.visible)
-        for index, fact in enumerate(self.signature.inputs):
-            if fact.versions and not fact.mutated:  # sizes were changed and changed back
-                torch_abi.raise_version(args[index], fact.versions)
-        return results[len(writes) :]
+        def writing(*args: Any) -> Values:
+            results = call(*args)
+            for position, index, versions, visible in copied:
+                _write(args[index], results[position], versions, visible)
+            if count is not None:
+                count(args)
+            return results[fresh:]
+
+        return writing
+
+
+def count_writes(
+    signature: Signature, symbols: int, placed: Sequence[int]
+) -> Callable[[Values], None] | None:
+    """A function that raises the versions of inputs that were written in place (those of the writes
+    at the positions `placed`, and those that share their memory), or whose sizes were changed and
+    changed back; None: of none."""
+    facts = signature.inputs
+    inputs = [signature.writes[position] for position in placed]
+    inputs += [index for index, one in enumerate(facts) if one.versions and not one.mutated]
+    once = [symbols + index for index in inputs if facts[index].versions == 1]
+    often = [(symbols + i, facts[i].versions) for i in inputs if facts[i].versions > 1]
+    if not once and not often:
+        return None
+
+    def count(args: Values) -> None:
+        if once:
+            torch_abi.raise_versions([args[index] for index in once])
+        for index, versions in often:
+            torch_abi.raise_version(args[index], versions)
+
+    return count
 
 
 def _write(target: torch.Tensor, value: torch.Tensor, versions: int, visible: bool) -> None:
@@ -74,6 +107,64 @@ def _write(target: torch.Tensor, value: torch.Tensor, versions: int, visible: bo
         target.copy_(value)
     if versions != 1:
         torch_abi.raise_version(target, versions - 1)  # the copy was one
+
+
+def without_writes(split: Split, forward: GraphCallable, placed: Sequence[int]) -> GraphCallable:
+    """`forward`, which writes inputs in place: these are no results to autograd. Their versions are
+    raised before anything is saved."""
+    count = count_writes(split.signature, len(split.symbols), placed)
+    if not placed and count is None:
+        return forward
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        results = list(forward(*args))
+        if count is not None:
+            count(args)
+        for position in placed:
+            results[position] = None
+        return tuple(results)
+
+    return call
+
+
+def without_views(split: Split, forward: GraphCallable) -> GraphCallable:
+    """`forward`, whose results are no views to autograd: of the views that a node answers it takes
+    each for one of an input, and refuses writes to it."""
+    (output,) = split.forward.find_nodes(op="output")
+    shown = output.args[0][: split.visible]
+    views = [index for index, one in enumerate(shown) if memory_root(one) is not one]
+    if not views:
+        return forward
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        results = list(forward(*args))
+        for index in views:
+            if results[index] is not None:
+                results[index] = results[index].detach()
+        return tuple(results)
+
+    return call
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class WholeMemory:
+    """Inputs that others share memory with: the graph is given all of it, from their start on."""
+
+    inputs: tuple[tuple[int, int], ...]  # positions among the arguments, and numbers of elements
+
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """`call`, given tensors of one dimension."""
+        inputs = self.inputs
+
+        def given(*args: Any) -> Values:
+            tensors = list(args)
+            with torch.no_grad():
+                for index, elements in inputs:
+                    tensors[index] = tensors[index].as_strided((elements,), (1,))
+            return call(*tensors)
+
+        return given
 
 
 @record
@@ -136,20 +227,47 @@ _MAKERS: dict[str, Callable[[OutputFact, Values, Values], Any]] = {
 }
 
 
-def conventions(joint: Joint, split: Split, retried: bool = False) -> tuple[Convention, ...]:
+def written_in_place(split: Split) -> tuple[int | None, ...]:
+    """For each write, the input that the program may write where it stands; None where autograd is
+    to see the write, or backward keeps what is written (of which eager may keep nothing, and then
+    lets it be written again)."""
+    facts = split.signature.inputs
+    return tuple(
+        None if facts[index].visible or position in split.saved_results else index
+        for position, index in enumerate(split.signature.writes)
+    )
+
+
+def conventions(
+    joint: Joint,
+    split: Split,
+    retried: bool = False,
+    placed: Sequence[int] = (),
+    apart: Container[int] = (),
+) -> tuple[Convention, ...]:
     """What a split graph needs, outermost first; nothing if it returns its results. `retried`: it
-    draws random numbers and may refuse data, and eager is then to draw the same numbers again."""
+    draws random numbers and may refuse data, and eager is then to draw the same numbers again;
+    `placed`: the positions of the writes that the program does by itself; `apart`: inputs that are
+    known to share no memory with another one."""
     signature, symbols = split.signature, split.symbols
     names = tuple(str(one) for one in symbols)
     needed: list[Convention] = []
     if retried:
         needed.append(DrawsNothing())
-    if signature.writes:
+    if any(index not in apart for index in signature.writes):
         needed.append(EagerIfOverlapping(signature, symbols, captured(joint)))
     if signature.hidden or any(one.kind != "fresh" or one.refused for one in signature.outputs):
         needed.append(Outputs(signature, names))
+    whole = [
+        (len(names) + index, int(str(one.type.elements)))
+        for index, one in enumerate(signature.inputs)
+        if one.whole
+    ]
+    if whole:
+        needed.append(WholeMemory(tuple(whole)))
     if any(one.mutated or one.versions for one in signature.inputs):
-        needed.append(WriteBack(signature, names))
+        counted = split.backward is not None
+        needed.append(WriteBack(signature, names, tuple(placed), counted))
     if split.backward is not None and not joint.grad_enabled:
         needed.append(EnablesGrad())
     return tuple(needed)

@@ -4,88 +4,70 @@ Enters: the `BackwardRegion`s of an executable, the forward program as a callabl
 compiles a backward graph. Leaves: a callable whose results carry one autograd node for each region.
 All nodes are of one class, `CompiledGraph`, and each leads to its region (`region_of`).
 
-Backward is compiled when it is first asked for, once for each way of asking (`variant.py`). What a
-compiled backward cannot do is done by eager, on a replay of the forward pass (`replay.py`): double
-backward (`create_graph`), a backward pass under autocast, tangents without memory that can be read
-as it lies (batched, sparse, of a subclass). One door decides: the compiled backward itself checks
-all that it is given, saved values included, for nobody has guarded them, and raises `UnfitInput`.
+Backward is compiled when it is first asked for, once for each way of asking (`variant.py`). Double
+backward (`create_graph`), a backward pass under autocast, and tangents without memory that can be
+read as it lies (batched, sparse, of a subclass) are `special_backward.py`'s. One door decides: the
+compiled backward itself checks all that it is given, saved values included, for nobody has guarded
+them, and raises `UnfitInput`.
 
-Invariants: what is saved is saved by autograd itself, so that versions are checked, hooks run and
-memory is freed as in eager; gradients that eager leaves None are None.
+Invariants: what is kept is what is saved, by autograd itself, so that versions are checked, hooks
+run and memory is freed as in eager; gradients that eager leaves None are None.
+
+One file: the class of the nodes, and the regions that are at work behind them.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from windfall import torch_abi
-from windfall.autograd.passes import memory_root
-from windfall.autograd.replay import Replay
-from windfall.autograd.variant import Strides, Variant, expressed, tangent_types, variant
-from windfall.errors import UnfitInput, Unsupported
+from windfall.autograd.assemble import regions
+from windfall.autograd.conventions import without_views, without_writes
+from windfall.autograd.higher import Lineage
+from windfall.autograd.histories import edges_of, unsaved
+from windfall.autograd.special_backward import SpecialBackward, VariantCompiler, laid_out
+from windfall.autograd.variant import Strides, expressed, tangent_types, variant
+from windfall.errors import InternalError, UnfitInput, Unsupported
+from windfall.ir.control_flow import subgraphs_in
 from windfall.ir.relation import Assumptions
-from windfall.ir.stages import BackwardRegion, GraphCallable, Split
+from windfall.ir.stages import BackwardRegion, GraphCallable, Joint, Split
+from windfall.ops import registry
+from windfall.ops.symbolic import at
 from windfall.variants import Variants
 
 _CALLS = 1024  # sizes of calls that are remembered
 _STRIDES = 64  # layouts of tangents that one backward is compiled for, and kept
 
 
-class VariantCompiler(Protocol):
-    """Who is asked for a backward, and told what became of it."""
-
-    def compile(self, variant: Variant) -> GraphCallable:
-        """The graph of a variant as a callable, which raises `UnfitInput` of tensors that are not
-        what the graph says; `Unsupported`: eager has to answer."""
-
-    def failed(self, error: Exception) -> None:
-        """What such a callable raised; eager goes on."""
-
-    def replayed(self, reason: str) -> None:
-        """Why eager did a backward of its own."""
-
-
 def differentiable(
-    regions: Sequence[BackwardRegion], forward: GraphCallable, compiler: VariantCompiler
+    parts: Sequence[BackwardRegion],
+    forward: GraphCallable,
+    compiler: VariantCompiler,
+    placed: Sequence[int] = (),
+    lineage: Lineage | None = None,
 ) -> GraphCallable:
     """A differentiable callable on the primals that answers writes and fresh results.
     `forward(*primals)` answers all results of the forward graph. Where sizes vary, it, this one and
-    all of `compiler` are given the values of the symbols before all tensors."""
-    replay = Replay(regions[0])
-    forward = _without_views(regions[0].split, forward)
-    if len(regions) == len(regions[0].results) == 1:
-        return LinkedRegion(regions[0], replay, compiler).around(forward)
-    nodes = [LinkedRegion(one, replay, compiler) for one in regions]
-    return _several(nodes, forward, replay.keep)
+    all of `compiler` are given the values of the symbols before all tensors. Of the writes, those
+    at the positions `placed` were done by `forward`: their versions are counted here, before
+    anything is saved, and nothing is answered for them. `lineage`: what it is a gradient of, if it
+    is one."""
+    forward = without_views(parts[0].split, without_writes(parts[0].split, forward, placed))
+    nodes = [LinkedRegion(one, compiler, lineage) for one in parts]
+    if len(parts) == len(parts[0].results) == 1:
+        return nodes[0].around(forward)
+    return _several(nodes, forward)
 
 
-def _without_views(split: Split, forward: GraphCallable) -> GraphCallable:
-    """`forward`, whose results are no views to autograd: of the views that a node answers it takes
-    each for one of an input, and refuses writes to it."""
-    (output,) = split.forward.find_nodes(op="output")
-    shown = output.args[0][: split.visible]
-    views = [index for index, one in enumerate(shown) if memory_root(one) is not one]
-    if not views:
-        return forward
-
-    def call(*args: Any) -> tuple[Any, ...]:
-        results = list(forward(*args))
-        for index in views:
-            results[index] = results[index].detach()
-        return tuple(results)
-
-    return call
-
-
-def _several(
-    nodes: Sequence[LinkedRegion], forward: GraphCallable, keep: GraphCallable
-) -> GraphCallable:
+def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCallable:
     """One forward pass whose results belong to different autograd nodes. A node comes after those
     whose results it is attached to."""
     split = nodes[0].region.split
@@ -94,13 +76,12 @@ def _several(
 
     def call(*args: Any) -> tuple[Any, ...]:
         sizes, primals = args[:symbols], args[symbols:]
-        kept = (*keep(primals), sizes)
         with torch.no_grad():
             results = forward(*args)
         shown = list(results[:visible])
         for node, inputs, positions in attached:
             known = (*primals, *shown)
-            given = (kept, primals, results)
+            given = (sizes, primals, results)
             found = _attach(node, given, *[known[index] for index in inputs])
             for position, result in zip(positions, found, strict=True):
                 alone = len(positions) == 1
@@ -164,63 +145,109 @@ def region_of(node: Any) -> BackwardRegion | None:
     return kept[0].region if ours else None  # type: ignore[index]
 
 
+def operations_of(node: Any) -> tuple[Any, tuple[int, ...], GraphCallable] | None:
+    """The backward of one of our nodes by eager's ops, for who records a whole backward pass: what
+    it is (equal for nodes that do the same, given sizes and saved tensors of equal types), its
+    sizes, and a function of the tangents. None: it is not ours."""
+    function = getattr(type(node), "_forward_cls", None)
+    if function is Door:
+        return Door, (), functools.partial(Door.backward, node)
+    if function is not CompiledGraph:
+        return None
+    linked, sizes, _ = node.kept
+    if linked.has_bodies:  # which choose by data: what is recorded would be one way for good
+        return None
+    return linked, sizes, lambda *tangents: linked.by_ops(node, tangents)
+
+
 class LinkedRegion:
     """A region at work: what is saved, and the variants of its backward."""
 
-    def __init__(self, region: BackwardRegion, replay: Replay, compiler: VariantCompiler) -> None:
+    def __init__(
+        self, region: BackwardRegion, compiler: VariantCompiler, lineage: Lineage | None
+    ) -> None:
         self.region = region
-        self.inputs = region.component.inputs
+        backward = region.split.backward
+        self.has_bodies = backward is not None and any(True for _ in subgraphs_in(backward))
+        self.inputs = region.component.inputs  # of the node: what it is attached to
         self.results = region.results
-        self._replay = replay
         self._compiler = compiler
+        self._special = SpecialBackward(region, compiler, lineage, _of_gradients(compiler))
         self._variants = Variants[tuple[Strides, ...], _Built | None](_STRIDES)
         # Where sizes vary: the variants by sizes and strides of a call, which they are found by.
         self._calls = Variants[Any, _Built | None](_CALLS)
+        # Some gradients and not others.
+        self._parts = Variants[Any, _Built | None](_STRIDES)
         # Of a graph with one result: the variants by the strides of its tangent.
         self._of_strides = Variants[Strides, _Built](_STRIDES)
         self._saved = _getter(region.saves.inputs), _getter(region.saves.results)
-        # Results with another node: as they are, one that leads here would keep this node alive.
+        # Results with another node: as that has them, if we are attached to them; others not, as
+        # one that leads here would keep this node alive.
         own = self.results if len(self.results) == 1 else ()
-        shown = range(region.split.visible)
-        self._foreign = [one for one in region.saves.results if one in shown and one not in own]
+        shown, count = range(region.split.visible), len(region.split.signature.inputs)
+        self._foreign = [
+            (one, self.inputs.index(count + one) if count + one in self.inputs else None)
+            for one in region.saves.results
+            if one in shown and one not in own
+        ]
+        # Gradients of gradients go through the node's result, if it is the only one: as in eager,
+        # where it is saved as what it is, or by whoever has it still.
+        split, alone = region.split, own if lineage is None else ()
+        self._stops = tuple(one for one in alone if one in region.saves.results)
+        self._watched = tuple(one for one in alone if one in split.remade)
+        # Gradients that are dear, of which a pass may leave some out (`autograd.grad(loss, [x])`).
+        assert split.backward is not None
+        dear = any(registry.lookup(node.target).from_memory for node in split.backward.nodes)
+        self._is_divisible = dear and len(region.component.inputs) > 1
+        self._unsaved = unsaved(region, lineage is not None)
         # What a node does, for `CompiledGraph`: of results made elsewhere, unless it is `around`.
         self.forward: Callable[[Any, Any], Any] = self._take
         self.backward: Callable[[Any, Any], Any] = self._of_taken
+        # The same by eager's ops, for who records a whole backward pass.
+        self.by_ops: Callable[[Any, Any], Any] = self._of_taken_by_ops
 
     def around(self, forward: GraphCallable) -> GraphCallable:
         """Let the node run `forward` itself: it is the only one."""
-        split, keep = self.region.split, self._replay.keep
+        split = self.region.split
         of_primals, of_found = self._saved
         visible, results, backward = split.visible, self.results, self._backward
         constant = tuple(one for one in range(visible) if one not in results)
-        symbols = len(split.symbols)
+        symbols, unsaved = len(split.symbols), self._unsaved
         nothing = (None,) * (1 + symbols)
+        watched, count = self._watched, len(split.signature.inputs)
         saves_none = not self.region.component.saved
-        # What `keep` would take, without asking it: what a tiny function can afford.
-        simple, versions_of = not symbols and self._replay.is_simple, torch_abi.versions_of
+        plain, leads_on = (self, (), ()), not symbols and not unsaved and not self._watched
 
         def run(context: Any, args: Any) -> Any:
             primals = args
-            if simple:
-                context.kept = (self, args, versions_of(args), None, ())
+            if leads_on:
+                context.kept = plain
             else:
                 primals = args[symbols:]
-                context.kept = (self, *keep(primals), args[:symbols])
+                edges = edges_of(primals, unsaved)
+                context.kept = (self, args[:symbols], edges)
             found = forward(*args)
+            if watched:
+                edges |= {count + index: weakref.ref(found[index]) for index in watched}
             shown = found if len(found) == visible else tuple(found[:visible])
             if not saves_none:
                 context.save_for_backward(*of_primals(primals), *of_found(found))
             context.set_materialize_grads(False)
             if constant:
-                context.mark_non_differentiable(*[shown[index] for index in constant])
+                unknown = [shown[index] for index in constant]
+                context.mark_non_differentiable(*[one for one in unknown if one is not None])
             return shown
 
         def of_results(context: Any, given: Any) -> Any:
             own = [given[index] for index in results] if constant else given
             return nothing + backward(context, own)
 
+        def by_ops(context: Any, given: Any) -> Any:
+            own = [given[index] for index in results] if constant else given
+            return nothing + self._by_ops(context, own)
+
         self.inputs = tuple(range(len(split.signature.inputs)))  # each argument has its slot
-        self.forward, self.backward = run, of_results
+        self.forward, self.backward, self.by_ops = run, of_results, by_ops
         if visible == 1 and not symbols and not constant:
             self.backward = self._of_one(saves_none)
         severed = [
@@ -236,10 +263,10 @@ class LinkedRegion:
 
     def _of_one(self, saves_none: bool) -> Callable[[Any, Any], Any]:
         """Backward of a graph with one result and fixed sizes: what a tiny function can afford."""
-        built, backward, by_eager = self._of_strides, self._backward, self._by_eager
-        plain, keeps = torch.Tensor, torch_abi.backward_keeps_graph
+        built, backward = self._of_strides, self._backward
+        plain, failed, op_by_op = torch.Tensor, self._compiler.failed, self._op_by_op
+        divisible, left_out = self._is_divisible, torch_abi.gradients_left_out
         grad_enabled, autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
-        failed, freed = self._compiler.failed, (self, None, None, None, ())
 
         def backward_of_one(context: Any, tangents: Any) -> Any:
             (tangent,) = tangents
@@ -247,6 +274,8 @@ class LinkedRegion:
                 try:
                     found = built.get(tangent.stride())
                 except RuntimeError:  # it has none
+                    found = None
+                if divisible and left_out():
                     found = None
                 if found is not None:
                     saved = () if saves_none else context.saved_tensors  # raises if freed
@@ -256,11 +285,7 @@ class LinkedRegion:
                         return (None, *backward(context, tangents))
                     except Exception as error:
                         failed(error)
-                        values = None
-                    if values is None:
-                        return (None, *by_eager(context, tangents))
-                    if not keeps():
-                        context.kept = freed
+                        return (None, *op_by_op(context, tangents))
                     slots = found.slots
                     if len(slots) == 1 and slots[0] is not None:
                         return None, tangent if slots[0] < 0 else values[slots[0]]
@@ -271,24 +296,46 @@ class LinkedRegion:
 
     def _take(self, context: Any, args: Any) -> Any:
         """Results made elsewhere: the node's own of them."""
-        kept, primals, found = args[0]
-        context.kept = (self, *kept)
+        (sizes, primals, found), *attached = args
+        edges: dict[int, Any] = self._edges_of(attached) if self._unsaved else {}
+        first = len(primals)
+        edges |= {first + index: weakref.ref(found[index]) for index in self._watched}
+        context.kept = (self, sizes, edges)
         of_primals, of_found = self._saved
         if self._foreign:
             found = list(found)
-            for index in self._foreign:
-                found[index] = found[index].detach()
+            for index, place in self._foreign:
+                found[index] = found[index].detach() if place is None else attached[place]
         context.save_for_backward(*of_primals(primals), *of_found(found))
         context.set_materialize_grads(False)
         if len(self.results) == 1:
-            return (found[self.results[0]],)
-        return tuple([found[index].detach() for index in self.results])  # behind doors
+            return (args[0][2][self.results[0]],)
+        return tuple([args[0][2][index].detach() for index in self.results])  # behind doors
+
+    def _edges_of(self, attached: Sequence[Any]) -> dict[int, Any]:
+        return edges_of(dict(zip(self.inputs, attached, strict=True)), self._unsaved)
 
     def _of_taken(self, context: Any, given: Any) -> Any:
         return (None, None, *self._backward(context, given))
 
+    def _of_taken_by_ops(self, context: Any, given: Any) -> Any:
+        return (None, None, *self._by_ops(context, given))
+
+    def _by_ops(self, context: Any, tangents: Sequence[Any]) -> Any:
+        """As `_op_by_op`, of tangents in any layout."""
+        symbols = (str(one) for one in self.region.split.symbols)
+        values = dict(zip(symbols, context.kept[1], strict=True))
+        expected = tangent_types(self.region.split)
+        types = [at(expected[index], values) for index in self.region.component.tangents]
+        present = [index for index, one in enumerate(tangents) if one is not None]
+        found = laid_out([tangents[one] for one in present], [types[one] for one in present])
+        given = dict(zip(present, found, strict=True))
+        return self._op_by_op(context, [given.get(one) for one in range(len(tangents))])
+
     def _backward(self, context: Any, tangents: Sequence[Any]) -> Any:
-        """Gradients for the component's inputs."""
+        """Gradients for the node's inputs."""
+        if torch.is_grad_enabled():
+            return self._again(context, tangents)
         try:
             return self._compiled(context, tangents, tangents)
         except UnfitInput as unfit:
@@ -299,24 +346,31 @@ class LinkedRegion:
                 return self._compiled(context, tangents, given)
             except UnfitInput as unfit:
                 reason = str(unfit)
-        self._compiler.replayed(reason)
-        return self._by_eager(context, tangents)
+        self._compiler.interpreted(reason)
+        return self._op_by_op(context, tangents)
 
     def _compiled(self, context: Any, tangents: Sequence[Any], given: Sequence[Any]) -> Any:
         """Gradients by the compiled backward; `given` are the tangents as it takes them. It raises
-        `UnfitInput` where eager has to answer and nobody has counted it yet."""
-        sizes, strides, found = context.kept[4], _strides(given), None
-        if strides is not None and not (
-            torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
-        ):
-            found = self._calls.get((sizes, strides)) if sizes else self._variants.get(strides)
+        `UnfitInput` where they do not fit and nobody has counted it yet."""
+        sizes, strides, found = context.kept[1], _strides(given), None
+        casts = torch.is_autocast_enabled("cpu")
+        wanted = None
+        if self._is_divisible and torch_abi.gradients_left_out():
+            wanted = self._wanted(context)
+        if strides is not None and not casts:
+            if wanted is not None:
+                found = self._calls.get((sizes, strides, wanted))
+            else:
+                found = self._calls.get((sizes, strides)) if sizes else self._variants.get(strides)
         if found is None:
             obstacle = _obstacle(given)
             if strides is None or obstacle is not None:
                 raise UnfitInput(obstacle)
-            found = self._built(strides, sizes)
+            if casts:
+                return self._op_by_op(context, tangents)  # which is compiled then
+            found = self._built(strides, sizes, wanted)
             if found is None:
-                return self._by_eager(context, tangents)
+                return self._op_by_op(context, tangents)
         present = [one for one in given if one is not None]
         saved = context.saved_tensors
         try:
@@ -325,13 +379,29 @@ class LinkedRegion:
             raise
         except Exception as error:
             self._compiler.failed(error)
-            return self._by_eager(context, tangents)  # which says what it finds in the data
-        self._replay.forget(context)
+            return self._op_by_op(context, tangents)  # which says what it finds in the data
         return found.gradients(values, tangents)
 
-    def _built(self, strides: tuple[Strides, ...], sizes: tuple[int, ...]) -> _Built | None:
+    def _wanted(self, context: Any) -> tuple[int, ...]:
+        """The inputs (then results) whose gradients this pass has any use for."""
+        used = torch_abi.gradients_used(context, len(self.inputs))
+        found = set(itertools.compress(self.inputs, used))
+        return tuple([one for one in self.region.component.inputs if one in found])
+
+    def _built(
+        self,
+        strides: tuple[Strides, ...],
+        sizes: tuple[int, ...],
+        wanted: tuple[int, ...] | None,
+    ) -> _Built | None:
         """The variant for these strides, compiled now if need be; None: it cannot be."""
         known = self._symbolic(strides, sizes) if sizes else strides
+        if wanted is not None:
+            part: Any = (known, wanted)
+            if part not in self._parts:
+                self._parts.add(part, self._build(known, wanted))
+            self._calls.add((sizes, strides, wanted), self._parts.get(part))
+            return self._parts.get(part)
         found = self._variants.get(known)
         if found is None and known not in self._variants:
             found = self._build(known)
@@ -355,14 +425,17 @@ class LinkedRegion:
             for index, one in zip(self.region.component.tangents, strides, strict=True)
         )
 
-    def _build(self, strides: tuple[Strides, ...]) -> _Built | None:
+    def _build(
+        self, strides: tuple[Strides, ...], wanted: tuple[int, ...] | None = None
+    ) -> _Built | None:
         everywhere: list[Strides] = [None] * len(self.region.split.tangent_results)
         for index, one in zip(self.region.component.tangents, strides, strict=True):
             everywhere[index] = one
         places = {index: place for place, index in enumerate(self.region.component.tangents)}
         try:
             with Assumptions(self.region.relations, closed=True):
-                made = variant(self.region.split, everywhere, self.region.component.saved)
+                saved = self.region.component.saved
+                made = variant(self.region.split, everywhere, saved, wanted)
                 slots = tuple(made.gradients[index] for index in self.inputs)
                 slots = tuple(
                     ~places[~one] if one is not None and one < 0 else one for one in slots
@@ -372,12 +445,61 @@ class LinkedRegion:
         except Unsupported:
             return None  # counted by whoever compiles; eager answers
 
-    def _by_eager(self, context: Any, tangents: Sequence[Any]) -> Any:
-        everywhere: list[Any] = [None] * len(self.region.split.tangent_results)
-        for index, one in zip(self.region.component.tangents, tangents, strict=True):
-            everywhere[index] = one
-        found = self._replay.gradients(context, everywhere)
-        return tuple(found[index] for index in self.inputs)
+    def _op_by_op(self, context: Any, tangents: Sequence[Any]) -> Any:
+        saved, sizes = context.saved_tensors, context.kept[1]
+        return self._spread(self._special.op_by_op(sizes, saved, tangents))
+
+    def _again(self, context: Any, tangents: Sequence[Any]) -> Any:
+        """Gradients with a history."""
+        saved, sizes = context.saved_tensors, context.kept[1]
+        count, edges = len(self.region.split.signature.inputs), context.kept[2]
+        alive = {one: edges[count + one]() for one in self._watched}
+        known = {count + one: tensor for one, tensor in alive.items() if tensor is not None}
+
+        def tensor_of(index: int) -> torch.Tensor:
+            found: torch.Tensor | None = known.get(index)
+            return self._tensor_of(context, saved, index) if found is None else found
+
+        stops = (*self._stops, *(one for one, tensor in alive.items() if tensor is not None))
+        wanted = self._wanted(context)
+        found = self._special.again(sizes, saved, tangents, tensor_of, stops, wanted)
+        return self._spread(found)
+
+    def _tensor_of(self, context: Any, saved: Sequence[Any], index: int) -> torch.Tensor:
+        """A tensor with the history of an input (then: of a result), as it was in forward."""
+        saves, count = self.region.saves, len(self.region.split.signature.inputs)
+        if index in saves.inputs:
+            found: torch.Tensor = saved[saves.inputs.index(index)]
+            return found
+        if index >= count and index - count in saves.results:
+            found = saved[len(saves.inputs) + saves.results.index(index - count)]
+            return found
+        edge = context.kept[2]
+        if index in edge:
+            found = edge[index]
+            return found
+        node = context.next_functions[self.inputs.index(index)][0]
+        if node is None:
+            return torch.empty(())  # without a history
+        if not hasattr(node, "variable"):
+            if not self._unsaved and not saved:
+                return torch.empty(())  # gradients are made of tangents alone
+            raise InternalError(f"the history of input {index} is needed and was not kept")
+        found = node.variable  # it was a leaf
+        return found
+
+    def _spread(self, found: Mapping[int, Any]) -> Any:
+        """Gradients of the node's inputs."""
+        return tuple([found.get(index) for index in self.inputs])
+
+
+def _of_gradients(compiler: VariantCompiler) -> Any:
+    """How a split graph of gradients becomes a callable with nodes."""
+
+    def made(joint: Joint, split: Split, call: GraphCallable, lineage: Lineage) -> GraphCallable:
+        return differentiable(regions(joint, split), call, compiler, lineage=lineage)
+
+    return made
 
 
 def _getter(positions: tuple[int, ...]) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -399,10 +521,6 @@ def _strides(tangents: Sequence[Any]) -> tuple[Strides, ...] | None:
 
 def _obstacle(tangents: Sequence[Any]) -> str | None:
     """Why native code cannot do this backward."""
-    if torch.is_grad_enabled():
-        return "gradients of gradients are wanted"
-    if torch.is_autocast_enabled("cpu"):
-        return "backward runs under autocast"
     present = [one for one in tangents if one is not None]
     if not all(type(one) is torch.Tensor and torch_abi.is_plain_tensor(one) for one in present):
         return "a gradient is no plain tensor"

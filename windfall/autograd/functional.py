@@ -13,6 +13,7 @@ Invariant: a node has the type that eager's tensor had at that point, strides in
 
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from windfall import torch_abi
 from windfall.autograd.inverse import invert, overlaps_itself
 from windfall.autograd.memory import Memory, Place
 from windfall.autograd.passes import is_view
+from windfall.autograd.record import Origin
 from windfall.autograd.restride import restride, same_layout
 from windfall.errors import InternalError, Unsupported
 from windfall.ir.dtype import TensorType
@@ -36,6 +38,18 @@ from windfall.ops.schema import overload
 aten = torch.ops.aten
 
 
+class Phase(enum.IntEnum):
+    """What nodes are made for: the forward pass, the backward pass, or to look at its gradients."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    GRADIENTS = 2
+
+
+# The captured node that a node was made for, if any (of a gradient: the input), and in which phase.
+MadeFor = tuple[torch.fx.Node | None, Phase]
+
+
 class Functional:
     """Builds the SSA graph, step by step."""
 
@@ -43,13 +57,24 @@ class Functional:
         self.graph = torch.fx.Graph()
         owner: Any = torch.nn.Module()  # holds the constants
         self.graph.owning_module = owner
-        self.origin = NodeInfo(None)
+        self.origin = Origin()
         self.in_backward = False
+        self.subject: torch.fx.Node | None = None  # the captured input whose gradient is looked at
+        self.derives = False  # what is added are formulas of the derivative, as it is split
         self._places: dict[int, Place] = {}
         self._kept: list[torch.Tensor] = []  # so that the identities above stay taken
         self._constants: dict[int, torch.fx.Node] = {}
         self._last_placeholder: torch.fx.Node | None = None
         self.made_of_nothing: Any = None  # what a factory has just made
+        self.made_for: dict[torch.fx.Node, MadeFor] = {}
+        self.inputs: dict[Place, int] = {}  # how each input of the graph looks at its memory
+
+    @property
+    def phase(self) -> Phase:
+        """What nodes are made for now."""
+        if self.subject is not None:
+            return Phase.GRADIENTS
+        return Phase.BACKWARD if self.in_backward else Phase.FORWARD
 
     # ------------------------------------------------------------------------------ tensors
 
@@ -64,7 +89,19 @@ class Functional:
         set_info(node, NodeInfo(type))
         memory = Memory(type, input)
         memory.node = node
+        if input is not None:
+            self.inputs[memory.root] = input
         return self.bind(tensor, memory.root)
+
+    def lies_in(self, tensor: torch.Tensor, input: int, root: Place, offset: int) -> Place:
+        """Let an input look at the memory of another one, so many elements behind its start."""
+        place, type = root, fakes.type_of(tensor).without_grad()
+        if offset or not same_layout(type, root.type):
+            place = _part(root, type, offset)
+        else:
+            place = root.view(aten.alias.default, (), {}, type)
+        self.inputs[place] = input
+        return self.bind(tensor, place)
 
     def place(self, tensor: torch.Tensor) -> Place:
         """Where a fake looks at."""
@@ -147,7 +184,14 @@ class Functional:
         packet = getattr(func, "overloadpacket", func)
         name = getattr(packet, "__name__", None)
         node = add_node(self.graph, "call_function", func, tuple(args), kwargs, name)
-        return set_info(node, NodeInfo(type, self.origin.origin, self.origin.region))
+        self.made_for[node] = (self.subject or self.origin.node, self.phase)
+        made, derived = self.origin, self.derives
+        if derived and func is operator.getitem:  # what it is taken from may be older
+            derived = info(args[0]).derived
+        known = NodeInfo(
+            type, made.origin, made.region, checkpoint=made.checkpoint, derived=derived
+        )
+        return set_info(node, known)
 
     def reshape(self, node: torch.fx.Node, sizes: tuple[Any, ...]) -> torch.fx.Node:
         """The same elements in other sizes."""
@@ -226,6 +270,19 @@ class Functional:
         if isinstance(value, list | tuple):
             return [self.operand(one) for one in value]
         return value
+
+
+def _part(root: Place, type: TensorType, offset: int) -> Place:
+    """A row-major memory seen with this type from an element on."""
+    whole = TensorType.contiguous(type.dtype, (root.type.elements,))
+    flat = root if root.type.rank == 1 else root.view(aten.view.default, ([-1],), {}, whole)
+    pairs = zip(type.sizes, type.strides, strict=True)
+    span = 1 + sum((size - 1) * stride for size, stride in pairs)
+    line = TensorType.contiguous(type.dtype, (span,))
+    part = flat.view(aten.slice.Tensor, (0, offset, offset + span), {}, line)
+    if type.is_contiguous:
+        return part.view(aten.view.default, (list(type.sizes),), {}, type)
+    return part.view(aten.as_strided.default, (list(type.sizes), list(type.strides)), {}, type)
 
 
 def _typed(value: Any) -> Any:

@@ -25,6 +25,7 @@ from windfall.autograd.numbers import with_numbers_as_tensors
 from windfall.autograd.record import Step, written_by
 from windfall.autograd.restride import same_layout
 from windfall.errors import Unsupported
+from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info, tensor_type
 from windfall.ir.symint import Size, hint_of, payloads
@@ -65,6 +66,9 @@ def add_steps(build: Functional, steps: Iterable[Step]) -> None:
     """Translate recorded steps, in order."""
     for step in steps:
         build.origin = step.origin
+        if isinstance(step.func, Subgraphs):
+            _handle_bodies(build, step)
+            continue
         if payloads.varying:
             step = with_numbers_as_tensors(build, step)
         _check_overlap(build, step)
@@ -83,15 +87,22 @@ def _check_overlap(build: Functional, step: Step) -> None:
     written = {name for _, name in fakes.writes_of(step.func)}
     names = [one.name for one in step.func._schema.arguments]
     given = {**dict(zip(names, step.args, strict=False)), **step.kwargs}
-    reads = _fakes([one for name, one in given.items() if name not in written])
-    # It may read where it writes: `y[:n] *= 2` ends with a copy of memory to itself.
-    is_copy = step.func is torch.ops.aten.copy_.default
-    by_element = is_copy or torch.Tag.pointwise in step.func.tags
-    for one in reads:
-        if build.place(one).memory in memories:
-            for target in targets:
-                if _overlap(build, target, one) and not (by_element and _same(build, target, one)):
-                    raise Unsupported(212, str(step.func))
+    for name, value in given.items():
+        for one in _fakes(value) if name not in written else ():
+            if build.place(one).memory in memories:
+                aligned = _reads_where_it_writes(step.func, name)
+                for target in targets:
+                    if _overlap(build, target, one) and not (aligned and _same(build, target, one)):
+                        raise Unsupported(212, str(step.func))
+
+
+def _reads_where_it_writes(func: Any, name: str) -> bool:
+    """Whether this argument may be the one that is written: each element is read before it is
+    written (`y[:n] *= 2` ends with a copy of memory to itself), or it is `self` of an op that has
+    an in-place form (`addmm(c, a, b, out=c)`)."""
+    if func is torch.ops.aten.copy_.default or torch.Tag.pointwise in func.tags:
+        return True
+    return name == "self" and hasattr(torch.ops.aten, f"{func.overloadpacket.__name__}_")
 
 
 def _fakes(value: Any) -> list[torch.Tensor]:
@@ -120,6 +131,13 @@ def _overlap(build: Functional, one: torch.Tensor, other: torch.Tensor) -> bool:
         for first, type in zip(starts, types, strict=True)
     )
     return smaller(start, its_end) and smaller(its_start, end)
+
+
+def _handle_bodies(build: Functional, step: Step) -> None:
+    """An operation with bodies: pure, by what stands in them."""
+    args = [build.operand(one) for one in step.args]
+    node = build.add(step.func, args, {}, step.types)
+    bind_results(build, step.result, step.types, node)
 
 
 def _handle_by_schema(build: Functional, step: Step) -> None:

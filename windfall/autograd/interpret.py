@@ -1,4 +1,4 @@
-"""Graphs run by eager, op by op: the oracle of this room, and what replays a forward pass.
+"""Graphs run by eager, op by op: the oracle of this room, and backward where no code fits.
 
 Enters: a graph of ATen overloads (`interpreter`) or a captured one (`replayer`). Leaves: a callable
 on real tensors that answers the tuple of the graph's results. Invariant: values are dropped after

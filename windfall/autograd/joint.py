@@ -15,25 +15,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.autograd.boundaries import boundaries
-from windfall.autograd.functional import Functional
+from windfall.autograd.bases import Base, bases
+from windfall.autograd.blocks import BlockEntries, NotRepeating
+from windfall.autograd.boundaries import boundaries, reached
+from windfall.autograd.control_flow import recorded
+from windfall.autograd.functional import Functional, MadeFor
 from windfall.autograd.handlers import add_steps
 from windfall.autograd.memory import Memory, Place
 from windfall.autograd.passes import PASSES
-from windfall.autograd.record import Recorder, Recording, ambient_autocast
-from windfall.errors import Unsupported
+from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocast
+from windfall.autograd.repeats import shorten
+from windfall.autograd.unroll import unroll
+from windfall.errors import InternalError, Unsupported
+from windfall.ir.custom import CustomGradient
 from windfall.ir.dtype import TensorType
+from windfall.ir.graph_text import print_graph
 from windfall.ir.node import NodeInfo, set_info
 from windfall.ir.passes import run_passes
 from windfall.ir.relation import Assumptions, assumptions
 from windfall.ir.stages import InputFact, Joint, OutputFact, Signature
-from windfall.ir.symint import Expression
+from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
 from windfall.ops.symbolic import from_torch
 
@@ -43,7 +52,7 @@ def differentiate(
     inputs: Sequence[TensorType | Expression],
     *,
     grad_enabled: bool | None = None,
-    shared: Sequence[Sequence[int]] = (),
+    lying: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     verify: bool = False,
 ) -> Joint:
     """The joint graph of a captured one. Of its inputs, symbols (sizes that vary, integers) come
@@ -51,16 +60,64 @@ def differentiate(
     the thread assumes of them already is among the joint's relations.
 
     `grad_enabled` None: as the thread is now. `get_attr` nodes name parts of the graph's owning
-    module. `shared` lists groups of tensor inputs whose memory overlaps: none of those may be
-    written. `verify`: the graph is looked over after each pass."""
+    module. `lying` says of tensor inputs that they lie in memory behind the start of another one,
+    and by how many bytes: they may share it. `verify`: the graph is looked over after each pass."""
     symbols = tuple(one for one in inputs if isinstance(one, Expression))
     tensors = [one for one in inputs if isinstance(one, TensorType)]
     assert tuple(inputs[: len(symbols)]) == symbols, "symbols come before tensors"
     outer = assumptions()
     with Assumptions(outer.relations if outer is not None else ()) as assumed:
-        joint = _differentiate(graph, symbols, tensors, grad_enabled, shared)
-        joint = run_passes(PASSES, joint, verify=verify)
+        lies = bases(tensors, lying)
+        whole = graph, symbols, tensors, grad_enabled, lies, verify
+        joint = None if lies else _repeated(*whole)
+        if joint is None or verify:
+            joint = _agreeing(joint, _passed(*whole)[0])
     return replace(joint, symbols=symbols, relations=tuple(assumed.relations)) if symbols else joint
+
+
+def _repeated(
+    graph: torch.fx.Graph,
+    symbols: tuple[Expression, ...],
+    inputs: Sequence[TensorType],
+    grad_enabled: bool | None,
+    shared: Mapping[int, Base],
+    verify: bool,
+) -> Joint | None:
+    """The joint of a graph of equal blocks, of which a few are recorded; None if it has none."""
+    short = shorten(graph, (*symbols, *inputs))
+    if short is None:
+        return None
+    kept = [inputs[index - len(symbols)] for index in short.kept[len(symbols) :]]
+    given = short.graph, symbols, kept, grad_enabled, shared, verify
+    try:
+        joint, made_for = _passed(*given, BlockEntries(short).watch)
+        return unroll(short, joint, made_for)
+    except (NotRepeating, Unsupported, RuntimeError):
+        return None  # and if it was an error, the whole graph raises it
+
+
+def _agreeing(joint: Joint | None, recorded: Joint) -> Joint:
+    """What was recorded, which whatever was unrolled has to be."""
+    if joint is not None:
+        texts = [print_graph(one.graph) for one in (joint, recorded)]
+        if texts[0] != texts[1] or replace(joint, graph=recorded.graph) != recorded:
+            raise InternalError("equal blocks were unrolled to another graph than they record")
+    return joint or recorded
+
+
+def _passed(
+    graph: torch.fx.Graph,
+    symbols: tuple[Expression, ...],
+    inputs: Sequence[TensorType],
+    grad_enabled: bool | None,
+    shared: Mapping[int, Base],
+    verify: bool,
+    watch: Watch | None = None,
+) -> tuple[Joint, dict[torch.fx.Node, MadeFor]]:
+    """A graph recorded and cleaned up, and what its nodes were made for."""
+    given = graph, symbols, inputs, grad_enabled, shared, symbols
+    joint, made_for = _differentiate(*given, watch=watch)
+    return run_passes(PASSES, joint, verify=verify), made_for
 
 
 def _differentiate(
@@ -68,53 +125,131 @@ def _differentiate(
     symbols: tuple[Expression, ...],
     inputs: Sequence[TensorType],
     grad_enabled: bool | None,
-    shared: Sequence[Sequence[int]],
-) -> Joint:
+    shared: Mapping[int, Base],
+    outer: tuple[Expression, ...],
+    is_body: bool = False,
+    watch: Watch | None = None,
+) -> tuple[Joint, dict[torch.fx.Node, MadeFor]]:
+    """`outer` are the symbols of whoever calls the whole, `symbols` what this graph is given."""
     enabled = torch.is_grad_enabled() if grad_enabled is None else grad_enabled
-    recorder = Recorder(graph)
+    half = forward_half(graph, symbols, inputs, enabled, shared, outer, watch)
+    signature = half.signature
+    writes = len(signature.writes)
+    # A body is part of one operation: it has no node of its own to end at.
+    shown = range(0 if is_body else writes, 0 if is_body else len(half.visible) - signature.hidden)
+    captured = [node for node in graph.nodes if node.op == "placeholder"][len(symbols) :]
+    given = half.recorder, half.build, symbols, captured, half.known, shown
+    gradients, gradients_for = _backward(*given)
+    output = half.build.graph.output((*half.visible, *gradients))
+    set_info(output, NodeInfo(None))
+    joint = Joint(
+        half.build.graph,
+        signature,
+        tuple(position - writes for _, position in half.known if position >= writes),
+        gradients_for,
+        tuple(position for _, position in half.known if position < writes),
+        graph,
+        enabled,
+        ambient_autocast(),
+        ungiven=_ungiven(graph, half, gradients, gradients_for),
+    )
+    if shared and gradients_for:
+        raise Unsupported(204, f"inputs {list(shared)}, in a graph with gradients")
+    if not gradients_for:
+        joint = replace(joint, tangents_for=(), write_tangents_for=())
+    return joint, half.build.made_for
+
+
+def _ungiven(
+    graph: torch.fx.Graph,
+    half: ForwardHalf,
+    gradients: Sequence[torch.fx.Node | None],
+    gradients_for: Sequence[int],
+) -> tuple[int, ...]:
+    """As of `Joint`; elsewhere, what has no gradient has no history either."""
+    if not any(isinstance(node.target, CustomGradient) for node in graph.nodes):
+        return ()
+    recording = half.recorder.recording
+    needing = [index for index, one in enumerate(recording.entered) if one.requires_grad]
+    found = reached([one for one, _ in half.known], recording.door)
+    without = {one for one, node in zip(gradients_for, gradients, strict=True) if node is None}
+    return tuple(needing[place] for place in sorted(found) if needing[place] in without)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardHalf:
+    """A recorded forward pass as SSA, before any gradient. `visible` are the nodes of writes and
+    fresh results; `known` are those tensors that autograd may be asked about, by their positions
+    among these."""
+
+    recorder: Recorder
+    build: Functional
+    signature: Signature
+    visible: tuple[torch.fx.Node, ...]
+    known: tuple[tuple[torch.Tensor, int], ...]
+
+
+def forward_half(
+    graph: torch.fx.Graph,
+    symbols: Sequence[Size],
+    inputs: Sequence[TensorType],
+    grad_enabled: bool,
+    shared: Mapping[int, Base] = MappingProxyType({}),
+    outer: tuple[Expression, ...] = (),
+    watch: Watch | None = None,
+) -> ForwardHalf:
+    """Record a graph and make it SSA. `symbols` may have values: then no size varies. `outer` are
+    the symbols of whoever calls the whole, of which this may be a body."""
+
+    def body(graph: torch.fx.Graph, sizes: Sequence[Any], types: Sequence[TensorType]) -> Joint:
+        made, _ = _differentiate(graph, tuple(sizes), types, None, {}, outer, is_body=True)
+        return run_passes(PASSES, made)
+
+    recorder = Recorder(graph, partial(recorded, body), watch)
+    recorder.symbols = outer
     build = Functional()
-    recording = recorder.run(inputs, symbols, grad_enabled=enabled)
+    offsets = {index: offset for one in shared.values() for index, offset in one.offsets.items()}
+    recording = recorder.run(inputs, symbols, grad_enabled=grad_enabled, offsets=offsets)
     names = [node.name for node in graph.nodes if node.op == "placeholder"][len(symbols) :]
     places = [
-        build.placeholder(names[index], tensor, inputs[index], index)
+        build.placeholder(
+            *(names[index], tensor), shared[index].type if index in shared else inputs[index], index
+        )
         for index, tensor in enumerate(recording.inputs)
     ]
+    for first, base in shared.items():
+        root = places[first].memory.root
+        for index, offset in base.offsets.items():
+            if index != first or base.whole:
+                tensor = recording.inputs[index]
+                places[index] = build.lies_in(tensor, index, root, offset)
     add_steps(build, recording.steps)
-    writes = _writes(recording, places, build, shared)
+    writes = _writes(recording, places, build)
     outputs, results = _outputs(recording, build)
     signature = Signature(
-        tuple(_input_fact(recording, index, index in writes) for index in range(len(places))),
+        tuple(
+            _input_fact(recording, index, index in writes, shared.get(index))
+            for index in range(len(places))
+        ),
         tuple(outputs),
         writes,
         len(results) - sum(one.kind == "fresh" for one in outputs),
     )
-    written_nodes = [build.read(places[index]) for index in writes]
+    written_nodes = [build.read(places[index].memory.root) for index in writes]
     fresh_nodes = [build.read(one.place) for one in results]
-    write_tangents = tuple(
-        position for position, index in enumerate(writes) if recording.visible[index]
-    )
-    tangents = tuple(position for position, one in enumerate(results) if one.needs_grad)
     known = [
-        *((recording.inputs[writes[position]], position) for position in write_tangents),
-        *((results[position].tensor, len(writes) + position) for position in tangents),
+        *(
+            (recording.inputs[index], position)
+            for position, index in enumerate(writes)
+            if recording.visible[index]
+        ),
+        *(
+            (one.tensor, len(writes) + position)
+            for position, one in enumerate(results)
+            if one.needs_grad
+        ),
     ]
-    shown = range(len(writes), len(writes) + len(results) - signature.hidden)
-    gradients, gradients_for = _backward(recorder, build, symbols, known, shown)
-    output = build.graph.output((*written_nodes, *fresh_nodes, *gradients))
-    set_info(output, NodeInfo(None))
-    joint = Joint(
-        build.graph,
-        signature,
-        tangents,
-        gradients_for,
-        write_tangents,
-        graph,
-        enabled,
-        ambient_autocast(),
-    )
-    if not gradients_for:
-        joint = replace(joint, tangents_for=(), write_tangents_for=())
-    return joint
+    return ForwardHalf(recorder, build, signature, (*written_nodes, *fresh_nodes), tuple(known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +265,13 @@ def _backward(
     recorder: Recorder,
     build: Functional,
     symbols: Sequence[Expression],
+    captured: Sequence[torch.fx.Node],
     known: Sequence[tuple[torch.Tensor, int]],
     shown: Sequence[int],
 ) -> tuple[list[torch.fx.Node | None], tuple[int, ...]]:
-    """Nodes of the gradients, and what they belong to. `known` are the results that autograd knows,
-    by their positions; those that are `shown` to the user may be boundaries."""
+    """Nodes of the gradients, and what they belong to. `captured` are the inputs; `known` are the
+    results that autograd knows, by their positions: those that are `shown` to the user may be
+    boundaries."""
     recording = recorder.recording
     wanted = tuple(index for index, one in enumerate(recording.entered) if one.requires_grad)
     if not known or not wanted:
@@ -145,43 +282,44 @@ def _backward(
     recorder.differentiate(results, symbols, stops)
     for index, tangent in enumerate(recording.tangents):
         build.placeholder(f"tangent{index}", tangent, fakes.type_of(tangent))
-    build.in_backward = True
+    build.in_backward = build.derives = True
     add_steps(build, recording.steps[recording.forward_steps :])
-    return [None if one is None else build.read(build.place(one)) for one in recording.gradients], (
-        *wanted,
-        *(len(recording.inputs) + known[one][1] for one in stops),
-    )
+    subjects = (*(captured[index] for index in wanted), *(None for _ in stops))
+    gradients: list[torch.fx.Node | None] = []
+    for build.subject, one in zip(subjects, recording.gradients, strict=True):
+        gradients.append(None if one is None else build.read(build.place(one)))
+    build.subject = None
+    ends = (len(recording.inputs) + known[one][1] for one in stops)
+    return gradients, (*wanted, *ends)
 
 
 def _writes(
     recording: Recording,
     places: Sequence[Place],
     build: Functional,
-    shared: Sequence[Sequence[int]],
 ) -> tuple[int, ...]:
-    """The inputs whose contents the graph changed."""
+    """The inputs whose contents the graph changed; of those that share memory, the first."""
     written = []
     for index, (tensor, place) in enumerate(zip(recording.inputs, places, strict=True)):
         if build.place(tensor) is not place:
             now = build.place(tensor)
             if now.memory is not place.memory or now.type != place.type:
                 raise Unsupported(201, f"input {index}: {place.type} became {now.type}")
-        if place.memory.generation:
+        if place.memory.generation and place.memory.input == index:
             written.append(index)
-    for group in shared:
-        if len(group) > 1 and not set(written).isdisjoint(group):
-            raise Unsupported(204, f"inputs {list(group)}")
     return tuple(written)
 
 
-def _input_fact(recording: Recording, index: int, mutated: bool) -> InputFact:
+def _input_fact(recording: Recording, index: int, mutated: bool, base: Base | None) -> InputFact:
     leaf = recording.entered[index]
+    whole = base is not None and base.whole
     return InputFact(
-        fakes.type_of(leaf),
+        base.type if base is not None and whole else fakes.type_of(leaf),
         mutated,
         leaf.requires_grad,
         recording.versions[index],
         recording.visible[index],
+        whole,
     )
 
 
@@ -270,9 +408,11 @@ def _output_fact(
     refused = torch_abi.refused_view(value)
     memory = place.memory
     if memory.input is not None:
-        if value is recording.inputs[memory.input]:
-            return OutputFact("input", type, memory.input, needs_grad=needs_grad)
-        kind, base, above = "view_of_input", memory.input, memory.root
+        for index, one in enumerate(recording.inputs):
+            if value is one:
+                return OutputFact("input", type, index, needs_grad=needs_grad)
+        above = next(one for one in (*place.chain()[::-1], memory.root) if one in build.inputs)
+        kind, base = "view_of_input", build.inputs[above]
     else:
         owner = owners[memory]
         base = positions[memory]
@@ -282,7 +422,8 @@ def _output_fact(
         kind, above = "view_of_output", memory.root
         if owner is not None:
             above = build.place(owner)
-    chain = [one for one in place.chain() if one not in above.chain()]
+    higher = above.chain()
+    chain = [one for one in place.chain() if one not in higher]
     if needs_grad and any(one.func is torch.ops.aten.detach.default for one in chain):
         raise Unsupported(208, str(type))
     if needs_grad and refused == torch_abi.BY_FUNCTION:

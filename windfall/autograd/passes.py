@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
+from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, info, set_info
 from windfall.ir.passes import Row, Table
@@ -37,6 +38,8 @@ def is_random(node: torch.fx.Node) -> bool:
 
 
 def _functionalized_random(target: Any) -> bool:
+    if isinstance(target, Subgraphs):
+        return any(draws(one) for one in target.graphs)
     func = getattr(target, "func", None)
     return func is not None and torch.Tag.nondeterministic_seeded in func.tags
 
@@ -182,7 +185,10 @@ def share_equal(graph: torch.fx.Graph, joint: Joint) -> None:
     for node in graph.nodes:
         if node.op != "call_function" or is_effect(node) or registry.is_foreign(node.target):
             continue
-        key = (node.target, _frozen(node.args), _frozen(node.kwargs))
+        # What a checkpoint computes again must not become what is kept outside of it.
+        checkpoint = info(node).checkpoint
+        where = checkpoint.number if checkpoint is not None else None
+        key = (node.target, _frozen(node.args), _frozen(node.kwargs), where)
         first = known.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
@@ -240,7 +246,7 @@ def copied(graph: torch.fx.Graph, before: torch.fx.Node, node: torch.fx.Node) ->
     types = [info(one).type if isinstance(one, torch.fx.Node) else one for one in arguments]
     known = info(node)
     type = fakes.infer(func, types, keywords)
-    return set_info(copy, NodeInfo(type, known.origin, known.region))
+    return set_info(copy, NodeInfo(type, known.origin, known.region, checkpoint=known.checkpoint))
 
 
 def _on_graph(change: Callable[[torch.fx.Graph, Joint], None]) -> Callable[[Joint], Joint]:

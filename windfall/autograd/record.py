@@ -18,10 +18,11 @@ them are legal here; where the user's tensor is a leaf, the write-back raises as
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,9 +31,10 @@ import torch.fx
 from windfall import torch_abi
 from windfall.errors import SourceLine, Specialise, Unsupported
 from windfall.ir import node as node_info
+from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
-from windfall.ir.node import NodeInfo, constant
-from windfall.ir.symint import Expression
+from windfall.ir.node import Checkpoint, NodeInfo, Policy, Region, constant
+from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
 from windfall.ops.layout import preserved_strides
 from windfall.ops.overrides import standing_for
@@ -53,9 +55,24 @@ REASONS = {
     210: "a hook is registered on a tensor that the graph computes",
     211: "a view that an autograd.Function made is returned beside what it is a view of",
     212: "an op reads what it writes, at other places",
+    213: "the policy of a checkpoint was asked about an op that is not there",
+    214: "gradients of gradients need a value that was not saved",
+    215: "a body of a control flow operation is no function of its operands alone",
 }
 
-_NO_ORIGIN = NodeInfo(None)
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The captured node that a step belongs to, if known, and what is known of that."""
+
+    node: torch.fx.Node | None = None
+    origin: SourceLine | None = None
+    region: Region | None = None
+    checkpoint: Checkpoint | None = None
+
+
+_NO_ORIGIN = Origin()
+_UNKNOWN = NodeInfo(None)
 _READS_DATA = "its data is not allocated yet"
 
 
@@ -69,7 +86,7 @@ class Step:
     kwargs: Mapping[str, Any]
     result: Any
     types: Any
-    origin: NodeInfo
+    origin: Origin
 
 
 @dataclass(slots=True)
@@ -89,6 +106,10 @@ class Recording:
     fallbacks: Mapping[str, int] = field(default_factory=dict)
 
 
+# Told of each captured node before it runs, and of what those before it answered.
+Watch = Callable[[torch.fx.Node, Mapping[torch.fx.Node, Any]], None]
+
+
 class _Enter(torch.autograd.Function):
     """The door through which inputs come in: its results are no leaves and no views."""
 
@@ -102,27 +123,44 @@ class _Enter(torch.autograd.Function):
         return grads
 
 
+# What answers for an operation with bodies: `control_flow.py`.
+RecordBodies = Callable[["Recorder", Subgraphs, Sequence[Any]], tuple[torch.Tensor, ...]]
+
+
 class Recorder:
     """Runs a graph and notes what is dispatched. One recorder makes one `Recording`."""
 
-    def __init__(self, graph: torch.fx.Graph) -> None:
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        bodies: RecordBodies | None = None,
+        watch: Watch | None = None,
+    ) -> None:
         self._graph = graph
-        self._origin: NodeInfo = _NO_ORIGIN
+        self._watch = watch
+        self._bodies = bodies
+        self.symbols: tuple[Expression, ...] = ()  # of whoever calls the whole
+        self._origin = _NO_ORIGIN
+        self._said: tuple[tuple[str, Policy], ...] = ()  # of ops that its node comes to
         self._backward = False
         self._first_sequences: list[int] = []  # sequence number at each captured node's start
-        self._origins: list[NodeInfo] = []
+        self._origins: list[Origin] = []
         self.mode = fakes.FakeMode(self._observe)
         self.recording = Recording((), ())
 
     def run(
         self,
         types: Sequence[TensorType],
-        symbols: Sequence[Expression] = (),
+        symbols: Sequence[Size] = (),
         *,
         grad_enabled: bool,
+        offsets: Mapping[int, int] = MappingProxyType({}),
     ) -> Recording:
-        """The forward pass."""
-        leaves = tuple(fakes.fake(one) for one in types)
+        """The forward pass. `offsets`: inputs that begin so many elements behind the start of the
+        memory that they lie in."""
+        leaves = tuple(
+            fakes.fake(one, offset=offsets.get(index, 0)) for index, one in enumerate(types)
+        )
         recording = self.recording
         recording.entered = leaves
         recording.inputs = _enter(leaves)
@@ -192,19 +230,88 @@ class Recorder:
             for hook in hooks:
                 hook.remove()
 
+    def pull_back(
+        self,
+        results: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor],
+        wanted: Sequence[torch.Tensor],
+        stops: Sequence[torch.Tensor] = (),
+        cast: torch.dtype | None = None,
+        *,
+        again: bool,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """One backward pass of several, in the autocast that it is asked for in: the gradients of
+        leaves, then of the results at `stops`, at which they end. `again`: they have a history."""
+        if not wanted and not stops:
+            return ()  # none at all means all leaves, to the engine
+
+        def stop(result: int, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (*gradients[:result], None, *gradients[result + 1 :])
+
+        nodes: list[Any] = [one.grad_fn for one in stops]
+        hooks = [
+            node.register_prehook(partial(stop, one.output_nr))
+            for node, one in zip(nodes, stops, strict=True)
+        ]
+        try:
+            with self.mode, autocast(cast):
+                return torch_abi.gradients(results, [*wanted, *stops], tangents, again)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
     # ---------------------------------------------------------------------------- internals
+
+    def note(self, target: Subgraphs, arguments: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """Note an operation with bodies of ATen overloads; what it answers."""
+        made = tuple(fakes.fake(one, requires_grad=False) for one in target.result_types)
+        self._observe(target, tuple(arguments), {}, made)
+        return made
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is dispatched inside is none of this recording."""
+        self.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            self.mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _observe(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> None:
-        origin = self._backward_origin() if self._backward else self._origin
+        if self._backward:
+            origin = self._backward_origin()
+        else:
+            origin = self._said_of(func) if self._said else self._origin
         step = Step(func, args, kwargs, result, _types(result), origin)
         self.recording.steps.append(step)
-        if fakes.counts_writes(func):
+        if not isinstance(func, Subgraphs) and fakes.counts_writes(func):
             for one in written_by(step):
                 torch_abi.raise_version(one, 1)
 
-    def _backward_origin(self) -> NodeInfo:
+    def _enter(self, node: torch.fx.Node) -> None:
+        """The next captured node, and what was said of the ops that it comes to."""
+        found = node.meta.get(node_info.KEY, _UNKNOWN)
+        checkpoint = found.checkpoint
+        if self._said:
+            raise Unsupported(213, f"{self._said[0][0]} at {self._origin.origin}")
+        if checkpoint is not None:
+            self._said = checkpoint.policies
+            checkpoint = replace(checkpoint, policies=())
+        self._origin = Origin(node, found.origin, found.region, checkpoint)
+
+    def _said_of(self, func: Any) -> Origin:
+        """The present node, with what was said of this op of it."""
+        (op, policy), *rest = self._said
+        if op != str(func):
+            return self._origin  # torch asks no policy about it
+        self._said = tuple(rest)
+        assert self._origin.checkpoint is not None
+        checkpoint = replace(self._origin.checkpoint, policies=((op, policy),))
+        return replace(self._origin, checkpoint=checkpoint)
+
+    def _backward_origin(self) -> Origin:
         """The captured node that made the autograd node which the engine runs now."""
         sequence = torch_abi.running_autograd_sequence()
         position = bisect.bisect_right(self._first_sequences, sequence) - 1 if sequence >= 0 else -1
@@ -214,6 +321,8 @@ class Recorder:
         values: dict[torch.fx.Node, Any] = {}
         given = iter(inputs)
         for node in self._graph.nodes:
+            if self._watch is not None:
+                self._watch(node, values)
             if node.op == "placeholder":
                 values[node] = next(given)
             elif node.op == "output":
@@ -222,15 +331,18 @@ class Recorder:
             elif node.op == "get_attr":
                 values[node] = constant(node)
             else:
-                found = node.meta.get(node_info.KEY, _NO_ORIGIN)
-                self._origin = NodeInfo(None, found.origin, found.region)
+                self._enter(node)
                 self._first_sequences.append(torch_abi.next_autograd_sequence())
                 self._origins.append(self._origin)
                 if node.target is torch_abi.hooked:
                     raise Unsupported(210, "a hook on an intermediate tensor")
                 if node.target in (torch_abi.enter_inference, torch_abi.leave_inference):
                     raise Unsupported(209, "inference mode is switched inside of the graph")
-                values[node] = call(node, values, standing_for)
+                if isinstance(node.target, Subgraphs) and self._bodies is not None:
+                    arguments = [substitute(one, values) for one in node.args]
+                    values[node] = self._bodies(self, node.target, arguments)
+                else:
+                    values[node] = call(node, values, standing_for)
         raise AssertionError("the graph has no output node")
 
 
@@ -243,12 +355,10 @@ def written_by(step: Step) -> list[torch.Tensor]:
     return found
 
 
-def _if_symbolic(
-    error: RuntimeError, symbols: Sequence[Expression], where: SourceLine | None
-) -> None:
+def _if_symbolic(error: RuntimeError, symbols: Sequence[Size], where: SourceLine | None) -> None:
     """Kernels in C++ that want plain integers say so."""
-    if symbols and wants_integers(error):
-        names = frozenset(str(one) for one in symbols)
+    names = frozenset(str(one) for one in symbols if isinstance(one, Expression))
+    if names and wants_integers(error):
         raise Specialise(names, str(error).splitlines()[0], where) from error
 
 

@@ -14,7 +14,7 @@ are the same value are one result, and a gradient that is a tangent is that tang
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,17 +48,24 @@ class Variant:
     graph: torch.fx.Graph = field(compare=False)
     gradients: tuple[int | None, ...] = field(compare=False)
     roles: Roles = field(compare=False, default_factory=Roles)
+    symbols: tuple[Expression, ...] = ()  # passed before all tensors
 
 
 def variant(
-    split: Split, strides: Sequence[Strides], saved: Sequence[int] | None = None
+    split: Split,
+    strides: Sequence[Strides],
+    saved: Sequence[int] | None = None,
+    wanted: Collection[int] | None = None,
 ) -> Variant:
     """The backward of `split` for tangents with these strides; of what was saved it takes only
-    `saved`, where that is known to be enough."""
+    `saved`, where that is known to be enough. `wanted`: gradients of these inputs (then results)
+    are asked for, and no others."""
     assert split.backward is not None
-    whole = _as_recorded(split, split.backward, tuple(strides), saved)
-    made = whole if whole is not None else _Maker(split, tuple(strides)).make(saved)
-    return replace(made, roles=_roles(split, made, saved))
+    whole = None
+    if wanted is None:
+        whole = _as_recorded(split, split.backward, tuple(strides), saved)
+    made = whole if whole is not None else _Maker(split, tuple(strides), wanted).make(saved)
+    return replace(made, roles=_roles(split, made, saved), symbols=split.symbols)
 
 
 def _roles(split: Split, made: Variant, saved: Sequence[int] | None) -> Roles:
@@ -136,8 +143,11 @@ def expressed(
 
 
 class _Maker:
-    def __init__(self, split: Split, strides: tuple[Strides, ...]) -> None:
+    def __init__(
+        self, split: Split, strides: tuple[Strides, ...], wanted: Collection[int] | None
+    ) -> None:
         assert split.backward is not None
+        self._wanted = split.gradients_for if wanted is None else wanted
         self._split = split
         self._strides = strides
         self._source: torch.fx.Graph = split.backward
@@ -228,7 +238,7 @@ class _Maker:
         unique: dict[Node, int] = {}
         slots: list[int | None] = [None] * (len(self._split.signature.inputs) + self._split.visible)
         for index, node in zip(self._split.gradients_for, results, strict=True):
-            if node is None or node in self._zero:
+            if node is None or node in self._zero or index not in self._wanted:
                 continue
             copy_node(self._graph, node, self._made)
             if node in tangents:

@@ -6,7 +6,18 @@ from windfall.codegen.full_evaluation import may_fail
 from windfall.codegen.lower import lower
 from windfall.codegen.passes import arrange
 from windfall.codegen.plan import plan
-from windfall.codegen.regions import divide, join
+from windfall.codegen.regions import body, divide, join
 from windfall.codegen.schedule import schedule
 
-__all__ = ["arrange", "build", "divide", "emit", "join", "lower", "may_fail", "plan", "schedule"]
+__all__ = [
+    "arrange",
+    "body",
+    "build",
+    "divide",
+    "emit",
+    "join",
+    "lower",
+    "may_fail",
+    "plan",
+    "schedule",
+]

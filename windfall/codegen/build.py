@@ -1,4 +1,4 @@
-"""`Module` → `Program`: machine code in this process.
+"""`LlvmModule` → `Program`: machine code in this process.
 
 Enters: LLVM text and tables. Leaves: what the runtime runs. Invariant: the program owns its code.
 """
@@ -6,10 +6,10 @@ Enters: LLVM text and tables. Leaves: what the runtime runs. Invariant: the prog
 from __future__ import annotations
 
 from windfall import jit
-from windfall.ir.stages import Module, Program
+from windfall.ir.stages import LlvmModule, Program
 
 
-def build(module: Module) -> Program:
+def build(module: LlvmModule) -> Program:
     """Compile a module for this processor."""
     return Program(
         code=jit.load(module.text, optimise=0),

@@ -19,13 +19,13 @@ from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import (
     Axis,
     Buffer,
+    BufferView,
     Call,
     Definition,
     Index,
     Lazy,
     Scalar,
     Scalars,
-    View,
     axis,
     extent_of,
     is_size,
@@ -165,6 +165,18 @@ class LoopBuilder:
         self.buffers[name] = Buffer(name, type.without_grad(), "temporary")
         return name
 
+    def allocate_over(self, name: str) -> str:
+        """A buffer that holds what buffer `name`, an input, holds once it is written in place."""
+        made = f"w{len(self.buffers)}"
+        self.buffers[made] = replace(self.buffers[name], name=made, over=name)
+        return made
+
+    def store_into(self, name: str, view: BufferView, value: Lazy) -> None:
+        """Let a part of buffer `name` hold a tensor."""
+        root = self.root(Lazy(view.type, value.at))
+        axes, offset = _in_memory_order(view.type), offset_in(view)
+        self.items.append(Definition(name, axes, offset, root, self._origins()))
+
     def loads(self, name: str, type: TensorType, offset: Size = 0) -> Lazy:
         """A tensor that stands in buffer `name`."""
         return Lazy(
@@ -195,7 +207,7 @@ class LoopBuilder:
             found = self._stored[root, value.type] = self.loads(name, type)
         return found
 
-    def view_of(self, value: Lazy) -> View | None:
+    def view_of(self, value: Lazy) -> BufferView | None:
         """Where a tensor stands, if it stands in memory with its type's strides."""
         root = self.root(value)
         if root.op != "load" or root.dtype is not value.type.dtype:
@@ -208,15 +220,16 @@ class LoopBuilder:
                     return None
                 start = start - stride * each.symbol
         fixed = all(is_size(atom) for atom in symbols_of(start))
-        return View(name, value.type, start) if fixed else None
+        return BufferView(name, value.type, start) if fixed else None
 
-    def operand(self, value: Lazy, entry: str) -> View:
+    def operand(self, value: Lazy, entry: str) -> BufferView:
         """A tensor as argument of a call: where it stands, or a copy that the entry accepts."""
         found = self.view_of(value)
         if found is not None and extern.accepts(entry, found, self.buffers[found.buffer]):
             return found
         type = value.type if extern.keeps_strides(entry) else self._natural(value, entry)
-        found = self.view_of(self.store(Lazy(type, value.at)))
+        exact = extern.takes_exactly(entry)
+        found = self.view_of(self.store(Lazy(type, value.at), exact=exact))
         assert found is not None
         return found
 
@@ -271,6 +284,11 @@ def axes_of(type: TensorType) -> tuple[Axis | None, ...]:
     return tuple(
         None if size == 1 else axis(f"i{place}", size) for place, size in enumerate(type.sizes)
     )
+
+
+def offset_in(view: BufferView) -> Size:
+    """Where, in its buffer, the element of a view stands that its own axes name."""
+    return view.offset + _offset(view.type.strides, _index(axes_of(view.type)))
 
 
 def _in_memory_order(type: TensorType) -> tuple[Axis, ...]:

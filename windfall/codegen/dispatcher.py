@@ -1,6 +1,6 @@
 """Calls of any ATen op through torch's dispatcher, from generated code, without Python.
 
-Enters: a `Call` of the entry "dispatcher": an op, its arguments with `View`s for tensors. Leaves:
+Enters: a `Call` of the entry "dispatcher": an op, its arguments, `BufferView`s for tensors. Leaves:
 LLVM text in the driver: handles are made for the operands, the arguments are put on a stack of
 64-bit words, the op is called, and its results are used where they are or copied to where they
 were planned.
@@ -20,7 +20,7 @@ import torch
 
 from windfall import torch_abi
 from windfall.ir.dtype import TensorType
-from windfall.ir.loop import Call, Lazy, View
+from windfall.ir.loop import BufferView, Call, Lazy
 from windfall.ir.symint import Expression
 from windfall.llvm import FALSE, TRUE, ZERO, Value, integer
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def supports(target: Any, arguments: Sequence[Any], keywords: dict[str, Any], results: Any) -> bool:
-    """Whether the op can be called with these arguments (`Lazy` or `View` for tensors)."""
+    """Whether the op can be called with these arguments (`Lazy` or `BufferView` for tensors)."""
     found = torch_abi.op_schema(target)
     if found is None or torch_abi.dispatcher_version() is None:
         return False
@@ -80,7 +80,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    if isinstance(value, (Lazy, View)):
+    if isinstance(value, (Lazy, BufferView)):
         return (
             torch_abi.dtype_code(value.type.dtype) is not None and value.type.device.type == "cpu"
         )
@@ -182,7 +182,7 @@ def _encode(driver: Driver, kind: str, value: Any) -> Value:
     return ENCODERS[kind](driver, value)
 
 
-def _tensor(driver: Driver, value: View) -> Value:
+def _tensor(driver: Driver, value: BufferView) -> Value:
     return _word(driver, tensor_handle(driver, driver.pointer(value), value.type))
 
 
@@ -211,7 +211,7 @@ def can_describe(type: TensorType) -> bool:
     return fixed and type.dtype is torch.float32 and type.is_contiguous
 
 
-def _described(driver: Driver, value: View) -> Value:
+def _described(driver: Driver, value: BufferView) -> Value:
     """A row-major tensor over memory that it does not own, which oneDNN knows by a description: its
     convolutions then read it as it is, without a copy in the layout of the other operands."""
     type = value.type

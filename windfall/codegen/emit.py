@@ -1,9 +1,9 @@
-"""`Schedule` + `MemoryPlan` → `Module`: LLVM text of all kernels and of the driver that calls them.
+"""`Schedule` + `MemoryPlan` → `LlvmModule`: text of all kernels and of the driver that calls them.
 
 Enters: what runs, and where intermediates live. Leaves: one text, the table of buffers, the steps.
 A step is a function `i32 (ptr buffers, ptr sizes)` that runs every kernel and native call up to the
 next op that only Python can call; mostly there is one, called `run`. It answers 0, or the number
-of an error (see `Module.errors`).
+of an error (see `LlvmModule.errors`).
 
 Invariant: equal kernels are one function, and so are equal parts; the arguments of `run` are all
 that it touches.
@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from windfall.codegen import extern, threads
-from windfall.codegen.emit_loops import KernelText
+from windfall.codegen.emit_loops import KernelText, stored_in
 from windfall.codegen.emit_values import size_operation, size_text
 from windfall.codegen.plan import Life, bytes_of, lifetimes
-from windfall.errors import InternalError
+from windfall.errors import InputsWritten, InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
+    BufferView,
     Call,
     Invocation,
     Kernel,
@@ -33,12 +34,11 @@ from windfall.ir.loop import (
     Part,
     PartCall,
     Schedule,
-    View,
 )
 from windfall.ir.stages import (
     BufferNote,
     KernelNote,
-    Module,
+    LlvmModule,
     NativeStep,
     PythonStep,
     Ref,
@@ -62,7 +62,7 @@ PARALLEL_FROM = 1 << 19  # work below which one thread is faster
 WORK_PER_THREAD = 1 << 18
 
 
-def emit(schedule: Schedule, plan: MemoryPlan) -> Module:
+def emit(schedule: Schedule, plan: MemoryPlan) -> LlvmModule:
     """The module of a schedule."""
     return _Emission(schedule, plan).run()
 
@@ -78,6 +78,11 @@ class _Emission:
         self.notes: list[KernelNote] = []
         self.numbers = itertools.count()  # of kernels
         self.parts: dict[int, _Emission] = {}  # by the part's identity
+        self.has_written = False  # an input, in place: what fails from there on cannot be retried
+        # Parts that write are called several times: nobody begins again after the first of them.
+        self.parts_write = any(
+            isinstance(item, PartCall) and writes_input(item, schedule) for item in schedule.items
+        )
         self.inner: Mapping[str, Size] = {}  # inside a part: offsets of temporaries in its block
         self.names = self._table()
         self.places = {name: place for place, name in enumerate(self.names)}
@@ -87,7 +92,7 @@ class _Emission:
             self.sizes.setdefault(each, len(self.sizes))
         self.symbols = {symbol_atom(each): place for each, place in self.sizes.items()}
 
-    def run(self) -> Module:
+    def run(self) -> LlvmModule:
         steps: list[Step] = []
         batch: list[Kernel | Call | PartCall] = []
         from_python: set[str] = set()
@@ -103,7 +108,7 @@ class _Emission:
         results = tuple(self._result(view) for view in self.schedule.results)
         inputs = tuple(self.schedule.buffers[name].type for name in self.schedule.inputs)
         self.note_sizes((inputs, buffers, results, self.plan.arena_bytes))
-        return Module(
+        return LlvmModule(
             text=f"{self.assembly.text()}\n{ATTRIBUTES}",
             externals=tuple(self.assembly.externals),
             kernels=tuple(self.notes),
@@ -166,7 +171,7 @@ class _Emission:
             return BufferNote(name, buffer.type, "arena", self.plan.offsets.get(name, 0))
         return BufferNote(name, buffer.type, "input" if buffer.place == "input" else "result")
 
-    def _result(self, view: View | None) -> ResultNote:
+    def _result(self, view: BufferView | None) -> ResultNote:
         if view is None:
             return ResultNote(None, None)
         return ResultNote(self.places[view.buffer], view.type, view.offset)
@@ -178,7 +183,7 @@ class _Emission:
         assert isinstance(invocation, Invocation)
 
         def place(value: Any) -> Any:
-            if isinstance(value, View):
+            if isinstance(value, BufferView):
                 return Ref(self.places[value.buffer])
             if isinstance(value, tuple):
                 return tuple(place(each) for each in value)
@@ -218,6 +223,7 @@ class _Emission:
             found = copy.copy(self)
             found.schedule, found.plan, found.inner = part.schedule, part.plan, part.plan.offsets
             found.notes = []
+            found.has_written = False  # each call of the part begins anew
             found._life = None
             found.names = [
                 name
@@ -265,7 +271,18 @@ def _error_table(errors: dict[tuple[object, ...], int]) -> dict[int, tuple[type[
 _ERRORS: dict[str, Callable[[object], tuple[type[Exception], str]]] = {
     "index": lambda size: (IndexError, f"index out of range for a dimension of size {size}"),
     "call": lambda name: (RuntimeError, f"{name} failed"),
+    "call after writes": lambda name: (InputsWritten, f"{name} failed"),
 }
+
+
+def writes_input(item: Kernel | Call | PartCall, schedule: Schedule) -> bool:
+    """Whether an item writes an input in place."""
+    if isinstance(item, PartCall):
+        inner = item.part.schedule
+        return any(writes_input(one, inner) for one in inner.items)
+    if isinstance(item, Kernel):
+        return any(schedule.buffers[name].place == "input" for name in stored_in(item.body))
+    return item.entry in extern.IN_PLACE
 
 
 class Driver:
@@ -291,6 +308,9 @@ class Driver:
     def write(self) -> None:
         """The whole function."""
         for place, item in enumerate(self._items, self._start):
+            if not self.emission.has_written and writes_input(item, self.emission.schedule):
+                self._leave_if_failed()
+                self.emission.has_written = True
             if isinstance(item, Kernel):
                 self.kernel(item, *self.emission.kernel(item))
             elif isinstance(item, PartCall):
@@ -308,6 +328,13 @@ class Driver:
         code.blocks[0].lines[:0] = [*slots, *self._slots]
         head = f"i32 @{self.name}(ptr %buffers, ptr %sizes) #1"
         self.emission.assembly.functions[self.name] = code.text(head)
+
+    # --------------------------------------------------------------------------- writes of inputs
+
+    def _leave_if_failed(self) -> None:
+        """End the step where a kernel has refused its data: inputs are as they were."""
+        error = self.code.load("i32", ERROR)
+        self._fail_with(error, error)
 
     # ----------------------------------------------------------------------- what is owned here
 
@@ -359,7 +386,7 @@ class Driver:
             return base
         return self.code.element(base, self.size(count))
 
-    def pointer(self, view: View) -> Value:
+    def pointer(self, view: BufferView) -> Value:
         """The address of a view's first element."""
         return self._at(self.buffer(view.buffer), view.offset * view.type.dtype.itemsize)
 
@@ -376,10 +403,10 @@ class Driver:
         place = self.emission.size_place(expression_of(atom))
         return self.code.load("i64", self.code.element(SIZES, place, "i64"))
 
-    def result(self, call: Call, place: int) -> View:
+    def result(self, call: Call, place: int) -> BufferView:
         """A result of a call as a view of its buffer."""
         name = call.results[place]
-        return View(name, self.emission.schedule.buffers[name].type)
+        return BufferView(name, self.emission.schedule.buffers[name].type)
 
     def _slot(self, type: str, text: str) -> Value:
         """A constant in memory, for functions that take addresses."""
@@ -443,7 +470,9 @@ class Driver:
 
     def checked(self, symbol: str, arguments: Sequence[Value], what: str) -> None:
         """Call a C function; if it fails, the step ends with an error."""
-        number = self.emission.errors.setdefault(("call", what), len(self.emission.errors) + 2)
+        final = self.emission.has_written or self.emission.parts_write
+        kind = "call after writes" if final else "call"
+        number = self.emission.errors.setdefault((kind, what), len(self.emission.errors) + 2)
         self._fail_with(self.call(symbol, arguments), integer(number, "i32"))
 
     def _fail_with(self, answer: Value, error: Value) -> None:
@@ -460,7 +489,7 @@ class Driver:
     def batches(
         self,
         count: Size,
-        operands: Sequence[tuple[View, Size]],
+        operands: Sequence[tuple[BufferView, Size]],
         write: Callable[..., None],
     ) -> None:
         """Do something for each matrix of a batch."""
@@ -496,7 +525,21 @@ class Driver:
         answer = code.call(name, "i32", self._row, SIZES)
         self._fail_with(answer, answer)
 
-    def _fill(self, row: Value, block: str | None, views: Sequence[View]) -> None:
+    def body(
+        self, part: Part, block: Value, operands: Sequence[Value], results: Sequence[Value]
+    ) -> None:
+        """Call a part with addresses; what fails in it fails here."""
+        emission = self.emission.part(part)
+        given = dict(zip(part.schedule.inputs, operands, strict=True))
+        for view, address in zip(part.schedule.results, results, strict=True):
+            if view is not None:
+                given[view.buffer] = address
+        row = self.reserve(f"[{len(emission.names) + 1} x ptr]", 8)
+        self.store(row, [block, *(given[name] for name in emission.names)])
+        answer = self.code.call(part.name, "i32", row, SIZES)
+        self._fail_with(answer, answer)
+
+    def _fill(self, row: Value, block: str | None, views: Sequence[BufferView]) -> None:
         """Put the addresses of a block and of views into a table. Those that stand in the table of
         buffers are gathered by a loop over constants: a model calls its parts often, and each line
         of text costs compile time."""

@@ -8,6 +8,7 @@ carried in registers from one iteration to the next.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -45,10 +46,9 @@ class KernelText(ValueText):
 
     def text(self, body: Sequence[Statement]) -> str:
         """The whole function."""
-        self.written = _stored_in(body)
+        self.written = stored_in(body)
         self._reserve(body)
-        for statement in body:
-            self.statement(statement)
+        self._statements(body)
         self._free()
         self.code.ret()
         parameters = [f"ptr noalias %b{place}" for place in range(len(self.order))]
@@ -83,6 +83,15 @@ class KernelText(ValueText):
             self.code.call("free", "void", heap)
 
     # ----------------------------------------------------------------------------- statements
+
+    def _statements(self, body: Sequence[Statement]) -> None:
+        """One after the other; before an input is written in place, whatever is stored beside it
+        is computed, from what the input holds."""
+        for place, statement in enumerate(body):
+            if isinstance(statement, Store) and self.buffers[statement.buffer].place == "input":
+                for other in itertools.takewhile(lambda one: isinstance(one, Store), body[place:]):
+                    self.deep_value(other.value)  # type: ignore[union-attr]
+            self.statement(statement)
 
     def statement(self, statement: Statement) -> None:
         """Write one statement."""
@@ -260,8 +269,7 @@ class KernelText(ValueText):
         for index in range(loop.axis.extent):
             self.code.push()
             self.scopes.append(Scope(loop.axis.atom, Value(str(index), "i64"), unrolled=index))
-            for statement in loop.body:
-                self.statement(statement)
+            self._statements(loop.body)
             self.scopes.pop()
             self.code.put(self.code.pop())
 
@@ -310,8 +318,7 @@ class KernelText(ValueText):
         """The statements of a loop, from the accumulators that it carries to those after them."""
         self.accumulators.update(_like(start, repeat.carried))
         self.scopes.append(scope)
-        for statement in loop.body:
-            self.statement(statement)
+        self._statements(loop.body)
         self.scopes.pop()
         repeat.carry(*_flat({node: self.accumulators[node] for node in start}))
 
@@ -357,11 +364,12 @@ def _like(start: Accumulators, values: Sequence[Value]) -> Accumulators:
     return {node: tuple(next(rest) for _ in parts) for node, parts in start.items()}
 
 
-def _stored_in(body: Sequence[Statement]) -> set[str]:
+def stored_in(body: Sequence[Statement]) -> set[str]:
+    """The buffers that statements write."""
     found: set[str] = set()
     for statement in body:
         if isinstance(statement, Loop):
-            found |= _stored_in(statement.body)
+            found |= stored_in(statement.body)
         elif isinstance(statement, Store):
             found.add(statement.buffer)
     return found

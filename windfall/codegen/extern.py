@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall import torch_abi
-from windfall.codegen import dispatcher, embedding_backward
+from windfall.codegen import control_flow, copy_rows, dispatcher, embedding_backward
+from windfall.ir.control_flow import KINDS
 from windfall.ir.dtype import TensorType
-from windfall.ir.loop import Buffer, Call, Invocation, View
+from windfall.ir.loop import BodyParts, Buffer, BufferView, Call, Invocation
 from windfall.ir.symint import Size, known_at_least, maximum
 from windfall.llvm import Value
 from windfall.ops.registry import lookup
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ExternRow:
     """One row: how the call is written, and which operands it takes as they are."""
 
     write: Callable[[Driver, Call], None]
@@ -42,10 +43,16 @@ def route(target: Any, arguments: Any, keywords: Any, types: tuple[Any, ...]) ->
     return "dispatcher" if dispatcher.supports(target, arguments, keywords, types) else "python"
 
 
+def is_called(target: Any, arguments: Any, keywords: Any) -> bool:
+    """Whether an op that writes its first argument, and answers that, can be called from machine
+    code."""
+    return dispatcher.supports(target, arguments, keywords, (None,))
+
+
 def has_effect(call: Call) -> bool:
     """Whether a call must be made though nobody reads its results: random numbers are drawn, or it
     raises where data are not as they should be."""
-    if not isinstance(call.attributes, Invocation):
+    if not isinstance(call.attributes, Invocation | BodyParts):
         return False
     record = lookup(call.attributes.target)
     return record.refuses or record.random or only_checks(call.attributes.target)
@@ -113,14 +120,20 @@ def _gemm(driver: Driver, call: Call) -> None:
         driver.batches(a.type.sizes[0], [(view, view.type.strides[0]) for view in views], write)
 
 
-ENTRIES: dict[str, Entry] = {
-    "gemm": Entry(_gemm, _gemm_accepts),
-    "add_rows": Entry(embedding_backward.write, embedding_backward.accepts),
-    "dispatcher": Entry(dispatcher.write),
+IN_PLACE = ("in_place", "copy_rows")  # entries that write their first argument
+ENTRIES: dict[str, ExternRow] = {
+    "gemm": ExternRow(_gemm, _gemm_accepts),
+    "add_rows": ExternRow(embedding_backward.write, embedding_backward.accepts),
+    "dispatcher": ExternRow(dispatcher.write),
+    "branch": ExternRow(control_flow.branch),
+    "scan": ExternRow(control_flow.scan),
+    "while_loop": ExternRow(control_flow.while_loop),
+    "in_place": ExternRow(dispatcher.write),
+    "copy_rows": ExternRow(copy_rows.write, copy_rows.accepts),
 }
 
 
-def accepts(entry: str, view: View, buffer: Buffer) -> bool:
+def accepts(entry: str, view: BufferView, buffer: Buffer) -> bool:
     """Whether an entry takes an operand as it lies in memory."""
     if entry == "python":  # a step names whole buffers
         return view.offset == 0 and view.type == buffer.type
@@ -134,4 +147,9 @@ def takes(entry: str, type: TensorType) -> bool:
 
 def keeps_strides(entry: str) -> bool:
     """Whether the copy of an operand has eager's strides, on which an op's result may depend."""
-    return entry in ("python", "dispatcher")
+    return entry in ("python", "dispatcher") or takes_exactly(entry)
+
+
+def takes_exactly(entry: str) -> bool:
+    """Whether operands must lie as their types say, gaps included: bodies were made for that."""
+    return entry in KINDS

@@ -8,16 +8,19 @@ only by a reshape fuse like equal ones, and contiguous axes have collapsed by th
 extent 1 is done once for each `o`.
 
 Invariant: what a member reads from a buffer that its own group writes was written in the same
-outer iteration: by an earlier nest, or by the same nest at the same `v`.
+outer iteration: by an earlier nest, or by the same nest at the same `v`. What writes an input in
+place (`Buffer.over`) comes after all that reads what was there and after all that may fail; in one
+group with a reader only where each element is read by the very iteration that writes it, before.
 
     softmax:  o<1000:  [v<1024: fold max]  [v<1024: fold sum]  [v<1024: store]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 from windfall.ir.loop import (
     Axis,
@@ -49,6 +52,7 @@ MOST_BUFFERS = 24  # different buffers in one kernel
 MOST_NODES = 400  # scalar nodes in one kernel
 FEW_ROWS = 8  # with fewer outer iterations, long rows are better split over threads
 LOOK_BACK = 12  # how many groups before the last are tried
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -88,23 +92,35 @@ class Group:
         """Whether a member is a reduction."""
         return any(member.value.op == "reduce" for member in self.members)
 
+    @property
+    def fails(self) -> bool:
+        """Whether a member may refuse its data."""
+        return any(may_fail(member.value) for member in self.members)
 
-def fuse(scalars: Scalars, items: Sequence[Definition | Call]) -> list[Group | Call]:
-    """Group the definitions among `items`."""
-    return _Fusion(scalars).run(items)
+
+def fuse(
+    scalars: Scalars, items: Sequence[Definition | Call], storage: Mapping[str, str] = EMPTY
+) -> list[Group | Call]:
+    """Group the definitions among `items`. `storage`: of buffers that are inputs, written in place,
+    those inputs."""
+    return _Fusion(scalars, storage).run(items)
 
 
 class _Fusion:
-    def __init__(self, scalars: Scalars) -> None:
+    def __init__(self, scalars: Scalars, storage: Mapping[str, str]) -> None:
         self.scalars = scalars
+        self.storage = storage
         self.done: list[Group | Call] = []
         self.made_at: dict[str, int] = {}  # buffer -> position of the item that makes it
+        self.read_at: dict[str, int] = {}  # memory that is written in place -> of its last reader
+        self.safe_from = 0  # the position from which on nothing before may fail
 
     def run(self, items: Iterable[Definition | Call]) -> list[Group | Call]:
         for item in items:
             if isinstance(item, Call):
                 self.made_at.update(dict.fromkeys(item.results, len(self.done)))
                 self.done.append(item)
+                self.safe_from = len(self.done)
             else:
                 self._add(item)
         return self.done
@@ -112,19 +128,38 @@ class _Fusion:
     def _add(self, member: Definition) -> None:
         reads = loads_of(member.value)
         earliest = max((self.made_at[name] for name in reads if name in self.made_at), default=-1)
+        memory = self.storage.get(member.buffer)
+        if memory is not None:
+            before = (self.safe_from, self.read_at.get(memory, -1), self.made_at.get(memory, -1))
+            earliest = max(earliest, *before)
         first = max(earliest, len(self.done) - LOOK_BACK, 0)
-        places = [earliest] if earliest >= first else []
+        # Inputs are written at the end of a graph, far from what is computed with them.
+        places = [earliest] if earliest >= (first if memory is None else 0) else []
         places += [place for place in range(first, len(self.done)) if place != earliest]
         for place in places:
-            group = self.done[place]
+            group = self.done[place] if place < len(self.done) else None
             if isinstance(group, Group):
                 joined = self._join(group, member, reads)
                 if joined is not None:
                     self.done[place] = joined
-                    self.made_at[member.buffer] = place
+                    self._note(member, reads, place)
                     return
-        self.made_at[member.buffer] = len(self.done)
         self.done.append(self._alone(member))
+        self._note(member, reads, len(self.done) - 1)
+
+    def _note(self, member: Definition, reads: set[str], place: int) -> None:
+        """A definition has found its place."""
+        self.made_at[member.buffer] = place
+        if not self.storage:
+            return
+        memory = self.storage.get(member.buffer)
+        if memory is not None:
+            self.made_at[memory] = max(self.made_at.get(memory, -1), place)
+        for name in reads:
+            inside = self.storage.get(name, name)
+            self.read_at[inside] = max(self.read_at.get(inside, -1), place)
+        if may_fail(member.value):
+            self.safe_from = max(self.safe_from, place + 1)
 
     def _alone(self, member: Definition) -> Group:
         group = self._build([member], _natural(member))
@@ -178,6 +213,8 @@ class _Fusion:
         position = self._position(group, value, inner)
         if position is None:
             return False
+        if self.storage and not self._in_place(group, member, offset, value, position, inner):
+            return False
         value = self._forward(group, value, position)
         if position == len(group.nests):
             group.nests.append(Nest(inner))
@@ -191,6 +228,61 @@ class _Fusion:
         group.reads |= loads_of(member.value)
         group.nodes += sum(1 for _ in walk(value))
         return True
+
+    def _in_place(
+        self,
+        group: Group,
+        member: Definition,
+        offset: Size,
+        value: Scalar,
+        position: int,
+        inner: Axis,
+    ) -> bool:
+        """Whether a member may be placed here, as far as inputs are concerned that are written in
+        place, by it or by the group."""
+        written = {self.storage[name] for name in group.written if name in self.storage}
+        memory = self.storage.get(member.buffer)
+        if memory is None and not written:
+            return True
+        if memory in written or (group.members and (group.fails or may_fail(value))):
+            return False
+        if not all(
+            self._is_given(group, load, value, position)
+            for load in _loads(value)
+            if self.storage.get(load[0], load[0]) in written
+        ):
+            return False
+        return memory is None or self._reads_before(group, memory, offset, value, position, inner)
+
+    def _is_given(self, group: Group, load: tuple[str, Size], value: Scalar, position: int) -> bool:
+        """Whether a load is of what the same iteration has written in place: then it is given that
+        value (`_forward`), and does not look into memory, which may have been read before."""
+        name, place = load
+        found = group.written.get(name)
+        here = found is not None and found.nest == position and place == found.offset
+        return here and value.op != "reduce"
+
+    def _reads_before(
+        self,
+        group: Group,
+        memory: str,
+        offset: Size,
+        value: Scalar,
+        position: int,
+        inner: Axis,
+    ) -> bool:
+        """Whether each element of memory that is written at `offset` is read by no iteration but
+        the one that writes it, and by no later nest."""
+        own = (place for name, place in _loads(value) if self.storage.get(name, name) == memory)
+        if any(place != offset for place in own):
+            return False
+        return all(
+            place == offset and nest.inner.extent == inner.extent and number <= position
+            for number, nest in enumerate(group.nests)
+            for statement in nest.statements
+            for name, place in _loads(statement.value)
+            if self.storage.get(name, name) == memory
+        )
 
     def _store_fold(
         self, group: Group, position: int, member: Definition, offset: Size, value: Scalar
@@ -408,6 +500,15 @@ def digits(linear: Axis, axes: Sequence[Axis]) -> dict[Atom, Size]:
         places[each.atom] = value if place == len(axes) - 1 else value % each.extent
         step = step * each.extent
     return places
+
+
+def may_fail(value: Scalar) -> bool:
+    """Whether an expression has an index that may be out of bounds."""
+    return any(node.op == "checked" for node in walk(value))
+
+
+def _loads(value: Scalar) -> Iterator[tuple[str, Size]]:
+    return (node.attribute for node in walk(value) if node.op == "load")
 
 
 def loads_of(*values: Scalar) -> set[str]:

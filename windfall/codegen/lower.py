@@ -13,36 +13,44 @@ whoever reads it, unless it is a result, argument of a call, read several times 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.fx
 
-from windfall.codegen import extern
+from windfall.codegen import control_flow, extern
 from windfall.codegen.builder import LoopBuilder
 from windfall.codegen.cost import cost_of
 from windfall.codegen.full_evaluation import whole
+from windfall.codegen.in_place import Writes, find_writes
+from windfall.codegen.write_order import WriteOrder
 from windfall.errors import InternalError, Specialise
+from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
+    BodyParts,
     Buffer,
+    BufferView,
     Call,
     Definition,
     Index,
     Invocation,
     Lazy,
     Loops,
-    View,
+    Part,
     walk,
 )
 from windfall.ir.node import ValueType, constant, info, tensor_type
 from windfall.ir.symint import Expression, hint_of
-from windfall.ops.failing import Check
+from windfall.ops.failing import ElementCheck
 from windfall.ops.registry import Op, lookup
 from windfall.ops.term import Term
 
+NO_PARTS: Mapping[int, Part] = MappingProxyType({})
 LARGE = 120  # scalar nodes in one expression, above which it is stored
 MANY_BUFFERS = 12  # different buffers read by one expression, likewise
 CHEAP = 8  # cost up to which a value that is read several times is computed again
@@ -59,38 +67,129 @@ def lower(
     *,
     native: bool = True,
     refusing: bool = True,
+    written: Sequence[int | None] = (),
+    parts: Mapping[int, Part] = NO_PARTS,
 ) -> Loops:
     """The graph as definitions and calls. `symbols` are the sizes that vary, in the order in which
     callers pass them. `native` False: ops without a lowering are always called from Python.
-    `refusing` False: it is known already that no op refuses its data (backward)."""
-    return replace(_Walk(graph, native, refusing).run(), symbols=tuple(symbols))
+    `refusing` False: it is known already that no op refuses its data (backward). `written`: the
+    first results are new contents of the inputs at these positions, which are to be written where
+    they stand (None: that one is not). `parts` are the bodies of operations that have such, by
+    identity; without them these are called from Python."""
+    try:
+        loops = _Walk(graph, native, refusing, written, parts).run()
+    except _CalledTooLate:
+        loops = _Walk(graph, native, refusing, written, parts, early=False).run()
+    return replace(loops, symbols=tuple(symbols))
+
+
+class _CalledTooLate(Exception):
+    """Python would be called, and may raise, after an input was written."""
 
 
 class _Walk:
-    """One pass over the nodes of a graph."""
+    """One pass over the nodes of a graph. `early` False: no input is written before its end."""
 
-    def __init__(self, graph: torch.fx.Graph, native: bool, refusing: bool) -> None:
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        native: bool,
+        refusing: bool,
+        written: Sequence[int | None],
+        parts: Mapping[int, Part],
+        early: bool = True,
+    ) -> None:
         self.graph = graph
+        self.parts = parts
+        self.written = written if native else ()
+        self.early = early
         self.builder = LoopBuilder()
         self.builder.native = native
         self.values: dict[torch.fx.Node, Any] = {}
         self.output = next(node for node in graph.nodes if node.op == "output")
         self.needed = needed(graph)
-        self.bases = {_base(node) for node in self.output.all_input_nodes}
+        self.results = _outputs(self.output)
+        self.bases = Counter(_base(node) for node in self.results if node is not None)
+        self.writes = Writes()
+        self.order: WriteOrder | None = None
         self.refusing = refusing
         self.whole: set[torch.fx.Node] | None = None  # found when first asked for
         self.looked_at: set[str] = set()  # buffers whose definitions only look at data
 
     def run(self) -> Loops:
-        inputs: list[str] = []
+        inputs: dict[torch.fx.Node, str] = {}
+        nodes: list[torch.fx.Node] = []
         for node in self.graph.nodes:
             if node.op == "placeholder":
-                inputs.append(self._input(node))
-            elif node in self.needed:
-                self.builder.origin = info(node).origin
+                inputs[node] = self._input(node)
+            elif node in self.needed and node.op != "output":
+                nodes.append(node)
+        if any(one is not None for one in self.written):
+            nodes = self._find_writes(inputs, nodes)
+        for node in nodes:
+            if node not in self.writes.skipped or node in self.writes.read:
+                self._add(node)
+        placed = self.writes.results
+        results = [
+            None if place in placed else self._result(node)
+            for place, node in enumerate(self.results)
+        ]
+        if self.order is not None:
+            self.order.write_rest()
+        for place, write in placed.items():
+            results[place] = BufferView(write.buffer, write.type)
+        return _finished(self.builder, tuple(inputs.values()), tuple(results), self.looked_at)
+
+    def _find_writes(
+        self, inputs: Mapping[torch.fx.Node, str], nodes: list[torch.fx.Node]
+    ) -> list[torch.fx.Node]:
+        """Which inputs are written in place; the nodes in the order that this takes."""
+        self.writes = find_writes(
+            self.builder, inputs, self.results, self.written, self.needed, self.bases
+        )
+        for place in self.writes.results:
+            result = self.results[place]
+            assert result is not None
+            del self.bases[_base(result)]
+        # What is computed anyway, and read by loops alone, is computed in these, as other values.
+        self.writes.read = {
+            node: write
+            for node, write in self.writes.read.items()
+            if node in self.writes.skipped or _feeds_call(node)
+        }
+        self.order = WriteOrder(self.builder, self.writes, self.values, nodes, self._look_at_whole)
+        return self.order.nodes
+
+    def _add(self, node: torch.fx.Node) -> None:
+        """The value of a node; a version of an input's contents is written, if it can be by now."""
+        self.builder.origin = info(node).origin
+        if node not in self.writes.read or self.order is None:
+            self.values[node] = self._value(node)
+            return
+        write = self.writes.read[node]
+        if node not in self.writes.skipped:  # its own value is what is written
+            self.values[node] = self._value(node)
+        if self.early and self.order.write(node):
+            self.values[node] = self.builder.loads(write.buffer, write.type)
+        elif node in self.writes.skipped:
+            self._add_with_operands(node)
+
+    def _add_with_operands(self, node: torch.fx.Node) -> None:
+        """A value of its own for a node that was passed over, and for what it is made of."""
+        waiting = [node]
+        while waiting:
+            node = waiting[-1]
+            missing = [one for one in node.all_input_nodes if one not in self.values]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if node not in self.values:
                 self.values[node] = self._value(node)
-        results = tuple(self._result(node) for node in _outputs(self.output))
-        return _finished(self.builder, tuple(inputs), results, self.looked_at)
+
+    def _look_at_whole(self, check: ElementCheck) -> None:
+        if self.refusing:
+            self._look_at(self.output, check)
 
     def _input(self, node: torch.fx.Node) -> str:
         type = tensor_type(node).without_grad()
@@ -112,7 +211,7 @@ class _Walk:
         made = self._lowered(record, arguments, keywords)
         if made is NotImplemented:
             made = self._called(node, arguments, keywords)
-        elif self.refusing and record.checks is not None:
+        elif self.refusing and record.checks is not None and not self._is_secured():
             for check in record.checks(*arguments, **keywords):
                 self._look_at(node, check)
         return self._settled(node, record, made)
@@ -136,7 +235,11 @@ class _Walk:
                 raise
             raise Specialise(names, f"the lowering of {record.name}: {reason}") from reason
 
-    def _look_at(self, node: torch.fx.Node, check: Check) -> None:
+    def _is_secured(self) -> bool:
+        """Whether all that may be refused was looked at."""
+        return self.order is not None and self.order.secured
+
+    def _look_at(self, node: torch.fx.Node, check: ElementCheck) -> None:
         """Have all of an operand looked at, unless the op's own loops do."""
         if self.whole is None:
             self.whole = whole(self.graph, self.bases)
@@ -162,6 +265,10 @@ class _Walk:
 
     def _called(self, node: torch.fx.Node, arguments: Any, keywords: Any) -> Any:
         """An op without a lowering, as a call of the op itself."""
+        if isinstance(node.target, Subgraphs):
+            parts = [self.parts.get(id(one)) for one in node.target.graphs]
+            if None not in parts and node.target.kind in extern.ENTRIES:
+                return self._with_bodies(node, node.target, tuple(parts), arguments)  # type: ignore[arg-type]
         builder = self.builder
         types = info(node).type
         single = isinstance(types, TensorType)
@@ -169,6 +276,12 @@ class _Walk:
         route = (
             extern.route(node.target, arguments, keywords, wanted) if builder.native else "python"
         )
+        if (
+            route == "python"
+            and self.order is not None
+            and any(one.written for one in self.writes.all)
+        ):
+            raise _CalledTooLate
         made = builder.native_call(
             route,
             [arguments],
@@ -183,6 +296,19 @@ class _Walk:
             return made[0]
         values = iter(made)
         return tuple(next(values) if isinstance(t, TensorType) else None for t in wanted)
+
+    def _with_bodies(
+        self, node: torch.fx.Node, target: Subgraphs, parts: tuple[Part, ...], arguments: Any
+    ) -> Any:
+        """An operation with bodies, which are parts of the same program."""
+        types: Any = info(node).type
+        made = self.builder.native_call(
+            target.kind,
+            [one for one in arguments if isinstance(one, Lazy)],
+            [*types, *control_flow.scratch(target, parts)],
+            attributes=BodyParts(target, parts),
+        )
+        return made[: len(types)]
 
     def _settled(self, node: torch.fx.Node, record: Op, made: Any) -> Any:
         """Decide what is stored now, before anybody reads it."""
@@ -225,7 +351,7 @@ class _Walk:
                 return value
         return self.builder.store(value, exact=True)
 
-    def _results_so_far(self) -> list[View]:
+    def _results_so_far(self) -> list[BufferView]:
         done = [self.values[node] for node in self.bases if node in self.values]
         lazies = [value for value in done if isinstance(value, Lazy)]
         return [view for view in map(self.builder.view_of, lazies) if view is not None]
@@ -246,7 +372,7 @@ class _Walk:
         broadcast = widest > hint_of(value.type.elements) * BROADCAST
         return (cost > CHEAP and reads > 1) or (cost >= DEAR and broadcast)
 
-    def _result(self, node: torch.fx.Node | None) -> View | None:
+    def _result(self, node: torch.fx.Node | None) -> BufferView | None:
         if node is None:
             return None
         value = self.values[node]
@@ -255,8 +381,8 @@ class _Walk:
         if found is None:
             found = self.builder.view_of(self.builder.store(Lazy(type, value.at), exact=True))
             if found is None:  # no elements: any place will do
-                found = View(self.builder.allocate(type), type)
-        return View(found.buffer, type, found.offset)
+                found = BufferView(self.builder.allocate(type), type)
+        return BufferView(found.buffer, type, found.offset)
 
 
 def needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
@@ -356,7 +482,7 @@ def _unique(name: str, taken: Mapping[str, Any]) -> str:
 def _finished(
     builder: LoopBuilder,
     inputs: tuple[str, ...],
-    results: tuple[View | None, ...],
+    results: tuple[BufferView | None, ...],
     looked_at: set[str],
 ) -> Loops:
     """Drop what no result needs and mark the buffers that are results."""
@@ -367,6 +493,7 @@ def _finished(
         if not wanted.isdisjoint(made) or (isinstance(item, Call) and extern.has_effect(item)):
             kept.append(item)
             wanted.update(made, reads_of(item))
+            wanted.update(over for one in made if (over := builder.buffers[one].over))
     buffers = {}
     outside = {view.buffer for view in results if view is not None}
     for name, buffer in builder.buffers.items():
@@ -386,9 +513,9 @@ def reads_of(item: Definition | Call) -> set[str]:
     return {view.buffer for view in views_in((item.arguments, item.attributes))}
 
 
-def views_in(value: Any) -> list[View]:
+def views_in(value: Any) -> list[BufferView]:
     """The views anywhere in the arguments of a call."""
-    if isinstance(value, View):
+    if isinstance(value, BufferView):
         return [value]
     if isinstance(value, Invocation):
         return views_in(value.keywords)

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,18 +23,20 @@ import torch
 import torch.fx
 
 from windfall.codegen.lower import needed
-from windfall.codegen.plan import plan
+from windfall.codegen.plan import bytes_of, plan
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import NoKey, value_key
-from windfall.ir.loop import Buffer, Call, Part, PartCall, Schedule, View
+from windfall.ir.loop import Buffer, BufferView, Call, Part, PartCall, Schedule
 from windfall.ir.node import NodeInfo, constant, copy_into, info, set_info, tensor_type
-from windfall.ir.symint import Expression
+from windfall.ir.periods import periods
+from windfall.ir.symint import Expression, hint_of
+from windfall.ops.registry import lookup
 
 SMALLEST_GRAPH = 120  # nodes below which there is nothing to win
 SMALLEST_BLOCK = 12  # nodes of a block
 FEWEST_BLOCKS = 3
 GRAM = 6  # nodes in a row that must do the same to vote for a distance
-CANDIDATES = 6  # distances with the most votes that are looked at
+LARGE_WRITES = 1 << 20  # bytes of inputs, which are not copied for the sake of parts
 
 Node = torch.fx.Node
 
@@ -51,34 +52,67 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A graph as pieces in order; `graphs` are the parts."""
+    """A graph as pieces in order; `graphs` are the parts, and `written` says of each which of its
+    results are new contents of which of its inputs, as of `lower`."""
 
     graph: torch.fx.Graph
     pieces: tuple[Piece, ...]
     graphs: tuple[torch.fx.Graph, ...]
+    written: tuple[tuple[int | None, ...], ...]
 
 
 # ------------------------------------------------------------------------------------- dividing
 
 
-def divide(graph: torch.fx.Graph) -> Division | None:
-    """The pieces of a graph; None where no block repeats."""
+def divide(graph: torch.fx.Graph, written: Sequence[int | None] = ()) -> Division | None:
+    """The pieces of a graph; None where no block repeats, or where much that is `written` (as of
+    `lower`) could not be written in place by parts."""
     wanted = needed(graph)
-    nodes = list(_in_order(graph, wanted))
+    nodes = list(_in_order(graph.nodes, wanted))
     if len(nodes) < SMALLEST_GRAPH:
         return None
     try:
-        tokens = _tokens(nodes)
-        found = _repetition(nodes, tokens)
-        return None if found is None else _divided(graph, nodes, found, wanted)
+        for order in (_as_written, _by_result):
+            nodes = list(_in_order(order(graph, wanted), wanted))
+            found = _repetition(nodes, _tokens(nodes))
+            if found is not None:
+                return _divided(graph, nodes, found, wanted, written)
     except NoKey:
         return None
+    return None
 
 
-def _in_order(graph: torch.fx.Graph, wanted: set[Node]) -> Iterator[Node]:
+def _as_written(graph: torch.fx.Graph, wanted: set[Node]) -> Iterable[Node]:
+    return graph.nodes
+
+
+def _by_result(graph: torch.fx.Graph, wanted: set[Node]) -> Iterable[Node]:
+    """What each result needs, one result after the other, those that come last first. So a loop
+    over tensors inside of each of many steps (`torch._foreach_*`) becomes one over tensors with
+    all the steps inside: blocks. Nothing, where the order of nodes is seen."""
+    if any(lookup(node.target).random for node in wanted if node.op == "call_function"):
+        return ()
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    roots = sorted(output.all_input_nodes, key=places.__getitem__, reverse=True)
+    rest = (node for node in graph.nodes if node in wanted)  # refusals that nobody reads
+    order: dict[Node, None] = {}
+    for root in (*roots, *rest):
+        waiting = [root]
+        while waiting:
+            node = waiting[-1]
+            new = () if node in order else [one for one in node.all_input_nodes if one not in order]
+            if new:
+                waiting.extend(reversed(new))
+            else:
+                order[waiting.pop()] = None
+    return order
+
+
+def _in_order(nodes: Iterable[Node], wanted: set[Node]) -> Iterator[Node]:
     """The nodes that do something; the items of a tuple directly behind it, so that no tuple
     crosses from piece to piece."""
-    for node in graph.nodes:
+    for node in nodes:
         if node.op != "call_function" or node not in wanted or node.target is operator.getitem:
             continue
         yield node
@@ -107,7 +141,9 @@ def _token(node: Node) -> Hashable:
 def _repetition(nodes: Sequence[Node], tokens: Sequence[int]) -> tuple[int, int, int] | None:
     """Where the first block starts, how long a block is, how many there are."""
     best: tuple[int, int, int] | None = None
-    for period in _periods(tokens):
+    for period in periods(tokens, GRAM):
+        if period < SMALLEST_BLOCK:
+            continue
         start, length = _longest_run(tokens, period)
         if length // period < FEWEST_BLOCKS:
             continue
@@ -120,18 +156,6 @@ def _repetition(nodes: Sequence[Node], tokens: Sequence[int]) -> tuple[int, int,
     if shift is None:
         return None
     return start + shift, period, (length - shift) // period
-
-
-def _periods(tokens: Sequence[int]) -> list[int]:
-    """Distances at which the same happens again, the likeliest first."""
-    last: dict[tuple[int, ...], int] = {}
-    votes: Counter[int] = Counter()
-    for place in range(len(tokens) - GRAM):
-        gram = tuple(tokens[place : place + GRAM])
-        if gram in last:
-            votes[place - last[gram]] += 1
-        last[gram] = place
-    return [one for one, _ in votes.most_common(CANDIDATES) if one >= SMALLEST_BLOCK]
 
 
 def _longest_run(tokens: Sequence[int], period: int) -> tuple[int, int]:
@@ -174,24 +198,78 @@ def _divided(
     nodes: Sequence[Node],
     found: tuple[int, int, int],
     wanted: set[Node],
+    written: Sequence[int | None],
 ) -> Division | None:
     start, period, count = found
     cuts = [0, *(start + period * index for index in range(count + 1)), len(nodes)]
+    runs = [nodes[low:high] for low, high in itertools.pairwise(cuts) if low < high]
+    inputs = _written_in_parts(graph, runs, written)
+    if inputs is None:
+        return None
     parts: dict[Hashable, int] = {}
     graphs: list[torch.fx.Graph] = []
     pieces: list[Piece] = []
-    for low, high in itertools.pairwise(cuts):
-        if low == high:
-            continue
-        members = nodes[low:high]
+    placed: list[tuple[int | None, ...]] = []
+    for members in runs:
         key, reads, writes = _described(members, wanted)
         if not all(isinstance(info(node).type, TensorType) for node in (*reads, *writes)):
             return None
-        part = parts.setdefault(key, len(parts))
+        own = tuple(
+            reads.index(inputs[node]) if inputs.get(node) in reads else None for node in writes
+        )
+        part = parts.setdefault((key, own), len(parts))
         if part == len(graphs):
             graphs.append(_cut_out(members, reads, writes))
+            placed.append(own)
         pieces.append(Piece(part, reads, writes))
-    return Division(graph, tuple(pieces), tuple(graphs))
+    return Division(graph, tuple(pieces), tuple(graphs), tuple(placed))
+
+
+def _written_in_parts(
+    graph: torch.fx.Graph,
+    runs: Sequence[Sequence[Node]],
+    written: Sequence[int | None],
+) -> dict[Node, Node] | None:
+    """The results that are new contents of an input which the same piece may write in place: no
+    later piece reads what it held, or may fail. None: there is more than that, and it is large."""
+    given = [node for node in graph.nodes if node.op == "placeholder"]
+    (output,) = graph.find_nodes(op="output")
+    results: Any = output.args[0]
+    places = {node: place for place, run in enumerate(runs) for node in run}
+    fails = [place for node, place in places.items() if lookup(node.target).refuses]
+    found: dict[Node, Node] = {}
+    left = 0
+    for node, number in zip(results, written, strict=False):
+        if number is None or node is None:
+            continue
+        input, place = given[number], places.get(node, -1)
+        readers = _read_in(input, places)
+        if readers is not None and place in readers and max((*readers, *fails)) <= place:
+            found[node] = input
+        else:
+            left += hint_of(bytes_of(tensor_type(input)))
+    first = min((places[node] for node in found), default=len(runs))
+    if any(place >= first for place in fails):
+        left, found = LARGE_WRITES, {}
+    return None if left >= LARGE_WRITES else found
+
+
+def _read_in(input: Node, places: Mapping[Node, int]) -> set[int] | None:
+    """The pieces that read an input, or a view of it; None: such a view goes from piece to piece,
+    and nobody there knows whose memory it is."""
+    found: set[int] = set()
+    waiting = [(input, user) for user in input.users]
+    while waiting:
+        read, user = waiting.pop()
+        place = places.get(user)
+        if place is None:
+            continue  # nobody needs it, or it is the result itself
+        if read is not input and places[read] != place:
+            return None
+        found.add(place)
+        if lookup(user.target).view:
+            waiting += [(user, one) for one in user.users]
+    return found
 
 
 def _described(
@@ -246,13 +324,36 @@ def _cut_out(
 
 
 def join(
-    division: Division, schedules: Sequence[Schedule], symbols: tuple[Expression, ...]
+    division: Division,
+    schedules: Sequence[Schedule],
+    symbols: tuple[Expression, ...],
+    numbers: Iterator[int] | None = None,
 ) -> Schedule | None:
-    """The whole as calls of its parts; None where a part cannot be native code alone."""
+    """The whole as calls of its parts; None where a part cannot be native code alone. `numbers`
+    name the parts, of which there may be others in the same program."""
     if any(isinstance(one, Call) and one.entry == "python" for one in _items(schedules)):
         return None
-    parts = [Part(f"part{index}", each, plan(each)) for index, each in enumerate(schedules)]
+    count = itertools.count() if numbers is None else numbers
+    parts = [Part(f"part{next(count)}", each, plan(each)) for each in schedules]
     return _Join(division, parts, symbols).run()
+
+
+def body(name: str, schedule: Schedule) -> Part | None:
+    """A schedule as a body of an operation; None where it cannot be native code alone, or where a
+    result does not stand in memory of its own."""
+    if any(isinstance(one, Call) and one.entry == "python" for one in schedule.items):
+        return None
+    views = [one for one in schedule.results if one is not None]
+    for view in views:
+        held = schedule.buffers[view.buffer]
+        whole = view.offset == 0 and bytes_of(view.type) == bytes_of(held.type)
+        if held.place != "result" or not whole:
+            return None
+    if len({one.buffer for one in views}) < len(views):
+        return None
+    if any(one.place == "constant" for one in schedule.buffers.values()):
+        return None
+    return Part(name, schedule, plan(schedule))
 
 
 def _items(schedules: Sequence[Schedule]) -> Iterator[Any]:
@@ -267,7 +368,7 @@ class _Join:
         self.parts = parts
         self.symbols = symbols
         self.buffers: dict[str, Buffer] = {}
-        self.views: dict[Node, View] = {}
+        self.views: dict[Node, BufferView] = {}
 
     def run(self) -> Schedule:
         """One call after the other."""
@@ -291,7 +392,7 @@ class _Join:
         type = TensorType.of(value).without_grad() if value is not None else tensor_type(node)
         name = self._fresh(node.name)
         self.buffers[name] = Buffer(name, type.without_grad(), place, value)
-        self.views[node] = View(name, type.without_grad())
+        self.views[node] = BufferView(name, type.without_grad())
         return name
 
     def _fresh(self, name: str) -> str:
@@ -311,9 +412,9 @@ class _Join:
                 name = self._fresh(node.name)
                 type = schedule.buffers[view.buffer].type
                 self.buffers[name] = Buffer(name, type, "temporary")
-                given[view.buffer] = View(name, type)
+                given[view.buffer] = BufferView(name, type)
             base = given[view.buffer]
-            self.views[node] = View(base.buffer, view.type, base.offset + view.offset)
+            self.views[node] = BufferView(base.buffer, view.type, base.offset + view.offset)
         return PartCall(part, tuple(given.items()), self._block(part))
 
     def _block(self, part: Part) -> str | None:
@@ -324,9 +425,9 @@ class _Join:
         self.buffers[name] = Buffer(name, type, "temporary")
         return name
 
-    def _result(self, node: Node) -> View:
+    def _result(self, node: Node) -> BufferView:
         view = self.views[node]
         buffer = self.buffers[view.buffer]
         if buffer.place == "temporary":
             self.buffers[view.buffer] = replace(buffer, place="result")
-        return View(view.buffer, tensor_type(node).without_grad(), view.offset)
+        return BufferView(view.buffer, tensor_type(node).without_grad(), view.offset)

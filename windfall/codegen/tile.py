@@ -189,7 +189,7 @@ class _Tiling:
         """Whether something is read across the vector and along the loop around it, where squares
         are not known to fit evenly but are many."""
         extents = [each.extent for each in (rows, lane) if isinstance(each.extent, int)]
-        if any(extent < MANY_SQUARES * SQUARE for extent in extents):
+        if any(extent < MANY_SQUARES * SQUARE for extent in extents) or self._writes_inputs():
             return False
         if any(nest.inner.extent != 1 for nest in self.nests):
             return False
@@ -198,6 +198,12 @@ class _Tiling:
             for nest in self.nests
             for offset in _offsets(nest.statements)
         )
+
+    def _writes_inputs(self) -> bool:
+        """Whether something is written over what it is computed from: never computed twice."""
+        stores = (s.buffer for nest in self.nests for s in nest.statements if isinstance(s, Store))
+        found = (self.buffers.get(name) for name in stores)
+        return any(one is not None and one.place == "input" for one in found)
 
     def _uneven_squares(self, rows: Axis, lane: Axis) -> tuple[list[Statement], Axis]:
         """The body of a loop over blocks of rows, and the axis of that loop. The last block ends

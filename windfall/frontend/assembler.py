@@ -32,7 +32,7 @@ from windfall.errors import InternalError
 from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
 from windfall.frontend.bytecode import AFTER_LOOP, VERSION, Handler
 from windfall.frontend.control_flow import GENERATOR_FLAGS, ControlFlow, Request, control_flow
-from windfall.frontend.encoding import Row, Writer
+from windfall.frontend.encoding import BytecodeWriter, ExceptionRow
 from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival, Fragment
 from windfall.frontend.stack_effects import LASTI, METHOD, SAVED, VALUE, stack_effects
 
@@ -109,7 +109,7 @@ _FORWARD = {
 def _reraising() -> FunctionType:
     """A function of one exception that lets it go on, and is not seen in the traceback."""
     model = (lambda error: error).__code__
-    writer = Writer(model.co_firstlineno, [(model.co_firstlineno, None)])
+    writer = BytecodeWriter(model.co_firstlineno, [(model.co_firstlineno, None)])
     for name, argument in (("RESUME", 0), ("LOAD_FAST", 0), ("RERAISE", 0)):
         writer.emit(_OP[name], argument, 0)
     made = writer.assemble()
@@ -130,14 +130,14 @@ class _Assembly:
         self.constants = list(code.co_consts)
         self.shift = 0 if code.co_varnames else 1  # the argument needs a place of its own
         # Locations are numbered as instructions: an item's location says whose it is.
-        self.writer = Writer(code.co_firstlineno, self.shape.locations)
+        self.writer = BytecodeWriter(code.co_firstlineno, self.shape.locations)
         self.place = self.request.start
         self.nodes = self.writer.labels(len(self.instructions))
         self.stubs = {one.index: self.writer.label() for one in what.arrivals}
         # The caller's exc_info lies below the stack of the frame; this row restores it.
         self.base = 1 if what.guarded else 0
-        self.outermost = Row(self.writer.label(), 1, True) if what.guarded else None
-        self.rows: dict[int, Row | None] = {}
+        self.outermost = ExceptionRow(self.writer.label(), 1, True) if what.guarded else None
+        self.rows: dict[int, ExceptionRow | None] = {}
         # Constants: tables from instructions to offsets and back, for what RERAISE reads.
         self.to_index = self.to_offset = -1
         self.ghosts: dict[int, int] = {}
@@ -159,17 +159,17 @@ class _Assembly:
 
     # ------------------------------------------------------------------------------ small moves
 
-    def _emit(self, name: str, argument: int = 0, row: Row | None = None) -> None:
+    def _emit(self, name: str, argument: int = 0, row: ExceptionRow | None = None) -> None:
         self.writer.emit(_OP[name], argument, self.place, row)
 
     def _constant(self, value: Any) -> int:
         self.constants.append(value)
         return len(self.constants) - 1
 
-    def _load(self, value: Any, row: Row | None = None) -> None:
+    def _load(self, value: Any, row: ExceptionRow | None = None) -> None:
         self._emit("LOAD_CONST", self._constant(value), row)
 
-    def _sink(self, count: int, row: Row | None = None) -> None:
+    def _sink(self, count: int, row: ExceptionRow | None = None) -> None:
         """The top goes below `count` others, which keep their order."""
         for depth in range(count + 1, 1, -1):
             self._emit("SWAP", depth, row)
@@ -179,13 +179,13 @@ class _Assembly:
         for depth in range(2, count + 2):
             self._emit("SWAP", depth)
 
-    def _call(self, count: int, row: Row | None = None) -> None:
+    def _call(self, count: int, row: ExceptionRow | None = None) -> None:
         """[NULL and callable, arguments…] → result."""
         if "PRECALL" in _OP:
             self._emit("PRECALL", count, row)
         self._emit("CALL", count, row)
 
-    def _function(self, value: Any, count: int, row: Row | None = None) -> None:
+    def _function(self, value: Any, count: int, row: ExceptionRow | None = None) -> None:
         """Something to call, with its NULL, below the `count` arguments on the stack."""
         for part in (value, None) if _NULL_ABOVE else (None, value):
             if part is None:
@@ -314,7 +314,7 @@ class _Assembly:
         """Where an edge to an instruction goes."""
         return self.stubs[index] if index in self.stubs else self.nodes + index
 
-    def _row(self, index: int) -> Row | None:
+    def _row(self, index: int) -> ExceptionRow | None:
         handler = self.shape.covers[index]
         if handler is None:
             return self.outermost
@@ -323,10 +323,10 @@ class _Assembly:
             self.rows[key] = self._new_row(handler)
         return self.rows[key]
 
-    def _new_row(self, handler: Handler) -> Row | None:
+    def _new_row(self, handler: Handler) -> ExceptionRow | None:
         if handler.target not in self.stubs and handler.target not in self.what.reached:
             return None  # nothing of what it covers can raise
-        return Row(self._label(handler.target), handler.depth + self.base, handler.lasti)
+        return ExceptionRow(self._label(handler.target), handler.depth + self.base, handler.lasti)
 
     def _body(self) -> None:
         writer, opcodes, nodes, shift = self.writer, self.shape.opcodes, self.nodes, self.shift
@@ -355,7 +355,7 @@ class _Assembly:
             for name in AFTER_LOOP:
                 self.writer.emit(_OP[name], 0, first, None)
 
-    def _for(self, index: int, row: Row | None) -> bool:
+    def _for(self, index: int, row: ExceptionRow | None) -> bool:
         """FOR_ITER is told where the instructions are that it jumps over."""
         if not AFTER_LOOP:
             return False
@@ -370,7 +370,7 @@ class _Assembly:
         if len(self.shape.successors[index]) > (self.instructions[index].target >= 0):
             self.writer.jump(_OP["JUMP_FORWARD"], self.stubs[index + 1], index)
 
-    def _method(self, index: int, row: Row | None) -> bool:
+    def _method(self, index: int, row: ExceptionRow | None) -> bool:
         """LOAD_METHOD whose result is always [NULL, bound method]."""
         if index not in self.what.plain_methods:
             return False
@@ -389,14 +389,14 @@ class _Assembly:
             self._fall(index)
         return True
 
-    def _precall(self, index: int, row: Row | None) -> bool:
+    def _precall(self, index: int, row: ExceptionRow | None) -> bool:
         """PRECALL may take a bound method apart; a CALL that is stopped at must not see that."""
         if index + 1 not in self.request.stops:
             return False
         self._fall(index)
         return True
 
-    def _return(self, index: int, row: Row | None) -> bool:
+    def _return(self, index: int, row: ExceptionRow | None) -> bool:
         self.place = index
         if self.request.stops:
             self._emit("BUILD_TUPLE", 1)
@@ -455,7 +455,10 @@ class _Assembly:
                 continue
             variable = self.instructions[kind - SAVED].argument + self.shift
             depth = above + arrival.handled + 1
-            row, after = Row(self.writer.label(), len(kinds) + extra, False), self.writer.label()
+            row, after = (
+                ExceptionRow(self.writer.label(), len(kinds) + extra, False),
+                self.writer.label(),
+            )
             self._rise(depth - 1)
             self._emit("LOAD_FAST_AND_CLEAR", variable)
             self._emit("SWAP", 2)
@@ -493,7 +496,10 @@ class _Assembly:
             if variable not in arrival.uncertain:
                 self._emit("LOAD_FAST", variable + self.shift)
                 continue
-            row, after = Row(self.writer.label(), depth + count, False), self.writer.label()
+            row, after = (
+                ExceptionRow(self.writer.label(), depth + count, False),
+                self.writer.label(),
+            )
             self._emit(_LOAD_CHECKED, variable + self.shift, row)
             self.writer.jump(_OP["JUMP_FORWARD"], after, self.place)
             self.writer.place(row.target)
@@ -563,7 +569,7 @@ class _Assembly:
             }
 
 
-_SPECIAL: dict[int, Callable[[_Assembly, int, Row | None], bool]] = {
+_SPECIAL: dict[int, Callable[[_Assembly, int, ExceptionRow | None], bool]] = {
     _OP[name]: special
     for name, special in (
         ("LOAD_METHOD", _Assembly._method),

@@ -246,7 +246,8 @@ CONTEXT_MANAGER = declare(
 OVERLAP = declare(
     24,
     "tensors that share memory are written",
-    "An argument that the program writes overlaps another one; such a call runs eagerly.",
+    "An argument that the program writes overlaps another one, and sizes vary or data are read on "
+    "the way; such a call runs eagerly.",
     "Pass a copy, or let the views be made inside of the compiled function.",
     passing=True,
 )
@@ -353,6 +354,13 @@ LARGE_GRAPH = declare(
     "program: the rounds that follow share what is compiled for one of them.",
     "Use operations on whole tensors in place of the loop.",
 )
+BODY = declare(
+    49,
+    "a body of torch.cond, scan, map or while_loop that is no function of tensors alone",
+    "Bodies are captured as graphs of their own: they may use tensors from outside, but not write "
+    "them, return them, change other objects, or read data. torch raises for most of these.",
+    "Return new tensors of one type from each body; do what has an effect outside of it.",
+)
 WATCHER = declare(
     43,
     "a function that looks at frames",
@@ -360,4 +368,20 @@ WATCHER = declare(
     "that are captured have no frames of their own: the function is called natively, with all that "
     "it calls, so that what it looks at is there.",
     "Keep what looks at frames in functions that do nothing else.",
+)
+CHECKPOINT = declare(
+    48,
+    "a checkpoint whose function cannot be run a second time unseen, or that eager refuses",
+    "What stands in `torch.utils.checkpoint` is run again by eager, in backward. A function that "
+    "writes to tensors or objects from outside does so twice, and one with "
+    "`preserve_rng_state=False` draws other numbers; warnings and refusals are torch's own too. "
+    "The call is made natively, at its place in the program.",
+    "Let the checkpointed function only compute; give use_reentrant=False.",
+)
+WRITTEN_LATER = declare(
+    53,
+    "a tensor is used that a fused step of an optimizer has written",
+    "`torch._fused_adam_` and its like run behind the graph, on the tensors themselves and by "
+    "torch's own kernel. What comes after and looks at these tensors stands in another graph.",
+    "Nothing, or let the fused step be the last thing that the function does with them.",
 )

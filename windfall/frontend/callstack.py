@@ -18,7 +18,7 @@ from windfall.frontend.frame import Frame, FrameSnapshot
 from windfall.frontend.polyfills.iterators import MAKES
 from windfall.frontend.services import Machine
 from windfall.frontend.state import FrameShape, Start
-from windfall.frontend.tracebacks import Place
+from windfall.frontend.tracebacks import TracebackPlace
 from windfall.frontend.values.base import NULL, PENDING, Raised, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.exception import Exception_
@@ -63,6 +63,7 @@ class CallStack:
         self.result: Value | None = None
         self.mark: Mark | None = None  # of the present instruction
         self.resumption: Resumption | None = None
+        self._holds = 0  # how deep what is held together is nested
         self.kept_frames = 0  # where a recursion is left: how many frames are not
         self.generators: list[Generator] = []
         self._calls: dict[str, int] = {}
@@ -275,6 +276,17 @@ class CallStack:
             assert self.mark is not None
             kept = tuple(FrameSnapshot.of(one) for one in self.stack)
             self.resumption = Resumption(None, self.mark, kept)
+        if self.resumption.generator is None:
+            self._hold(1)
+
+    def _hold(self, step: int) -> None:
+        """One level deeper, or back."""
+
+        def restore() -> None:
+            self._holds -= step
+
+        self._machine.effects.undo(restore)
+        self._holds += step
 
     @property
     def holds_together(self) -> bool:
@@ -289,7 +301,9 @@ class CallStack:
     def let_go(self) -> None:
         """The end of what is held together."""
         if self.resumption is not None and self.resumption.generator is None:
-            self.resumption = None
+            self._hold(-1)
+            if not self._holds:
+                self.resumption = None
 
     # ----------------------------------------------------------------------------------- exceptions
 
@@ -317,7 +331,7 @@ class CallStack:
             return True
         return False
 
-    def _passed(self, depth: int) -> tuple[Place, ...]:
+    def _passed(self, depth: int) -> tuple[TracebackPlace, ...]:
         """The frames down to `depth` that an exception is raised in or passes; one in which it is
         only raised again is in its traceback already."""
         frames = self.stack[depth:]

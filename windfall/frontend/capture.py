@@ -40,6 +40,7 @@ from windfall.frontend.resume import Resume, resumed
 from windfall.frontend.state import Facts, Position, Start, State, distinct
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.generator import StillRunning
+from windfall.frontend.values.keys import is_tensor_key
 from windfall.frontend.values.modes import hold, leave_entered
 from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.sequence import List, Tuple
@@ -58,8 +59,8 @@ from windfall.ir.guard import (
     simplified,
 )
 from windfall.ir.node import NodeInfo, info, set_info
-from windfall.ir.reading import class_name
-from windfall.ir.source import DictOf, Item, Known, Overlap, Source
+from windfall.ir.reading import byte_range, class_name
+from windfall.ir.source import DictOf, Distance, Item, ItemOfObject, Known, Overlap, Source
 from windfall.ir.stages import Capture, Direct, GraphInput
 from windfall.ir.symint import hint_of, symbols_of
 
@@ -296,7 +297,7 @@ def _presence(machine: Interpreter) -> list[Guard]:
     return [
         Guard(source, HasKey(key, True), "it was found")
         for source, key in dict.fromkeys(machine.guards.found)
-        if Item(source, key) not in walked
+        if (ItemOfObject if is_tensor_key(key) else Item)(source, key) not in walked
     ]
 
 
@@ -397,7 +398,7 @@ def _rely_on_distinctness(machine: Interpreter) -> None:
     if written and len(tensors) > 1:
         source = Overlap(_sources(written), _sources(others))
         if source.read(machine.state.values):
-            raise Unsupported(OVERLAP.number, str(source))
+            source = _placed(machine, source)
         machine.guards.add(source, Equals(False), "an argument is written")
     changed = dict.fromkeys(effect.operands[0] for effect in machine.effects.entries)
     for value in changed:
@@ -409,6 +410,46 @@ def _rely_on_distinctness(machine: Interpreter) -> None:
         if value.source is not None and alike:
             check = SameObjects(_sources(alike), False)
             machine.guards.add(value.source, check, "it is written")
+
+
+def _placed(machine: Interpreter, found: Overlap) -> Overlap:
+    """Tensors that lie upon or between each other: their distances are relied upon, and the first
+    of them stands for all. What varies has no such place, and what is read on the way would have to
+    be read again."""
+    values, written = machine.state.values, set(found.written)
+    types = {one.source: one.type for _, one in machine.graph.inputs}
+    ranges = sorted(
+        ((*byte_range(one.read(values)), place, one))
+        for place, one in enumerate((*found.written, *found.others))
+    )
+    groups: list[tuple[int, int, list[tuple[int, Source]]]] = []
+    for start, end, _, source in ranges:
+        if groups and start < groups[-1][1] and start < end:
+            first, last, members = groups.pop()
+            groups.append((first, max(last, end), [*members, (start, source)]))
+        else:
+            groups.append((start, end, [(start, source)]))
+    rows: list[tuple[Source, int, bool]] = []
+    for first, last, members in groups:
+        sources = [one for _, one in members]
+        if len(members) == 1 or written.isdisjoint(sources):
+            rows += [(one, 0, one in written) for one in sources]
+            continue
+        fixed = all(_is_fixed(types.get(one)) for one in sources)
+        if not fixed or any(info(node).reads for node in machine.graph.calls):
+            raise Unsupported(OVERLAP.number, str(found))
+        for start, one in members[1:]:
+            distance = Distance(sources[0], one)
+            machine.guards.add(distance, Equals(start - first), "they share memory")
+        rows.append((sources[0], last - first, True))
+    rows.sort(key=lambda row: not row[2])
+    count = sum(is_written for *_, is_written in rows)
+    names = tuple(one for one, *_ in rows)
+    return Overlap(names[:count], names[count:], tuple(reach for _, reach, _ in rows))
+
+
+def _is_fixed(type: object) -> bool:
+    return isinstance(type, TensorType) and not names_in(type)
 
 
 def _sources(values: Sequence[Value]) -> tuple[Source, ...]:

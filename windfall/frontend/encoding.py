@@ -1,11 +1,11 @@
 """From a list of items to a code object: jumps, caches, exception table, line table.
 
-Enters: `Writer` calls: instructions with whole arguments, labels, the location and the handler of
-each. Leaves: the bytes of `co_code`, `co_exceptiontable` and `co_linetable`, and the offset of each
-item in code units. Invariant: labels are resolved and EXTENDED_ARGs inserted here and nowhere else;
+Enters: `BytecodeWriter` calls: instructions with whole arguments, labels, each one's location and
+handler. Leaves: the bytes of `co_code`, `co_exceptiontable` and `co_linetable`, and each item's
+offset in code units. Invariant: labels are resolved and EXTENDED_ARGs inserted only here;
 a jump goes in the direction that its opcode says.
 
-    writer = Writer(first_line=1, locations=[(1, b"")])
+    writer = BytecodeWriter(first_line=1, locations=[(1, b"")])
     end = writer.label()
     writer.jump(JUMP_FORWARD, end)
     writer.place(end)
@@ -29,7 +29,7 @@ _ZEROS = tuple(bytes(2 * count) for count in CACHES)
 Location = tuple[int, bytes | None]
 
 
-class Row(NamedTuple):
+class ExceptionRow(NamedTuple):
     """Where an exception goes: a label, the depth to which the stack is cut, lasti or not."""
 
     target: int
@@ -47,7 +47,7 @@ class Assembled:
     offsets: list[int]
 
 
-class Writer:
+class BytecodeWriter:
     """Items in order. An item is (opcode, argument, label or -1, location, row)."""
 
     __slots__ = ("_labels", "first_line", "items", "locations")
@@ -55,7 +55,7 @@ class Writer:
     def __init__(self, first_line: int, locations: list[Location]) -> None:
         self.first_line = first_line
         self.locations = locations
-        self.items: list[tuple[int, int, int, int, Row | None]] = []
+        self.items: list[tuple[int, int, int, int, ExceptionRow | None]] = []
         self._labels: list[int] = []
 
     def label(self) -> int:
@@ -76,11 +76,11 @@ class Writer:
         """The items before which `count` labels stand (-1: not placed)."""
         return self._labels[first : first + count]
 
-    def emit(self, op: int, argument: int, location: int, row: Row | None = None) -> None:
+    def emit(self, op: int, argument: int, location: int, row: ExceptionRow | None = None) -> None:
         """An instruction that does not jump."""
         self.items.append((op, argument, -1, location, row))
 
-    def jump(self, op: int, label: int, location: int, row: Row | None = None) -> None:
+    def jump(self, op: int, label: int, location: int, row: ExceptionRow | None = None) -> None:
         """An instruction that jumps to a label."""
         self.items.append((op, 0, label, location, row))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.errors import SourceLine
 from windfall.frontend.bytecode import Listing, decode
-from windfall.frontend.tracebacks import Place, place_of
+from windfall.frontend.tracebacks import TracebackPlace, place_of
 from windfall.frontend.values.base import Value
 from windfall.ir.node import Region
 
@@ -78,7 +78,7 @@ class Frame:
         return self.listing.lines[self.instructions[self.last].line]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TracebackPlace:
         """The instruction being executed."""
         return place_of(self.code, self.globals, self.instructions[self.last])
 

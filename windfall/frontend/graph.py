@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.fx
 
 from windfall.errors import Unsupported
-from windfall.frontend.breaks import OPERATION_FAILS, stop
+from windfall.frontend.breaks import BODY, OPERATION_FAILS, stop
+from windfall.frontend.contents import Contents
 from windfall.frontend.reads import (
     Reads,
     arguments_as_types,
@@ -25,9 +26,9 @@ from windfall.frontend.reads import (
     needs_mask_for_gradient,
     sizes_in,
 )
-from windfall.ir.check import Check
+from windfall.ir.check import DataCheck
 from windfall.ir.dtype import TensorType
-from windfall.ir.node import NodeInfo, ValueType, add_node, info, set_info
+from windfall.ir.node import Checkpoint, NodeInfo, ValueType, add_node, info, set_info
 from windfall.ir.source import Source
 from windfall.ir.stages import GraphInput
 from windfall.ir.symint import Expression, Size, expression_of, reads_of
@@ -38,6 +39,28 @@ from windfall.ops.symbolic import from_torch, trying_reads
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
     from windfall.frontend.values.base import Value
+
+
+class Lanes(Protocol):
+    """Tensors of all places at once, that stand for one place each (`values/attention.py`)."""
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is such a one."""
+
+    def note(self, operation: Any, arguments: Any, keywords: Any, result: Any) -> None:
+        """An operator was dispatched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """An ATen op that a call came to: how many calls there were before that one, and the op with
+    fakes in its arguments and its result."""
+
+    call: int
+    operation: Any
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    result: Any
 
 
 class GraphBuilder:
@@ -53,7 +76,14 @@ class GraphBuilder:
         self._symbols: dict[str, torch.fx.Node] = {}
         self.fakes: dict[int, Value] = {}  # values by the address of their fake
         self.written: set[Storage] = set()  # memory that some operation wrote
+        self.lanes: Lanes | None = None  # while a function is called on all places at once
+        self.late: set[Storage] = set()  # memory that an effect writes, behind the graph
+        self.contents = Contents()
         self.reads = Reads(machine)
+        self.checkpoint: Checkpoint | None = None  # that of `torch.utils.checkpoint` we are in
+        self.hides_grad = False  # eager runs what we are in without gradients first, then with them
+        self.regions = 0  # how many of these there were
+        self.dispatched: list[list[Dispatched]] = []  # ops in each of these, the innermost last
         self._mode = FakeMode(self._observe, self.reads.count)
 
     # ------------------------------------------------------------------------------ rolling back
@@ -70,6 +100,16 @@ class GraphBuilder:
         del self.calls[mark:]
         if self.reads.nodes and gone:
             self.reads.forget(set(gone))
+
+    def write_late(self, tensors: Sequence[torch.Tensor]) -> None:
+        """An effect writes these: from here on the graph cannot look at them."""
+        new = {storage_of(one) for one in tensors} - self.late
+
+        def take_back() -> None:
+            self.late -= new
+
+        self._machine.effects.undo(take_back)
+        self.late |= new
 
     def cut(self, mark: int) -> None:
         """Take the calls after a mark out for good: something else does what they do."""
@@ -100,7 +140,8 @@ class GraphBuilder:
         """A node for one call; `kind` is "call_function" or "call_method"."""
         frames = self._machine.frames
         node = add_node(self.graph, kind, target, arguments, keywords)
-        set_info(node, NodeInfo(type, frames.where(), frames.region, self.reads.taken()))
+        where, region = frames.where(), frames.region
+        set_info(node, NodeInfo(type, where, region, self.reads.taken(), self.checkpoint))
         self.calls.append(node)
         self.idle = 0
         return node
@@ -111,7 +152,7 @@ class GraphBuilder:
         set_info(node, replace(info(node), reads=True))
         return node
 
-    def check(self, condition: Check, arguments: tuple[Any, ...]) -> torch.fx.Node:
+    def check(self, condition: DataCheck, arguments: tuple[Any, ...]) -> torch.fx.Node:
         """A node for a condition on numbers that are read from data."""
         node = self.call("call_function", condition, arguments, {}, None)
         return set_info(node, replace(info(node), reads=True))
@@ -173,9 +214,18 @@ class GraphBuilder:
 
     # -------------------------------------------------------------------------------------- fakes
 
+    def look_at_sizes(self, tensor: torch.Tensor) -> None:
+        """Refuse, if the program asks for sizes that a tensor has here and not in eager."""
+        if self.lanes is not None and self.lanes.holds(tensor):
+            stop(BODY, "a function of one score asks for sizes of its arguments")
+
     def _observe(
         self, operation: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any], result: Any
     ) -> None:
+        if self.lanes is not None:
+            self.lanes.note(operation, arguments, keywords, result)
+        for inside in self.dispatched:
+            inside.append(Dispatched(len(self.calls), operation, arguments, keywords, result))
         for index, name in writes_of(operation):
             target = arguments[index] if index < len(arguments) else keywords.get(name)
             for one in target if isinstance(target, list | tuple) else (target,):

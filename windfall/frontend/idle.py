@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from windfall.frontend.loops import Loop, loops
+from windfall.frontend.loops import BytecodeLoop, loops
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.tensor import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from windfall.frontend.services import Machine
 
 
-def idle_loop(machine: Machine, frame: Frame, index: int) -> Loop | None:
+def idle_loop(machine: Machine, frame: Frame, index: int) -> BytecodeLoop | None:
     """The loop to run natively; None: there is none that can be."""
     if machine.frames.holds_together or frame.generator is not None or frame.names is not None:
         return None
@@ -33,7 +33,7 @@ def idle_loop(machine: Machine, frame: Frame, index: int) -> Loop | None:
     return around[-1] if around else None
 
 
-def _plain_loop(frame: Frame, around: list[Loop]) -> Loop | None:
+def _plain_loop(frame: Frame, around: list[BytecodeLoop]) -> BytecodeLoop | None:
     """Before its first round: one over plain items that calls nothing."""
     iterator = frame.stack[-1]
     if not around or around[-1].calls or not _gives_plain_items(getattr(iterator, "real", None)):

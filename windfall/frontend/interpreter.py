@@ -37,6 +37,7 @@ from windfall.frontend.services import Machine
 from windfall.frontend.state import Facts, FrameShape, Start, State
 from windfall.frontend.symbols import Symbols
 from windfall.frontend.values.base import NULL, PENDING, Raised, Value
+from windfall.frontend.values.calls import has_rule
 from windfall.frontend.values.factory import ValueFactory
 from windfall.frontend.values.symbolic import varying_names
 from windfall.ir.source import Slot
@@ -128,7 +129,11 @@ class Interpreter(Machine):
             target = self.values.known(point.target, point.name)
             positional = self.slots[: point.count]
             named = dict(zip(point.keywords, self.slots[point.count :], strict=True))
-            result = target.call(self, positional, named)
+            if has_rule(point.target):  # which may want an instruction to be begun again from
+                parts = [target, self.values.tuple(positional), self.values.created_dict(named)]
+                result = self.values.polyfill("call_with", parts)
+            else:
+                result = target.call(self, positional, named)
             if result is not PENDING:
                 self.frames.result = result
             return

@@ -29,8 +29,9 @@ _FINITE = 1e300
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From `low` to `high`, both included and finite; `ratio` where it is one; `table` where it is
-    a function of one size."""
+    """From `low` to `high`, both included and finite (but for the extremes of two numbers, which
+    may be bounded on one side only); `ratio` where it is one; `table` where it is a function of one
+    size."""
 
     low: float
     high: float
@@ -226,3 +227,15 @@ def compared(left: Interval | None, right: Interval | None) -> tuple[Size, Size]
         return None
     (a, b), (c, d) = left.ratio, right.ratio
     return a * d, c * b
+
+
+def ordered(operation: str, left: Interval, right: Interval) -> bool | None:
+    """How a comparison goes whatever the two are between their bounds; None: it depends."""
+    if operation in (">", ">="):
+        operation, left, right = operation.replace(">", "<"), right, left
+    if operation == "<":
+        return True if left.high < right.low else False if left.low >= right.high else None
+    if operation == "<=":
+        return True if left.high <= right.low else False if left.low > right.high else None
+    apart = left.high < right.low or right.high < left.low
+    return (operation == "!=") if apart else None

@@ -37,7 +37,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class BytecodeLoop:
     """One loop. A FOR_ITER stands at the head of a `for`, the first instruction of the body at that
     of a `while` (its condition has been tested once before)."""
 
@@ -51,7 +51,7 @@ class Loop:
 
 
 @once_per_code
-def loops(code: CodeType) -> tuple[Loop, ...]:
+def loops(code: CodeType) -> tuple[BytecodeLoop, ...]:
     """All natural loops; an outer one stands before those inside it."""
     shape = stack_effects(code)
     edges = [_edges(shape, index) for index in range(len(shape.opcodes))]
@@ -67,7 +67,7 @@ def loops(code: CodeType) -> tuple[Loop, ...]:
     return tuple(sorted(found, key=lambda loop: (-len(loop.body), loop.head)))
 
 
-def loop_at(code: CodeType, index: int) -> Loop | None:
+def loop_at(code: CodeType, index: int) -> BytecodeLoop | None:
     """The loop whose head is this instruction."""
     for loop in loops(code):
         if loop.head == index:
@@ -76,7 +76,7 @@ def loop_at(code: CodeType, index: int) -> Loop | None:
 
 
 def run_loop(
-    fragments: Fragments, shape: FrameShape, loop: Loop, slots: Slots, handled: bool = False
+    fragments: Fragments, shape: FrameShape, loop: BytecodeLoop, slots: Slots, handled: bool = False
 ) -> tuple[Arrival, Slots]:
     """Run a loop from where the frame stands (its head, or any instruction of its body) until it is
     left; `slots` are those of `shape`, then the exception being handled, where `handled`.
@@ -126,11 +126,11 @@ def _reach(edges: list[tuple[int, ...]], start: int, without: int) -> set[int]:
 
 def _loop(
     code: CodeType, shape: StackEffects, edges: list[tuple[int, ...]], head: int, body: set[int]
-) -> Loop:
+) -> BytecodeLoop:
     inside = [shape.listing.instructions[index] for index in sorted(body)]
     names = {one.name for one in inside}
     reads, writes = _names(shape.listing.variables, inside)
-    return Loop(
+    return BytecodeLoop(
         head,
         frozenset(body),
         frozenset(after for index in body for after in edges[index] if after not in body),

@@ -21,7 +21,7 @@ _NAME = "_windfall_sizes"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DynamicMark:
     """How one dimension is to be taken. `required`: failing to is an error."""
 
     static: bool = False
@@ -40,20 +40,24 @@ def mark_dynamic(
     """This size varies (between `min` and `max`): one compilation must serve every value of it."""
     if min is not None and max is not None and min > max:
         raise UserError(f"mark_dynamic: min={min} is greater than max={max}")
-    _mark(tensor, dimension, Mark(required=True, low=min, high=max))
+    _mark(tensor, dimension, DynamicMark(required=True, low=min, high=max))
 
 
 def maybe_mark_dynamic(tensor: torch.Tensor, dimension: int | Sequence[int]) -> None:
     """This size varies, unless the program needs its value."""
-    _mark(tensor, dimension, Mark())
+    _mark(tensor, dimension, DynamicMark())
 
 
 def mark_static(tensor: torch.Tensor, dimension: int | Sequence[int] | None = None) -> None:
     """This size (by default each) never varies: each value is compiled for itself."""
-    _mark(tensor, tuple(range(tensor.dim())) if dimension is None else dimension, Mark(static=True))
+    _mark(
+        tensor,
+        tuple(range(tensor.dim())) if dimension is None else dimension,
+        DynamicMark(static=True),
+    )
 
 
-def _mark(tensor: torch.Tensor, dimension: int | Sequence[int], mark: Mark) -> None:
+def _mark(tensor: torch.Tensor, dimension: int | Sequence[int], mark: DynamicMark) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise UserError(f"only the sizes of a tensor can be marked, not those of {tensor!r}")
     marks = dict(marks_of(tensor))
@@ -69,20 +73,20 @@ def _mark(tensor: torch.Tensor, dimension: int | Sequence[int], mark: Mark) -> N
     setattr(tensor, _NAME, marks)
 
 
-def marks_of(tensor: torch.Tensor) -> Mapping[int, Mark]:
+def marks_of(tensor: torch.Tensor) -> Mapping[int, DynamicMark]:
     """The marks of a tensor by dimension: ours, and those that torch was given."""
     attributes: dict[str, Any] = getattr(tensor, "__dict__", {})
     return {**_said_to_torch(attributes), **attributes.get(_NAME, {})} if attributes else {}
 
 
-def _said_to_torch(attributes: Mapping[str, Any]) -> dict[int, Mark]:
+def _said_to_torch(attributes: Mapping[str, Any]) -> dict[int, DynamicMark]:
     """What torch's own `mark_dynamic`, `maybe_mark_dynamic`, `mark_unbacked` and `mark_static` left
     behind."""
     names = ("_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
-    found = {one: Mark() for name in names for one in attributes.get(name, ())}
-    found |= {one: Mark(static=True) for one in attributes.get("_dynamo_static_indices", ())}
+    found = {one: DynamicMark() for name in names for one in attributes.get(name, ())}
+    found |= {one: DynamicMark(static=True) for one in attributes.get("_dynamo_static_indices", ())}
     for one in attributes.get("_dynamo_dynamic_range", ()):
-        found[one.dim] = Mark(required=True, low=one.min, high=one.max)
+        found[one.dim] = DynamicMark(required=True, low=one.min, high=one.max)
     return found
 
 

@@ -19,7 +19,7 @@ from windfall.frontend.fragment import Arrival, Slots
 from windfall.frontend.fragments import Fragments
 from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
-from windfall.frontend.tracebacks import Place, place_of, through
+from windfall.frontend.tracebacks import TracebackPlace, place_of, through
 from windfall.frontend.values.iterator import END, end_is_seen
 from windfall.frontend.values.unseen import is_missed
 
@@ -124,7 +124,7 @@ def _is_kept(real: Any) -> bool:
     return end_is_seen(real) or is_missed(real)
 
 
-def _place(shape: FrameShape) -> Place:
+def _place(shape: FrameShape) -> TracebackPlace:
     return place_of(shape.code, shape.globals, decode(shape.code).instructions[shape.last])
 
 

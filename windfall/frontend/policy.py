@@ -63,10 +63,16 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.nn.utils.parametrize", Treatment.INLINE),
     ("torch.backends.mha", Treatment.INLINE),
     ("torch.autograd.grad_mode", Treatment.INLINE),
+    ("torch.optim.lbfgs", Treatment.NATIVE),  # each of its many branches looks at data
+    ("torch.optim.sparse_adam", Treatment.NATIVE),  # no graph holds a sparse tensor
+    ("torch.optim", Treatment.INLINE),
+    ("torch.utils._foreach_utils", Treatment.INLINE),
+    ("torch.nn.utils.clip_grad", Treatment.INLINE),
     ("torch.fx.graph_module", Treatment.INLINE),  # a graph module's call
     ("torch.amp.autocast_mode", Treatment.INLINE),
     ("torch.nn.attention", Treatment.INLINE),
     ("torch.utils._pytree", Treatment.INLINE),
+    ("torch.utils.checkpoint", Treatment.INLINE),
     ("torch.utils._contextlib", Treatment.INLINE),
     ("torch.functional", Treatment.GRAPH),
     ("torch.masked", Treatment.GRAPH),

@@ -20,8 +20,8 @@ from windfall.frontend.interpreter import Interpreter
 from windfall.frontend.recipe import Recipe
 from windfall.frontend.state import FrameShape, Position
 from windfall.frontend.steps import write_step
-from windfall.frontend.steps.writer import NULL_NAME, Writer
-from windfall.frontend.tracebacks import Place, place_of
+from windfall.frontend.steps.writer import NULL_NAME, StepWriter
+from windfall.frontend.tracebacks import TracebackPlace, place_of
 from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.function import Cell
@@ -64,8 +64,8 @@ class Resume:
     handler: Outcome | None
     handled: str | None  # the exception being handled while the step runs
     where: SourceLine | None = None  # the line of the step
-    place: Place | None = None  # the step itself
-    callers: tuple[Place, ...] = ()  # of frames that an exception passes on its way
+    place: TracebackPlace | None = None  # the step itself
+    callers: tuple[TracebackPlace, ...] = ()  # of frames that an exception passes on its way
 
     def __str__(self) -> str:
         ways = [f"  {one.condition or 'then'}: {one.position}" for one in self.outcomes]
@@ -90,7 +90,7 @@ def resumed(machine: Interpreter, recipe: Recipe) -> Resume:
     stack = [NULL_NAME if value is NULL else recipe.name(value) for value in frame.stack]
     callers = [_caller(machine, recipe, one) for one in machine.frames.stack[:-1]]
     handled = recipe.name(machine.frames.handled) if machine.frames.handled is not None else None
-    writer = Writer(
+    writer = StepWriter(
         list(stack),
         frame.kw_names,
         recipe.fresh,
@@ -142,7 +142,7 @@ def resumed(machine: Interpreter, recipe: Recipe) -> Resume:
     return Resume(tuple(writer.lines), tuple(outcomes), handler, handled, where, place, waiting)
 
 
-def _convert_stop(writer: Writer) -> None:
+def _convert_stop(writer: StepWriter) -> None:
     """What leaves a generator is not taken for its end."""
     writer.lines[:] = [
         "try:",

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from windfall.frontend.loops import Loop, loops
+from windfall.frontend.loops import BytecodeLoop, loops
 from windfall.frontend.state import Position
 from windfall.ir.reading import is_a, is_among
 
 
-def idle_loop_of(position: Position, slots: tuple[Any, ...]) -> Loop | None:
+def idle_loop_of(position: Position, slots: tuple[Any, ...]) -> BytecodeLoop | None:
     """The loop to run natively: the outermost one around the innermost frame's instruction that
     holds no tensor; else the innermost."""
     shape = position.frames[-1]

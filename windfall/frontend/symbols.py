@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall.errors import SourceLine, Specialise
-from windfall.frontend.marks import Mark, marks_of
+from windfall.frontend.marks import DynamicMark, marks_of
 from windfall.frontend.reads import expected
 from windfall.frontend.state import Point, Start
 from windfall.ir.dtype import TensorType
@@ -104,7 +104,7 @@ class Symbols:
             return False
         return text in facts.dynamic or (facts.everything and isinstance(source, Slot))
 
-    def _size_varies(self, source: Source, everything: bool, mark: Mark | None) -> bool:
+    def _size_varies(self, source: Source, everything: bool, mark: DynamicMark | None) -> bool:
         text = str(source)
         if text in self._facts.fixed:
             return False
@@ -140,7 +140,7 @@ class Symbols:
             type.requires_grad,
         )
 
-    def _size(self, source: SizeOf, size: int, everything: bool, mark: Mark | None) -> Size:
+    def _size(self, source: SizeOf, size: int, everything: bool, mark: DynamicMark | None) -> Size:
         if size < 2 or not self._size_varies(source, everything, mark):
             return size
         text = str(source)

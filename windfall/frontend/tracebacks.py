@@ -24,7 +24,7 @@ from windfall.ir.stages import Span
 
 @record
 @dataclass(frozen=True, slots=True)
-class Place:
+class TracebackPlace:
     """An instruction of a function of the user's, as an entry of a traceback has it."""
 
     identities: ClassVar[tuple[str, ...]] = ("code", "globals")
@@ -47,16 +47,18 @@ class Place:
         return f"{self.code.co_filename}:{self.line} in {self.code.co_qualname}"
 
 
-def place_of(code: types.CodeType, globals: dict[str, Any], instruction: Instruction) -> Place:
+def place_of(
+    code: types.CodeType, globals: dict[str, Any], instruction: Instruction
+) -> TracebackPlace:
     """Where a frame of this code stands."""
-    return Place(code, globals, instruction.offset, instruction.line)
+    return TracebackPlace(code, globals, instruction.offset, instruction.line)
 
 
-def through(error: BaseException, callers: Sequence[SourceLine | Place]) -> None:
+def through(error: BaseException, callers: Sequence[SourceLine | TracebackPlace]) -> None:
     """Put the frames of `callers`, outermost first, before those that the exception has passed."""
     traceback = error.__traceback__
     for one in reversed(callers):
-        if isinstance(one, Place):
+        if isinstance(one, TracebackPlace):
             traceback = types.TracebackType(traceback, _standing(one), one.offset, one.line)
         else:
             traceback = types.TracebackType(traceback, _frame(one), -1, one.line)
@@ -86,7 +88,7 @@ _OP = dis.opmap
 _LONGEST = 255  # units of a jump whose argument is one byte
 
 
-def _standing(place: Place) -> types.FrameType:
+def _standing(place: TracebackPlace) -> types.FrameType:
     """A frame that stands at that very instruction. Its code is as long as the user's and has the
     user's table of positions; it is that of a generator which was made there and never asked: so it
     keeps no frame of a caller alive, and what that one holds."""

@@ -4,7 +4,7 @@ Enters: what is compared, the exception, and the code of its message. Leaves: a 
 captured graphs: called with the two numbers, and with what the message's code closes over. It
 raises as eager does, or answers None. Invariant: the message is computed only where it is raised.
 
-    >>> Check(">=", RuntimeError, None)(3, 0)
+    >>> DataCheck(">=", RuntimeError, None)(3, 0)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Message:
         return str(types.FunctionType(self.code, self.globals, None, None, cells)())
 
 
-class Check:
+class DataCheck:
     """See the module."""
 
     def __init__(

@@ -34,7 +34,18 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from windfall import jit
 from windfall.errors import WindfallError
-from windfall.ir import dtype, guard, loop, node, relation, role, scalar, source, stages
+from windfall.ir import (
+    control_flow,
+    dtype,
+    guard,
+    loop,
+    node,
+    relation,
+    role,
+    scalar,
+    source,
+    stages,
+)
 from windfall.ir.checks import objects, tensors
 from windfall.ir.custom import CustomGradient
 from windfall.ir.names import (
@@ -616,6 +627,17 @@ add(
         ("name", "forward", "backward", "count", "inputs_kept", "constant"),
     ),
 )
+
+for _kind in control_flow.KINDS.values():
+    add(
+        _kind,
+        Kind(
+            _kind.__name__,
+            lambda value: (value.graphs, value.symbols, value.facts),
+            _kind,
+            ("graphs", "symbols", "facts"),
+        ),
+    )
 
 # ------------------------------------------------------------------- kinds: machine code, records
 

@@ -52,6 +52,7 @@ def _row(node: torch.fx.Node, places: Mapping[torch.fx.Node, int]) -> Hashable:
         value_key(node.args, places.__getitem__),
         value_key(node.kwargs, places.__getitem__),
         info(node).type if node.op == "placeholder" else None,
+        info(node).checkpoint if node.op != "output" else None,  # what is kept for the gradients
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -28,8 +28,9 @@ import torch
 import torch.fx
 
 from windfall.errors import SourceLine
+from windfall.ir.control_flow import KINDS, Subgraphs
 from windfall.ir.names import HOMES, resolve, resolve_operator
-from windfall.ir.node import NodeInfo, Region, ValueType, add_node, set_info
+from windfall.ir.node import Checkpoint, NodeInfo, Policy, Region, ValueType, add_node, set_info
 from windfall.ir.parse import parse_type, split
 from windfall.ir.symint import REBUILD, Expression, Size, symbol
 
@@ -40,6 +41,8 @@ _LINE = re.compile(r"(\w+)(?:: (.+?))? = (.*)", re.DOTALL)
 _ORIGIN = re.compile(r"(.*?) +# ([^ ]+):(\d+)", re.DOTALL)
 _REGION = re.compile(r"# in (.*?):([^:#]+)(?:#(\d+))?")
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
+_WITH_BODIES = re.compile(rf"\w+(?:: .+?)? = (?:{'|'.join(KINDS)})[\[(]")
+_BODY = re.compile(r"\w+: (graph\(.*\))")
 _NUMBERS = {"inf": math.inf, "nan": math.nan}
 
 
@@ -48,12 +51,33 @@ def parse_graph(text: str, targets: Targets = MappingProxyType({})) -> torch.fx.
     them: those with gradients of their own."""
     lines = text.strip("\n").splitlines()
     parser = _Parser(targets)
-    for line in lines:
+    while lines:
+        line = lines.pop(0)
+        below: list[str] = []
+        if _WITH_BODIES.match(line.strip()):
+            while lines and _indent(lines[0]) > _indent(line):
+                below.append(lines.pop(0))
         try:
-            parser.line(line.strip())
+            parser.line(line.strip(), _graphs(below, targets))
         except (ValueError, KeyError, AttributeError, SyntaxError) as error:
             raise ValueError(f"{line.strip()!r}: {error}") from error
     return parser.graph
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _graphs(lines: Sequence[str], targets: Targets) -> list[torch.fx.Graph]:
+    """The graphs that stand below a node, one after the other."""
+    texts: list[list[str]] = []
+    for line in lines:
+        head = _BODY.fullmatch(line.strip())
+        if head is not None and _indent(line) == _indent(lines[0]):
+            texts.append([head[1]])
+        else:
+            texts[-1].append(line)
+    return [parse_graph("\n".join(one), targets) for one in texts]
 
 
 class _Parser:
@@ -62,23 +86,26 @@ class _Parser:
         self.targets = targets
         self.nodes: dict[str, torch.fx.Node] = {}
         self.region: Region | None = None
+        self.checkpoint: Checkpoint | None = None
 
-    def line(self, text: str) -> None:
-        """One line, of any kind."""
+    def line(self, text: str, bodies: Sequence[torch.fx.Graph] = ()) -> None:
+        """One line, of any kind, and the graphs that stand below it."""
         head = _HEAD.fullmatch(text)
         if head is not None and not self.nodes:
             for part in split(head[1]):
                 name, _, type = part.partition(": ")
                 self._add("placeholder", name, name, (), {}, type or None, None)
+        elif text.startswith("# checkpoint ") or text == "# in no checkpoint":
+            self.checkpoint = _checkpoint(text)
         elif text.startswith("# in "):
             self.region = _region(text)
         elif text.startswith("return "):
             value = self._value(_expression(text.removeprefix("return ")))
             add_node(self.graph, "output", "output", (value,), {}, "output")
         else:
-            self._node(text)
+            self._node(text, bodies)
 
-    def _node(self, text: str) -> None:
+    def _node(self, text: str, bodies: Sequence[torch.fx.Graph]) -> None:
         found = _LINE.fullmatch(text)
         if found is None:
             raise ValueError("not a line of a graph")
@@ -101,7 +128,8 @@ class _Parser:
             method = written.removeprefix("target.")
             self._add("call_method", name, method, args, kwargs, type, where)
         else:
-            target = self.targets.get(written) or _target(written)
+            target: Any = _with_bodies(called.func, args, bodies) if bodies else None
+            target = target or self.targets.get(written) or _target(written)
             self._add("call_function", name, target, args, kwargs, type, where)
 
     def _add(
@@ -116,8 +144,9 @@ class _Parser:
     ) -> None:
         made = self.nodes[name] = add_node(self.graph, op, target, args, kwargs, name)
         if type is not None:
-            region = None if op == "placeholder" else self.region
-            set_info(made, NodeInfo(_type(type), where, region))
+            is_input = op == "placeholder"
+            region, checkpoint = (None, None) if is_input else (self.region, self.checkpoint)
+            set_info(made, NodeInfo(_type(type), where, region, checkpoint=checkpoint))
 
     def _value(self, tree: ast.expr) -> Any:
         """An argument: a node, or what `repr` wrote."""
@@ -134,6 +163,21 @@ class _Parser:
             case ast.Call(func=ast.Name(id="slice"), args=parts):
                 return slice(*(self._value(one) for one in parts))
         return _constant(tree)
+
+
+def _with_bodies(
+    function: ast.expr, args: Sequence[Any], bodies: Sequence[torch.fx.Graph]
+) -> Subgraphs:
+    """A target with graphs: `branch`, or `scan[1, 2, False]`."""
+    facts: tuple[Any, ...] = ()
+    if isinstance(function, ast.Subscript):
+        written = function.slice
+        parts = written.elts if isinstance(written, ast.Tuple) else [written]
+        facts = tuple(_constant(one) for one in parts)
+        function = function.value
+    sizes = next(one for one in args if isinstance(one, list | tuple))
+    symbols = [one for one in sizes if isinstance(one, Expression)]
+    return KINDS[ast.unparse(function)](bodies, symbols, facts)
 
 
 def _constant(tree: ast.expr) -> Any:
@@ -209,6 +253,18 @@ def _region(text: str) -> Region | None:
         raise ValueError("not a region")
     path, kind, call = found.groups()
     return Region("" if path == "(root)" else path, kind, int(call or 0))
+
+
+def _checkpoint(text: str) -> Checkpoint | None:
+    if text == "# in no checkpoint":
+        return None
+    path, _, said = text.removeprefix("# checkpoint ").partition(": ")
+    found: Checkpoint | None = None
+    for number in reversed(path.split(" in ")):
+        found = Checkpoint(int(number), found)
+    pairs = [one.rpartition(" ") for one in said.split(", ") if one]
+    policies = tuple((op, Policy(policy)) for policy, _, op in pairs)
+    return replace(found, policies=policies) if found is not None else None
 
 
 def _target(name: str) -> Callable[..., Any]:

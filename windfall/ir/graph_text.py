@@ -7,16 +7,20 @@ machine path: files are base names).
     graph(x: f32[2, 3], y: f32[2, 3])
       mul: f32[2, 3] = operator.mul(x, y)                      # model.py:12
       return (mul,)
+
+Graphs in the target of a node stand below it, further in, with the names that they have there.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch.fx
 
 from windfall.errors import SourceLine
+from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import KEY, NodeInfo
 from windfall.ir.symint import Expression
@@ -33,7 +37,7 @@ def print_graph(graph: torch.fx.Graph) -> str:
     """The graph as text."""
     parameters = [_declared(node) for node in graph.nodes if node.op == "placeholder"]
     lines = [f"graph({', '.join(parameters)})"]
-    region = None
+    region = checkpoint = None
     for node in graph.nodes:
         if node.op == "placeholder":
             continue
@@ -41,7 +45,12 @@ def print_graph(graph: torch.fx.Graph) -> str:
         if found is not None and found.region != region and node.op != "output":
             region = found.region
             lines.append(f"  # in {region}" if region else "  # in the function itself")
+        if found is not None and found.checkpoint != checkpoint and node.op != "output":
+            checkpoint = found.checkpoint
+            lines.append(f"  # {checkpoint}" if checkpoint else "  # in no checkpoint")
         lines.append(_line(node, found))
+        if isinstance(node.target, Subgraphs):
+            lines += _bodies(node.target)
     return "\n".join(lines)
 
 
@@ -73,8 +82,18 @@ def _line(node: torch.fx.Node, found: NodeInfo | None) -> str:
     return f"{text:<{_COLUMN}} # {where}" if where else text
 
 
+def _bodies(target: Subgraphs) -> Iterator[str]:
+    """The graphs that stand in a target, each further in than its node."""
+    for name, graph in zip(target.parts, target.graphs, strict=True):
+        first, *rest = print_graph(graph).splitlines()
+        yield f"    {name}: {first}"
+        yield from (f"    {line}" for line in rest)
+
+
 def _target(node: torch.fx.Node) -> str:
     target = node.target
+    if isinstance(target, Subgraphs):
+        return f"{target.kind}{list(target.facts) or ''}"
     if node.op == "call_method":
         return f".{target}"
     module = getattr(target, "__module__", "") or ""

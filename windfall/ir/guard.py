@@ -34,7 +34,15 @@ from windfall.ir.checks.objects import (
     TypeIs,
     WeakIdentity,
 )
-from windfall.ir.checks.tensors import AmbientIs, BindsSymbol, Holds, TensorIs, in_range, symbol_of
+from windfall.ir.checks.tensors import (
+    AmbientIs,
+    BindsSymbol,
+    Holds,
+    ScalarWithin,
+    TensorIs,
+    in_range,
+    symbol_of,
+)
 from windfall.ir.reading import ABSENT, UNREADABLE
 from windfall.ir.relation import Relation
 from windfall.ir.source import AMBIENT, SYMBOLS, Source, SourceNumbers
@@ -58,6 +66,7 @@ __all__ = [
     "MroLookupIs",
     "RegistrationsAre",
     "SameObjects",
+    "ScalarWithin",
     "TensorIs",
     "TypeIs",
     "WeakIdentity",

@@ -41,7 +41,9 @@ __all__ = [
     "REDUCTIONS",
     "SCALAR_OPS",
     "Axis",
+    "BodyParts",
     "Buffer",
+    "BufferView",
     "Builder",
     "Call",
     "Definition",
@@ -61,12 +63,12 @@ __all__ = [
     "Schedule",
     "Statement",
     "Store",
-    "View",
     "axis",
     "children",
     "extent_of",
     "indirect_in",
     "is_size",
+    "storage_of",
     "walk",
 ]
 
@@ -144,12 +146,15 @@ Place = Literal["input", "constant", "temporary", "result", "scratch"]
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """Storage by name. `temporary` ones live in the arena, `scratch` ones inside one kernel, once
-    for each thread; a `result` may be read by later items like any other."""
+    for each thread; a `result` may be read by later items like any other. `over`: what an input
+    (or what is over one) holds once it is written in place; who writes it may write a part, and
+    nobody reads the buffer that it is over any more."""
 
     name: str
     type: TensorType
     place: Place
     constant: torch.Tensor | None = None
+    over: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +170,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class BufferView:
     """A buffer seen with `type`'s sizes and strides, from `offset` elements on."""
 
     buffer: str
@@ -187,7 +192,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A row of `codegen/extern.py`. `View`s stand among the arguments where tensors are meant;
+    """A row of `codegen/extern.py`. `BufferView`s stand among the arguments for tensors;
     `results` are buffers that it fills."""
 
     entry: str
@@ -197,6 +202,14 @@ class Call:
     origin: SourceLine | None = None
 
 
+def storage_of(name: str, buffers: Mapping[str, Buffer]) -> str:
+    """The buffer in whose memory a buffer stands: itself, or the input that it is over."""
+    over = buffers[name].over
+    while over is not None:
+        name, over = over, buffers[over].over
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Loops:
     """A graph as definitions and calls, in an order in which they can be computed."""
@@ -204,7 +217,7 @@ class Loops:
     buffers: Mapping[str, Buffer]
     inputs: tuple[str, ...]
     items: tuple[Definition | Call, ...]
-    results: tuple[View | None, ...]
+    results: tuple[BufferView | None, ...]
     scalars: Scalars
     symbols: tuple[Expression, ...] = ()  # the sizes that vary, in the order of the caller
     effect_buffers: frozenset[str] = (
@@ -270,11 +283,23 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class BodyParts:
+    """An operation of `ir/control_flow.py` and its bodies: the attributes of a call of it. The last
+    result of the call is a block that temporaries of the bodies stand in."""
+
+    target: Any
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        return f"{self.target}({', '.join(one.name for one in self.parts)})"
+
+
+@dataclass(frozen=True, slots=True)
 class PartCall:
     """A part at work: for each of its inputs and results what that is here, and the block."""
 
     part: Part
-    operands: tuple[tuple[str, View], ...]
+    operands: tuple[tuple[str, BufferView], ...]
     block: str | None
 
 
@@ -285,7 +310,7 @@ class Schedule:
     buffers: Mapping[str, Buffer]
     inputs: tuple[str, ...]
     items: tuple[Kernel | Call | PartCall, ...]
-    results: tuple[View | None, ...]
+    results: tuple[BufferView | None, ...]
     scalars: Scalars
     symbols: tuple[Expression, ...] = ()
 

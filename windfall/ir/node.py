@@ -9,19 +9,19 @@ the autograd room holds ATen overloads only, in SSA form.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
 import torch.fx
-from torch.fx.immutable_collections import immutable_dict
 
+from windfall import torch_abi
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Size
 
 KEY = "windfall"
-NO_KEYWORDS: immutable_dict[str, Any] = immutable_dict()  # one for all nodes, not one each
 
 # What a node's value is: a tensor, a symbolic or plain integer, nothing, or a tuple of such.
 ValueType = Union[TensorType, Size, None, tuple["ValueType", ...]]  # noqa: UP007  (recursive)
@@ -41,6 +41,44 @@ class Region:
         return f"{self.path or '(root)'}:{self.class_name}" + (f"#{self.call}" if self.call else "")
 
 
+class Policy(enum.Enum):
+    """What the user said of an op inside of a checkpoint; their names are torch's."""
+
+    MUST_SAVE = "must save"
+    PREFER_SAVE = "prefer save"
+    MUST_RECOMPUTE = "must recompute"
+    PREFER_RECOMPUTE = "prefer recompute"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One call of `torch.utils.checkpoint`, by its number within the captured graph, and the call
+    around it: what is computed inside is computed again for the gradients. `policies`: what was
+    said of the ATen ops that the node comes to, in their order (of a node of a joint graph: of that
+    op); empty if nothing was."""
+
+    number: int
+    parent: Checkpoint | None = None
+    policies: tuple[tuple[str, Policy], ...] = ()
+
+    @property
+    def outermost(self) -> int:
+        """The number of the outermost call around."""
+        found = self
+        while found.parent is not None:
+            found = found.parent
+        return found.number
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{policy.value} {op}" for op, policy in self.policies)
+        return f"checkpoint {self.path}" + (f": {said}" if said else "")
+
+    @property
+    def path(self) -> str:
+        """Its number and those of the calls around it, the outermost last."""
+        return f"{self.number}" + (f" in {self.parent.path}" if self.parent is not None else "")
+
+
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
     """What every room may know of a node."""
@@ -49,6 +87,8 @@ class NodeInfo:
     origin: SourceLine | None = None
     region: Region | None = None
     reads: bool = False  # of a captured graph: only running it tells what (or how much) it answers
+    checkpoint: Checkpoint | None = None
+    derived: bool = False  # of a joint graph: a formula of a derivative made it, no forward pass
 
 
 def info(node: torch.fx.Node) -> NodeInfo:
@@ -71,12 +111,8 @@ def add_node(
     kwargs: Mapping[str, Any],
     name: str | None = None,
 ) -> torch.fx.Node:
-    """A new node of `graph`. Its arguments are given afterwards: `create_node` would look all of
-    them through for symbolic integers of torch's, which are never there, in half of its time."""
-    node = graph.create_node(op, target, name=name)
-    node.args = args
-    node.kwargs = dict(kwargs) if kwargs else NO_KEYWORDS
-    return node
+    """A new node of `graph`, at the place where it inserts."""
+    return torch_abi.new_node(graph, op, target, args, dict(kwargs) if kwargs else {}, name)
 
 
 def copy_into(
@@ -85,8 +121,8 @@ def copy_into(
     """A node of another graph in `graph`, as `graph.node_copy` makes it (in a third of the time);
     `argument` tells what a node among its arguments is there."""
     args: Any = torch.fx.map_arg(node.args, argument)
-    kwargs: Any = torch.fx.map_arg(node.kwargs, argument) if node.kwargs else {}
-    made = add_node(graph, node.op, node.target, args, kwargs, node.name)
+    kwargs: Any = node.kwargs and torch.fx.map_arg(node.kwargs, argument)
+    made = torch_abi.new_node(graph, node.op, node.target, args, kwargs, node.name)
     made.meta.update(node.meta)
     return made
 

@@ -23,6 +23,7 @@ from windfall.ir.loop import (
     REDUCTIONS,
     Axis,
     Buffer,
+    BufferView,
     Call,
     Fold,
     Invocation,
@@ -34,7 +35,6 @@ from windfall.ir.loop import (
     Schedule,
     Statement,
     Store,
-    View,
     axis,
 )
 from windfall.ir.symint import REBUILD, Expression, Size, size_symbol
@@ -319,8 +319,10 @@ def _sizes(text: str, symbols: Symbols) -> tuple[Size, ...]:
 
 
 def _add_buffer(text: str, state: _State) -> None:
-    place, name, type = re.fullmatch(r"(\w+) (\w+): (.*)", text.strip()).groups()  # type: ignore[union-attr]
-    state.buffers[name] = Buffer(name, parse_type(type, state.symbols), cast(Place, place))
+    pattern = r"(\w+) (\w+)(?: over (\w+))?: (.*)"
+    place, name, over, type = re.fullmatch(pattern, text.strip()).groups()  # type: ignore[union-attr]
+    held = parse_type(type, state.symbols)
+    state.buffers[name] = Buffer(name, held, cast(Place, place), over=over)
 
 
 def _add_symbol(text: str, state: _State) -> Expression:
@@ -339,7 +341,7 @@ def parse_schedule(text: str) -> Schedule:
     lines = [line for line in text.splitlines() if line.strip()]
     items: list[Kernel | Call] = []
     symbols: list[Expression] = []
-    results: tuple[View | None, ...] = ()
+    results: tuple[BufferView | None, ...] = ()
     while lines:
         line = lines.pop(0)
         word, _, rest = line.partition(" ")
@@ -405,7 +407,7 @@ def _argument(text: str, symbols: Symbols) -> Any:
     if view is not None:
         buffer, rest = view.groups()
         type, _, offset = rest.partition(" at ")
-        return View(buffer, parse_type(type, symbols), parse_size(offset or "0", symbols))
+        return BufferView(buffer, parse_type(type, symbols), parse_size(offset or "0", symbols))
     if text in _NAMED:
         return _NAMED[text]
     if symbols.keys() & set(re.findall(r"\w+", text)) and not text.startswith("("):

@@ -185,6 +185,37 @@ class Item(Derived):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ItemOfObject(Derived):
+    """`base[key]` of a dict, or of a subclass past its methods, with a key that is hashed by its
+    identity: an optimizer keeps the state of a parameter so."""
+
+    identities: ClassVar[tuple[str, ...]] = ("key",)
+    reader = reading.item
+
+    key: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ItemOfObject):
+            return NotImplemented
+        return self.key is other.key and self.of == other.of
+
+    def __hash__(self) -> int:
+        return hash((ItemOfObject, self.of, id(self.key)))
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The key."""
+        return (self.key,)
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The item."""
+        return f"{base}[{name_of(self.key, 'key')}]"
+
+    def __str__(self) -> str:
+        return f"{self.of}[<{type(self.key).__name__} at {id(self.key):#x}>]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Attribute(Derived):
     """`base.name` where the read is plain: a slot, a C getter, a function's field, a tensor's."""
 
@@ -346,21 +377,43 @@ class ScalarOf(Derived):
 @dataclass(frozen=True, slots=True)
 class Overlap(Source):
     """Whether a tensor that the program writes (`written`) shares memory with another one of these
-    tensors. Byte ranges are compared: a view that only interleaves with another counts too."""
+    tensors. Byte ranges are compared: a view that only interleaves with another counts too. A
+    tensor may stand for several that lie at known distances behind it: `reach` then says how many
+    bytes all of them span (0: its own)."""
 
     written: tuple[Source, ...]
     others: tuple[Source, ...]
+    reach: tuple[int, ...] = ()  # of the written ones, then of the others; none: all 0
 
     def read(self, slots: Sequence[Any]) -> bool:
         """The answer now."""
-        written = [reading.byte_range(one.read(slots)) for one in self.written]
-        others = [reading.byte_range(one.read(slots)) for one in self.others]
+        ranges = [reading.byte_range(one.read(slots)) for one in (*self.written, *self.others)]
+        for place, bytes in enumerate(self.reach):
+            if bytes:
+                ranges[place] = (ranges[place][0], ranges[place][0] + bytes)
+        written, others = ranges[: len(self.written)], ranges[len(self.written) :]
         pairs = [(a, b) for i, a in enumerate(written) for b in (*written[i + 1 :], *others)]
         return any(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
 
     def __str__(self) -> str:
         everything = ", ".join(map(str, (*self.written, *self.others)))
         return f"overlap({everything})"
+
+
+@dataclass(frozen=True, slots=True)
+class Distance(Source):
+    """How many bytes it is from the start of one tensor to that of another."""
+
+    start: Source
+    end: Source
+
+    def read(self, slots: Sequence[Any]) -> int:
+        """The answer now."""
+        start, end = (reading.byte_range(one.read(slots))[0] for one in (self.start, self.end))
+        return end - start
+
+    def __str__(self) -> str:
+        return f"distance({self.start}, {self.end})"
 
 
 @dataclass(frozen=True, slots=True)

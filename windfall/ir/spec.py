@@ -17,12 +17,14 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.errors import InternalError
+from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
     REDUCTIONS,
     SCALAR_OPS,
     Axis,
     Buffer,
+    BufferView,
     Call,
     Definition,
     Fold,
@@ -35,7 +37,6 @@ from windfall.ir.loop import (
     Schedule,
     Statement,
     Store,
-    View,
     is_size,
     walk,
 )
@@ -45,7 +46,7 @@ from windfall.ir.stages import (
     Capture,
     Executable,
     Joint,
-    Module,
+    LlvmModule,
     Program,
     PythonStep,
     Signature,
@@ -87,11 +88,23 @@ def _placeholder(node: torch.fx.Node) -> None:
 def _call(node: torch.fx.Node) -> None:
     if node.target is operator.getitem:
         return
+    if isinstance(node.target, Subgraphs):
+        _bodies(node, node.target)
+        return
     if torch_abi.is_overload(getattr(node.target, "func", None)):
         return  # an op that writes, called on copies
     mutable = torch_abi.op_writes(node.target)
     _demand(mutable is not None, "calls are ATen overloads", node.format_node())
     _demand(not mutable, "nothing is written in place", node.format_node())
+
+
+def _bodies(node: torch.fx.Node, target: Subgraphs) -> None:
+    for graph in target.graphs:
+        verify_graph(graph)
+        constants = [one for one in graph.nodes if one.op == "get_attr"]
+        _demand(not constants, "constants of bodies are operands", node.format_node())
+    types = tuple(one.without_grad() for one in target.result_types)
+    _demand(info(node).type == types, "a node answers what its bodies answer", node.format_node())
 
 
 def _output(node: torch.fx.Node) -> None:
@@ -159,7 +172,8 @@ def _verify_offset(
     inside = ragged or varies or low is None or low >= 0
     _demand(inside, "a store is inside its buffer", f"{buffer.name}[{offset}]")
     sizes, strides = buffer.type.sizes, buffer.type.strides
-    if ragged or high is None or not all(isinstance(part, int) for part in (*sizes, *strides)):
+    fixed = all(isinstance(part, int) for part in (*sizes, *strides))
+    if ragged or varies or high is None or not fixed:
         return
     last = sum((int(str(n)) - 1) * int(str(s)) for n, s in zip(sizes, strides, strict=True))
     _demand(high <= last, "a store is inside its buffer", f"{buffer.name}[{offset}]")
@@ -169,17 +183,25 @@ def _verify_offset(
 
 
 def verify_loops(loops: Loops) -> None:
-    """Definitions and calls in an order in which they can be computed."""
-    ready = {name for name, each in loops.buffers.items() if each.place in ("input", "constant")}
+    """Definitions and calls in an order in which they can be computed. What is written in place is
+    read no more by the name that it had."""
+    buffers = loops.buffers
+    ready = {
+        name
+        for name, each in buffers.items()
+        if each.place in ("input", "constant") and each.over is None
+    }
     for item in loops.items:
         if isinstance(item, Call):
             for view in _views(item.arguments):
                 exists = view.buffer in ready or view.type.elements == 0
                 _demand(exists, "a call reads what exists", view.buffer)
-            ready.update(item.results)
+            made = item.results
         else:
             _verify_definition(item, loops.buffers, ready)
-            ready.add(item.buffer)
+            made = (item.buffer,)
+        ready.update(made)
+        ready -= {buffers[name].over for name in made}
     _verify_results(loops.results, loops.buffers, ready)
 
 
@@ -200,7 +222,7 @@ def _verify_definition(item: Definition, buffers: Mapping[str, Buffer], ready: s
 
 
 def _verify_results(
-    results: Sequence[View | None], buffers: Mapping[str, Buffer], ready: set[str]
+    results: Sequence[BufferView | None], buffers: Mapping[str, Buffer], ready: set[str]
 ) -> None:
     for view in results:
         if view is not None and view.type.elements != 0:
@@ -208,8 +230,8 @@ def _verify_results(
             _demand(buffers[view.buffer].place != "temporary", "a result is not in the arena", view)
 
 
-def _views(value: object) -> Iterator[View]:
-    if isinstance(value, View):
+def _views(value: object) -> Iterator[BufferView]:
+    if isinstance(value, BufferView):
         yield value
     elif isinstance(value, (list, tuple)):
         for each in value:
@@ -366,7 +388,7 @@ def verify_plan(plan: MemoryPlan) -> None:
     _demand(same, "a temporary has a life", plan.lives.keys() ^ plan.offsets.keys())
 
 
-def verify_module(module: Module | Program) -> None:
+def verify_module(module: LlvmModule | Program) -> None:
     """Steps and results name buffers that exist; inputs have a buffer each, in order."""
     inputs = [one.type for one in module.buffers if one.place == "input"]
     given = [one.without_grad() for one in module.inputs]
@@ -376,7 +398,7 @@ def verify_module(module: Module | Program) -> None:
         if isinstance(step, PythonStep):
             named = all(0 <= one < len(module.buffers) for one in step.results)
             _demand(named, "a step fills buffers that exist", step.target)
-        elif isinstance(module, Module):
+        elif isinstance(module, LlvmModule):
             defined = f"@{step.function}(" in module.text
             _demand(defined, "a step's function is in the text", step.function)
     for result in module.results:
@@ -416,7 +438,7 @@ VERIFIERS: dict[type, Callable[[Any], None]] = {
     Loops: verify_loops,
     Schedule: verify_schedule,
     MemoryPlan: verify_plan,
-    Module: verify_module,
+    LlvmModule: verify_module,
     Program: verify_program,
     Executable: verify_executable,
 }

@@ -8,7 +8,7 @@
     lower(graph)                     -> Loops        codegen
     schedule(loops)                  -> Schedule     codegen
     plan(schedule)                   -> MemoryPlan   codegen
-    emit(schedule, plan)             -> Module       codegen
+    emit(schedule, plan)             -> LlvmModule       codegen
     build(module)                    -> Program      codegen
     assemble(joint, split, program)  -> Executable   autograd
     link(executable)                 -> callable     link.py: bind(program), with what is around it
@@ -153,6 +153,7 @@ class InputFact:
     needs_grad: bool = False
     versions: int = 0  # by how much eager raises its version counter
     visible: bool = False  # autograd sees it being written: its history changes
+    whole: bool = False  # it stands for all memory from its start on, as one dimension (`type`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +211,14 @@ class Joint:
     tangents_for: tuple[int, ...] = ()
     gradients_for: tuple[int, ...] = ()
     write_tangents_for: tuple[int, ...] = ()
-    captured: torch.fx.Graph | None = None  # what was differentiated: eager replays it if it must
+    captured: torch.fx.Graph | None = None  # what was differentiated
     grad_enabled: bool = True  # the grad mode that the graph is entered with
     autocast: torch.dtype | None = None  # the CPU autocast that it is entered with, if any
     symbols: tuple[Expression, ...] = ()  # sizes that vary: callers pass them before all tensors
     relations: tuple[Relation, ...] = ()  # what was assumed of them while recording
+    # Inputs that a function with a backward of its own takes and gives no gradient to: it may still
+    # use them, and gradients of gradients go there.
+    ungiven: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +237,8 @@ class Split:
     write_tangents_for: tuple[int, ...] = ()
     saved_results: tuple[int, ...] = ()  # of writes and fresh results, those that backward takes
     symbols: tuple[Expression, ...] = ()  # passed before all tensors, to forward and to backward
+    ungiven: tuple[int, ...] = ()  # as in `Joint`
+    remade: tuple[int, ...] = ()  # of writes and fresh results, those that backward computes again
 
     @property
     def visible(self) -> int:
@@ -274,9 +280,10 @@ class BackwardRegion:
     split: Split
     component: Component
     saves: Saves
-    captured: torch.fx.Graph  # what eager replays where no compiled backward can answer
+    captured: torch.fx.Graph  # what other backward passes are recorded from (`higher.py`)
     autocast: torch.dtype | None = None  # the CPU autocast that forward ran under
     relations: tuple[Relation, ...] = ()  # what is known of sizes that vary
+    grad_enabled: bool = True  # the grad mode that forward was entered in
 
     @property
     def results(self) -> tuple[int, ...]:
@@ -290,7 +297,7 @@ class BackwardRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class LlvmModule:
     """LLVM text of every kernel of a graph and of the driver that calls them."""
 
     text: str
@@ -367,7 +374,7 @@ class ResultNote:
     offset: Size = 0
 
 
-class Code(Protocol):
+class LoadedCode(Protocol):
     """Machine code that lives as long as this object (see `jit.py`)."""
 
     def address(self, name: str) -> int:
@@ -383,7 +390,7 @@ class Program:
     expression that stands anywhere in `inputs`, `buffers`, `results` or `arena_bytes` or that
     kernels ask for, evaluated in order before the first step."""
 
-    code: Code
+    code: LoadedCode
     steps: tuple[Step, ...]
     buffers: tuple[BufferNote, ...]
     arena_bytes: Size

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from windfall.ir.dtype import short_name
 from windfall.ir.loop import (
     Buffer,
+    BufferView,
     Call,
     Definition,
     Fold,
@@ -31,7 +32,6 @@ from windfall.ir.loop import (
     Schedule,
     Statement,
     Store,
-    View,
     children,
     indirect_in,
     walk,
@@ -201,7 +201,7 @@ def call_text(item: Call) -> str:
 
 
 def _argument(value: object) -> str:
-    if isinstance(value, View):
+    if isinstance(value, BufferView):
         return f"{value.buffer}: {value.type}" + (f" at {value.offset}" if value.offset else "")
     if isinstance(value, tuple):
         return f"({', '.join(map(_argument, value))})"
@@ -209,7 +209,10 @@ def _argument(value: object) -> str:
 
 
 def _buffer_rows(buffers: Mapping[str, Buffer]) -> list[str]:
-    return [f"{each.place} {each.name}: {each.type}" for each in buffers.values()]
+    over = {name: f" over {each.over}" for name, each in buffers.items() if each.over}
+    return [
+        f"{each.place} {name}{over.get(name, '')}: {each.type}" for name, each in buffers.items()
+    ]
 
 
 def _symbol_rows(symbols: Iterable[Expression]) -> list[str]:

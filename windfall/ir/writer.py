@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from windfall.ir.dtype import TensorType
 from windfall.ir.relation import Relation
-from windfall.ir.source import KeysOf, Overlap, Source
+from windfall.ir.source import Distance, KeysOf, Overlap, Source
 from windfall.ir.symint import Size
 from windfall.torch_abi import Ambient
 
 Cell = int  # where a value is found while the check runs
 
 
-class Writer(Protocol):
+class NativeCheckWriter(Protocol):
     """The native form of a check under construction."""
 
     def cell(self, source: Source) -> Cell | None:
@@ -77,6 +77,11 @@ class Writer(Protocol):
     ) -> bool:
         """Everything that a type says of a tensor; what varies is bound or compared."""
 
+    def scalar_within(
+        self, cell: Cell, source: Source, low: float, high: float, whole: bool
+    ) -> bool:
+        """What a tensor without dimensions holds, which an earlier check has seen to be one."""
+
     def is_number(self, source: Source) -> bool:
         """Whether a number is read here that is no object (a size, a length)."""
 
@@ -88,6 +93,9 @@ class Writer(Protocol):
 
     def thread_is(self, state: Ambient) -> None:
         """The state of the thread."""
+
+    def distance_is(self, source: Distance, bytes: int) -> bool:
+        """That a tensor lies so many bytes behind another one."""
 
     def are_apart(self, source: Overlap) -> bool:
         """That no written tensor shares memory with another one."""

@@ -31,7 +31,6 @@ from windfall.ops.folding import (
 from windfall.ops.layout import suggested_strides
 from windfall.ops.moments import moments
 from windfall.ops.promotion import compute_dtype
-from windfall.ops.registry import Updates
 from windfall.ops.samples import Sample, make
 from windfall.ops.term import Term
 
@@ -305,7 +304,6 @@ op(
     _samples(),
     named=True,
     reads=(),
-    updates=Updates(("running_mean", "running_var"), when="training"),
 )
 op(
     "_native_batch_norm_legit.no_stats",

@@ -128,10 +128,12 @@ def _rows_between() -> Iterator[Sample]:
     yield (make((20, 2)), [torch.linspace(-1, 1, 5), torch.linspace(-2, 2, 4)]), {}
 
 
-op("linalg_eig.default", _eig, None, _squares, refuses=True, own_error=True)
-op("_linalg_svd.default", _svd, None, _decompositions, refuses=True, own_error=True)
-for _name in ("_linalg_eigh", "cholesky_inverse"):
-    op(f"{_name}.default", None, refuses=True, own_error=True)
+op("linalg_eig.default", _eig, None, _squares, refuses=True, own_error=True, keeps=True)
+op("_linalg_svd.default", _svd, None, _decompositions, refuses=True, own_error=True, keeps=True)
+op("_linalg_eigh.default", None, refuses=True, own_error=True, keeps=True)
+op("cholesky_inverse.default", None, refuses=True, own_error=True)
+for _name in ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex"):
+    op(f"{_name}.default", None, refuses=False, keeps=True)
 op("linalg_lstsq.default", None, refuses=True)
 op("geqrf.default", _geqrf, None, _matrices)
 op("nonzero_static.default", _nonzero_static, None, _sparse_masks)

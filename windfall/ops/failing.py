@@ -1,7 +1,7 @@
 """What ops that refuse data ask of their operands: no index out of bounds, no division by zero.
 
-Enters: the arguments of an op that becomes loops, `Lazy`s among them. Leaves: `Check`s. The rules
-here are the `checks` of records. An op that refuses (`Op.refuses`) has an effect, an exception,
+Enters: arguments of an op that becomes loops, `Lazy`s among them. Leaves: `ElementCheck`s. These
+are the `checks` of records. An op that refuses (`Op.refuses`) has an effect, an exception,
 also where nobody reads what it answers, or reads a part of it only: eager looks at all of it.
 
 Invariant: whatever eager refuses, a check refuses too. The other way round is no harm: what a check
@@ -26,7 +26,7 @@ from windfall.ops.term import Term
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ElementCheck:
     """`fine` must hold of every element of `operand`. `implied`: the op's own loops see to it, as
     far as they run."""
 
@@ -35,47 +35,59 @@ class Check:
     implied: bool = True
 
 
-def _within(operand: Lazy, size: Size, *, wrap: bool, but: int | None = None) -> Check:
+def _within(operand: Lazy, size: Size, *, wrap: bool, but: int | None = None) -> ElementCheck:
     def fine(value: Term) -> Term:
         wide = value.to(torch.int64)
         limit = size_term(value.builder, size)
         inside = (wide >= (-limit if wrap else 0)) & (wide < limit)
         return inside if but is None else inside | wide.eq(but)
 
-    return Check(operand, fine)
+    return ElementCheck(operand, fine)
 
 
-def rows(weight: Lazy, indices: Lazy, *rest: Any, **keywords: Any) -> Iterator[Check]:
+def rows(weight: Lazy, indices: Lazy, *rest: Any, **keywords: Any) -> Iterator[ElementCheck]:
     yield _within(indices, weight.type.sizes[0], wrap=False)
 
 
-def along(x: Lazy, dim: int, positions: Lazy, *rest: Any, **keywords: Any) -> Iterator[Check]:
+def along(
+    x: Lazy, dim: int, positions: Lazy, *rest: Any, **keywords: Any
+) -> Iterator[ElementCheck]:
     if x.type.rank:
         size = x.type.sizes[normalise_dim(dim, x.type.rank)]
         yield _within(positions, size, wrap=False)
 
 
-def anywhere(x: Lazy, positions: Lazy) -> Iterator[Check]:
+def anywhere(x: Lazy, positions: Lazy) -> Iterator[ElementCheck]:
     yield _within(positions, x.type.elements, wrap=True)
 
 
-def by_dimension(x: Lazy, positions: Sequence[Lazy | None]) -> Iterator[Check]:
+def by_dimension(x: Lazy, positions: Sequence[Lazy | None]) -> Iterator[ElementCheck]:
     for dim, each in enumerate(positions):
         if each is not None and each.type.dtype is not torch.bool:
             yield _within(each, x.type.sizes[dim], wrap=True)
 
 
+def put(
+    x: Lazy, positions: Sequence[Lazy | None], *rest: Any, **keywords: Any
+) -> Iterator[ElementCheck] | None:
+    """None: how many values a mask takes is not known before it is counted."""
+    masks = (torch.bool, torch.uint8)
+    if any(each is not None and each.type.dtype in masks for each in positions):
+        return None
+    return by_dimension(x, positions)
+
+
 def classes(
     x: Lazy, target: Lazy, weight: Lazy | None, reduction: int, ignore: int
-) -> Iterator[Check]:
+) -> Iterator[ElementCheck]:
     yield _within(target, x.type.sizes[-1], wrap=False, but=ignore)
 
 
-def probabilities(x: Lazy, *rest: Any, **keywords: Any) -> Iterator[Check]:
+def probabilities(x: Lazy, *rest: Any, **keywords: Any) -> Iterator[ElementCheck]:
     # Between 0 and 1, and no NaN, in one comparison: neither factor rounds over zero.
-    yield Check(x, lambda value: value * (1 - value) >= 0, implied=False)
+    yield ElementCheck(x, lambda value: value * (1 - value) >= 0, implied=False)
 
 
-def divisor(x: Any, y: Any, **keywords: Any) -> Iterator[Check]:
+def divisor(x: Any, y: Any, **keywords: Any) -> Iterator[ElementCheck]:
     if isinstance(y, Lazy) and not y.type.dtype.is_floating_point:
-        yield Check(y, lambda value: value.ne(0))
+        yield ElementCheck(y, lambda value: value.ne(0))

@@ -364,17 +364,19 @@ _put = listed(
 )
 
 
-def _written(name: str, shape: Any, samples: Samples | None = None) -> None:
-    """An op that writes (or repeats) by computed positions: called, and refuses some."""
-    op(name, shape, None, samples, refuses=True)
+def _written(name: str, shape: Any, samples: Samples | None = None, checks: Any = None) -> None:
+    """An op that writes (or repeats) by computed positions: called, and refuses some. With `checks`
+    it may be called to write in place, after these."""
+    op(name, shape, None, samples, refuses=True, checks=checks)
 
 
-_written("index_put.default", _like_preserved, _put)
+_written("index_put.default", _like_preserved, _put, failing.put)
 op("_unsafe_index_put.default", _like_preserved, None, _put)
 _written(
     "index_fill.int_Scalar",
     _like_preserved,
     listed(lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 2]), 1.5), {})),
+    failing.along,
 )
 
 
@@ -390,26 +392,33 @@ def _scatters(*source: Any, keywords: Any = None) -> Any:
     )
 
 
-_written("scatter.src", _like_row_major, _scatters(lambda: make((2, 2))))
-_written("scatter.value", _like_row_major, _scatters(lambda: 1.5))
+_written("scatter.src", _like_row_major, _scatters(lambda: make((2, 2))), failing.along)
+_written("scatter.value", _like_row_major, _scatters(lambda: 1.5), failing.along)
 _written(
     "scatter.reduce",
     _like_row_major,
     _scatters(lambda: make((2, 2)), keywords={"reduce": "add"}),
+    failing.along,
 )
 _written(
     "scatter.value_reduce",
     _like_row_major,
     _scatters(lambda: 1.5, keywords={"reduce": "add"}),
+    failing.along,
 )
-_written("scatter_add.default", _like_row_major, _scatters(lambda: make((2, 2))))
-_written("scatter_reduce.two", _like_row_major, _scatters(lambda: make((2, 2)), lambda: "amax"))
+_written("scatter_add.default", _like_row_major, _scatters(lambda: make((2, 2))), failing.along)
+_written(
+    "scatter_reduce.two",
+    _like_row_major,
+    _scatters(lambda: make((2, 2)), lambda: "amax"),
+    failing.along,
+)
 _vectors = listed(
     lambda: ((make((3, 4)), 1, torch.tensor([0, 3]), make((3, 2))), {}),
     lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 3]), make((3, 2))), {}),
 )
-_written("index_add.default", _like_row_major, _vectors)
-_written("index_copy.default", _like_row_major, _vectors)
+_written("index_add.default", _like_row_major, _vectors, failing.along)
+_written("index_copy.default", _like_row_major, _vectors, failing.along)
 _written("index_reduce.default", _like_preserved)
 _written(
     "masked_scatter.default",
@@ -425,6 +434,7 @@ _written(
     "index_fill.int_Tensor",
     _like_preserved,
     listed(lambda: ((make((4, 3)).t(), 1, torch.tensor([0, 2]), torch.tensor(1.5)), {})),
+    failing.along,
 )
 _written("_index_put_impl.default", None)
 _written("repeat_interleave.Tensor", None)

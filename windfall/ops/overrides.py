@@ -17,7 +17,9 @@ from typing import Any
 
 import torch
 
+from windfall.ir.control_flow import Subgraphs
 from windfall.ir.symint import Size, payloads
+from windfall.ops.control_flow import answer
 from windfall.ops.decompositions import ALWAYS, BY_PARTS
 from windfall.ops.fake import is_fake
 from windfall.ops.recurrent import whole
@@ -31,6 +33,8 @@ def standing_for(function: Any) -> Any:
     found = _ALWAYS.get(id(function))
     if found is not None:
         return found
+    if isinstance(function, Subgraphs):
+        return answer(function)
     return _STAND_INS.get(id(function), function) if payloads.varying else function
 
 

@@ -62,9 +62,14 @@ def _multinomial_shape(
 
 
 def _random(
-    name: str, shape: Any = None, samples: Samples | None = None, *, refuses: bool = False
+    name: str,
+    shape: Any = None,
+    samples: Samples | None = None,
+    *,
+    refuses: bool = False,
+    zero_or_one: bool = False,
 ) -> None:
-    op(name, shape, None, samples, random=True, refuses=refuses)
+    op(name, shape, None, samples, random=True, refuses=refuses, zero_or_one=zero_or_one)
 
 
 _over = listed(
@@ -83,8 +88,14 @@ _random("randint_like.default", _like_with_generator)
 _random("randint_like.low_dtype", _like_with_generator)
 _random("randperm.default", _permutation_shape, listed(lambda: ((5,), {})))
 _random("randperm.generator", _permutation_shape)
-_random("bernoulli.default", _row_major, _over, refuses=True)
-_random("bernoulli.p", _row_major, listed(lambda: ((make((2, 3)).t(), 0.5), {})), refuses=True)
+_random("bernoulli.default", _row_major, _over, refuses=True, zero_or_one=True)
+_random(
+    "bernoulli.p",
+    _row_major,
+    listed(lambda: ((make((2, 3)).t(), 0.5), {})),
+    refuses=True,
+    zero_or_one=True,
+)
 for _name in ("bernoulli.Tensor", "binomial.default", "poisson.default"):
     _random(_name, refuses=True)
 for _name in ("Tensor_float", "float_Tensor", "Tensor_Tensor", "float_float"):

@@ -25,20 +25,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from windfall import torch_abi
+from windfall.ir.control_flow import Subgraphs
 
 Shape = Callable[..., Any]
 Lower = Callable[..., Any]
 Samples = Callable[[], Iterator[tuple[tuple[Any, ...], dict[str, Any]]]]
 
 EVERY = range(64)  # the positions of all operands of an op
-
-
-@dataclass(frozen=True, slots=True)
-class Updates:
-    """Arguments whose contents reach nothing but their own new contents, where `when` is True."""
-
-    arguments: tuple[str, ...]
-    when: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +43,7 @@ class Op:
     lower: Lower | None = None
     samples: Samples | None = None
     random: bool = False  # draws from a generator
+    zero_or_one: bool = False  # each element of the result is 0 or 1
     recompute: bool = False  # cheap enough to be done again in backward
     whole: bool = False  # a composite that is not taken apart
 
@@ -63,7 +57,6 @@ class Op:
     # is written instead, where its name does not tell; what is written and else not looked at.
     mutates: tuple[int, ...] = ()
     functional: str | None = None
-    updates: Updates | None = None
 
     # Elements: each of the result is one of the first argument's; of the same type as that, the
     # result is that again; the very same tensor to everybody but autograd.
@@ -85,12 +78,13 @@ class Op:
 
     # Data. Positions of operands all of whose elements the lowering reads, whichever of its
     # results is computed; whether the op may refuse data (raise), and what it asks of its operands
-    # where it becomes loops (`failing.Check`s).
+    # where it becomes loops, or writes its first argument in place (`failing.ElementCheck`s).
     reads: Collection[int] = ()
     refuses: bool = True
     checks: Callable[..., Any] | None = None
     own_error: bool = False  # what it raises has a class and words that only Python carries
     from_memory: bool = False  # dear, and takes operands from memory: they are stored for it anyway
+    keeps: bool = False  # second derivatives read operands and results that first ones may not
     rereads: bool = False  # reads an element of the first operand several times (windows overlap)
 
     # Layout: its elements are the same however its operands lie in memory, and `shape` says how
@@ -100,6 +94,9 @@ class Op:
     by_layout: tuple[int, ...] = ()
     pools: bool = False
 
+
+# What is known of every operation with bodies (`ir/control_flow.py`), which are no ATen ops.
+WITH_BODIES = Op("windfall.subgraphs", from_memory=True)
 
 _OPS: dict[str, Op] = {}
 _BY_TARGET: dict[Any, Op] = {}  # OpOverload -> record: spares the making of its name
@@ -119,6 +116,8 @@ def lookup(target: Any) -> Op:
     try:
         return _BY_TARGET[target]
     except KeyError:
+        if isinstance(target, Subgraphs):  # not kept: it is a program of its own
+            return WITH_BODIES
         name = str(target)
         op = _BY_TARGET[target] = _OPS.get(name) or Op(name, refuses=is_foreign(target))
         return op

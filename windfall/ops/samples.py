@@ -15,7 +15,7 @@ import torch
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class Mark:
+class Hole:
     """A place in a template where the sample's operand goes."""
 
     def __init__(self, name: str) -> None:
@@ -25,8 +25,8 @@ class Mark:
         return self.name
 
 
-T = Mark("T")  # a tensor
-N = Mark("N")  # a tensor or a Python number
+T = Hole("T")  # a tensor
+N = Hole("N")  # a tensor or a Python number
 
 
 def make(

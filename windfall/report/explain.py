@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from windfall.engine import PASS, PassProgram
 from windfall.events import LOGS, Eager, Event, EventKind, EventLog, EventType
 from windfall.ir.graph_text import print_graph, short_line
 from windfall.ir.loop import Schedule
@@ -22,7 +23,7 @@ from windfall.ir.stages import (
     Entry,
     Joint,
     KernelNote,
-    Module,
+    LlvmModule,
     Program,
     Segment,
     Split,
@@ -72,8 +73,8 @@ class Explanation:
 
     @property
     def eager(self) -> dict[str, int]:
-        """How often what ran eagerly: calls, loops, graphs op by op, backward by replay, by the
-        kinds of `Eager`; and at how many breaks a step runs natively."""
+        """How often what ran eagerly: calls, loops, graphs and backwards op by op, by the kinds
+        of `Eager`; and at how many breaks a step runs natively."""
         counted = Counter[str]()
         for event in self.events:
             if event.kind is EventKind.FALLBACK:
@@ -91,6 +92,27 @@ class Explanation:
         """How many entries went because `recompile_limit` was reached."""
         gone = (event for event in self.events if event.kind is EventKind.EVICT)
         return sum(event.facts.get("times", 1) for event in gone)
+
+    @property
+    def passes(self) -> dict[str, int]:
+        """How often backward passes ran how, under compiled autograd."""
+        counted = Counter[str]()
+        for event in self.events:
+            if event.kind is PASS:
+                counted[event.facts["how"]] += event.facts.get("times", 1)
+        return dict(counted)
+
+    @property
+    def pass_reasons(self) -> list[str]:
+        """Why passes were recorded anew, left their recording, or went to torch's engine."""
+        told = (event.facts for event in self.events if event.kind is PASS)
+        return [f"{one['how']}: {one['reason']}" for one in told if "reason" in one]
+
+    @property
+    def pass_programs(self) -> list[PassProgram]:
+        """What was recorded of backward passes; each prints."""
+        found = self._records(PASS)
+        return [record for _, record in found if isinstance(record, PassProgram)]
 
     def seconds(self) -> dict[str, float]:
         """Time spent in each stage that ran."""
@@ -133,6 +155,9 @@ class Explanation:
             "fallbacks": self.fallbacks,
             "recompiles": self.recompiles,
             "evictions": self.evictions,
+            "passes": self.passes,
+            "pass_reasons": self.pass_reasons,
+            "pass_programs": [str(one) for one in self.pass_programs],
             "seconds": self.seconds(),
         }
 
@@ -183,6 +208,8 @@ def _head(explained: Explanation) -> Iterable[str]:
         yield f"  in eager so far: {eager}"
     for reason in explained.recompiles:
         yield f"  compiled again: {reason}"
+    for reason in explained.pass_reasons:
+        yield f"  a backward pass, {reason}"
     if explained.evictions:
         gone = _count(explained.evictions, "entry", "entries")
         yield f"  {gone} went: recompile_limit is reached"
@@ -209,6 +236,10 @@ def _text(explained: Explanation) -> Iterable[str]:
             if len(one.stack) > 1:
                 yield "    called from: " + " > ".join(map(str, one.stack[:-1]))
             yield f"    what to do: {one.hint}"
+    for number, program in enumerate(explained.pass_programs):
+        yield ""
+        yield f"backward pass {number}:"
+        yield from _indented(str(program))
     if kernels:
         yield ""
         yield "kernels:"
@@ -280,11 +311,12 @@ TEXTS: dict[str, Callable[[Event], str]] = {
     "split": _split_text,
     "loops": _loops_text,
     "kernels": _kernel_text,
-    "llvm": lambda e: e.record.text if isinstance(e.record, Module) else "",
+    "llvm": lambda e: e.record.text if isinstance(e.record, LlvmModule) else "",
     "timings": lambda e: f"{e.seconds * 1e3:.2f} ms",
     "fallbacks": _reason,
     "recompiles": _reason,
     "evictions": _reason,
+    "passes": _told,
 }
 
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from windfall import torch_abi
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard, HasKey, TensorIs, symbol_of
@@ -28,7 +30,9 @@ from windfall.ir.source import (
     ByMethod,
     CellContents,
     DictOf,
+    Distance,
     Item,
+    ItemOfObject,
     Known,
     Overlap,
     Slot,
@@ -263,6 +267,8 @@ def _all_sources(inputs: Iterable[Source], guards: Iterable[Guard]) -> Iterator[
         if isinstance(guard.source, Overlap):
             yield from guard.source.written
             yield from guard.source.others
+        elif isinstance(guard.source, Distance):
+            yield from (guard.source.start, guard.source.end)
 
 
 # How a source is walked natively: the cell of its value, or None where it cannot be.
@@ -321,6 +327,16 @@ def _item_cell(encoder: Encoder, container: Source, key: Any) -> Place | None:
     return target
 
 
+def _walk_item_of_object(encoder: Encoder, source: ItemOfObject) -> Place | None:
+    base = encoder.cell(source.of)
+    if base is None:
+        return None
+    target = encoder.fresh_cell()
+    key = encoder.words.object(source.key)
+    encoder.record("item_of_object", base, target, key, hash(source.key))
+    return target
+
+
 # Methods that answer an item, and of which classes.
 _ITEM_METHODS: dict[str, tuple[type, ...]] = {"__getitem__": (tuple, list, dict), "get": (dict,)}
 
@@ -344,7 +360,23 @@ def _walk_method(encoder: Encoder, source: ByMethod) -> Place | None:
     return target
 
 
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+def _walk_gradient(encoder: Encoder, source: Attribute) -> Place | None:
+    """Of a tensor, which has it behind a function of C that makes an object of it."""
+    owner, base = encoder.type_of(source.of), encoder.cell(source.of)
+    if base is None or owner is None or not is_among(owner, _TENSORS):
+        return None
+    target = encoder.fresh_cell()
+    name = encoder.words.object(sys.intern(source.name))
+    encoder.record("gradient", base, target, encoder.words.object(owner), name)
+    return target
+
+
 def _walk_attribute(encoder: Encoder, source: Attribute) -> Place | None:
+    if source.name == "grad":
+        return _walk_gradient(encoder, source)
     owner, offset, default = _field(encoder, source)
     base = encoder.cell(source.of) if owner is not None else None
     if base is None or owner is None:
@@ -392,6 +424,7 @@ WALKS: dict[type[Source], Walk] = {
     Known: _walk_known,
     DictOf: _walk_dict,
     Item: _walk_item,
+    ItemOfObject: _walk_item_of_object,
     Attribute: _walk_attribute,
     CellContents: _walk_cell,
     TypeOf: _walk_type,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windfall.ir.guard import Guard, first_failure
-from windfall.ir.source import AMBIENT, SYMBOLS, Overlap, ScalarOf, Source
+from windfall.ir.source import AMBIENT, SYMBOLS, Distance, Overlap, ScalarOf, Source
 from windfall.runtime import support
 from windfall.runtime.encoder import EncodedCheck, Encoder
 from windfall.runtime.guard_text import check_text, python_check, slot_names, symbols_in
@@ -38,6 +38,9 @@ def _input_cell(encoder: Encoder, source: Source) -> Place | None:
     if cell is not None:
         encoder.record("type", cell, encoder.words.object(float))
     return cell
+
+
+COMPARED = (Distance, Overlap)  # tensors with each other, once each is known to be one
 
 
 def in_order(guards: Sequence[Guard]) -> list[Guard]:
@@ -56,7 +59,7 @@ def in_order(guards: Sequence[Guard]) -> list[Guard]:
     def rank(guard: Guard) -> tuple[int, int]:
         if guard.source is AMBIENT:
             return 0, 0
-        if isinstance(guard.source, Overlap):
+        if isinstance(guard.source, COMPARED):
             return 3, 0
         return (2, 0) if guard.source is SYMBOLS else (1, depth(guard.source))
 
@@ -71,11 +74,11 @@ def encode(
     function that the native code calls. None: an input has no native walk."""
     encoder = CheckWriter(guards, inputs, len(names))
     encoder.reserve_keys()
-    last = [guard for guard in guards if isinstance(guard.source, Overlap)]
+    last = [guard for guard in guards if isinstance(guard.source, COMPARED)]
     left = [
         guard
         for guard in guards
-        if not isinstance(guard.source, Overlap) and not guard.check.encode(encoder, guard.source)
+        if not isinstance(guard.source, COMPARED) and not guard.check.encode(encoder, guard.source)
     ]
     settled = encoder.settle()
     left += [guard for guard in last if not guard.check.encode(encoder, guard.source)]

@@ -26,7 +26,7 @@ MOST_BYTES = 1 << 62  # of an arena: nobody has it, and more is no size at all t
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MemoryBlock:
     """Where some memory stands."""
 
     address: int
@@ -39,7 +39,7 @@ class User:
     __slots__ = ("__weakref__",)
 
 
-class Memory:
+class MemoryOwner:
     """All memory that outlives a run and belongs to no tensor of the user's."""
 
     def __init__(self) -> None:
@@ -83,17 +83,17 @@ class Memory:
         for name in ("arena.trim", "gradient_pool.trim"):
             _native(name)
 
-    def arenas(self) -> tuple[Block, ...]:
+    def arenas(self) -> tuple[MemoryBlock, ...]:
         """Those that are idle."""
-        public = [Block(one.data_ptr(), one.numel()) for one in self._public]
+        public = [MemoryBlock(one.data_ptr(), one.numel()) for one in self._public]
         native = [
-            Block(address, _word(address - arena.BEFORE))
+            MemoryBlock(address, _word(address - arena.BEFORE))
             for address in _words(_native("arena.places"), arena.PLACES)
             if address
         ]
         return (*native, *public)
 
-    def gradients(self) -> tuple[Block, ...]:
+    def gradients(self) -> tuple[MemoryBlock, ...]:
         """Memory of results that is used again, once nobody else has it."""
         words = _words(
             _native("gradient_pool.places"), gradient_pool.PLACES * gradient_pool.PLACE.size
@@ -105,7 +105,7 @@ class Memory:
         handle, data, size = (
             gradient_pool.PLACE.places[name] for name in ("handle", "data", "bytes")
         )
-        return tuple(Block(row[data], row[size]) for row in rows if row[handle])
+        return tuple(MemoryBlock(row[data], row[size]) for row in rows if row[handle])
 
 
 def _native(name: str) -> int:
@@ -123,4 +123,4 @@ def _words(address: int, count: int) -> list[int]:
     return list((ctypes.c_int64 * count).from_address(address)) if address else []
 
 
-MEMORY = Memory()
+MEMORY = MemoryOwner()

@@ -12,6 +12,8 @@ import struct
 import sys
 from typing import Any
 
+import torch
+
 from windfall.ir.guard import ABSENT
 from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, KeysOf, Source
@@ -33,7 +35,8 @@ _SIZED: dict[type, str] = {
 _OWN_ORDER = (dict, collections.OrderedDict, collections.defaultdict, set, frozenset)
 
 
-def _bits(value: float) -> int:
+def float_bits(value: float) -> int:
+    """The bits of a double, as a word."""
     return int.from_bytes(struct.pack("=d", value), sys.byteorder)
 
 
@@ -66,7 +69,7 @@ class ObjectRecords(Encoder):
     def float_is(self, cell: Cell, value: float) -> None:
         """All bits of an exact float."""
         owner = self.words.object(float)
-        self.record("word", cell, owner, self.objects.float_value, _bits(value))
+        self.record("word", cell, owner, self.objects.float_value, float_bits(value))
 
     def text_is(self, cell: Cell, value: str) -> None:
         """An exact str."""
@@ -91,7 +94,7 @@ class ObjectRecords(Encoder):
         if type(number) is int and (not fits(number) or int(float(number)) != number):
             return False  # Python compares it as it is
         code, itself = COMPARISON_CODES[operation], int(other is None)
-        self.record("float", cell, code, _bits(float(number)), itself, int(outcome))
+        self.record("float", cell, code, float_bits(float(number)), itself, int(outcome))
         return True
 
     # ------------------------------------------------------------------------------ containers
@@ -166,6 +169,9 @@ class ObjectRecords(Encoder):
         cell = self.cell(source)
         if cell is None or not issubclass(self.type_of(source) or object, dict):
             return False
+        if issubclass(type(key), torch.Tensor):
+            self.record("has_object", cell, self.words.object(key), hash(key), int(present))
+            return True
         if not is_plain_key(self, source, key):
             return False
         self.record("has_key", cell, self.words.object(key), int(present))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from windfall.errors import GraphFailed, InternalError
+from windfall.errors import GraphFailed, InputsWritten, InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Program, ResultNote
 from windfall.ir.symint import Size, hint_of, known_at_least, symbol_atom
@@ -43,8 +43,10 @@ def errors_of(program: Program) -> dict[int, tuple[type[Exception], str]]:
     found[NO_MEMORY] = (RuntimeError, "no memory for a compiled graph")
     if not program.retry_in_eager:
         return found
-    named = found.items()
-    return {code: (GraphFailed, f"{kind.__name__}: {text}") for code, (kind, text) in named}
+    return {
+        code: (kind, text) if kind is InputsWritten else (GraphFailed, f"{kind.__name__}: {text}")
+        for code, (kind, text) in found.items()
+    }
 
 
 def _lies_in_arena(end: Size, program: Program) -> bool:

@@ -14,15 +14,17 @@ import torch
 
 from windfall import torch_abi
 from windfall.ir.dtype import TensorType
-from windfall.ir.source import ByMethod, Overlap, SizeOf, Source, StrideOf
+from windfall.ir.source import ByMethod, Distance, Overlap, SizeOf, Source, StrideOf
 from windfall.ir.symint import Expression, Size, known_at_least
 from windfall.ir.writer import Cell
 from windfall.runtime.arithmetic import fits
 from windfall.runtime.machine.tensor_step import DIMENSION_ROW, TENSOR_ROW, WANTED
 from windfall.runtime.machine.thread_step import CAST_ROW
-from windfall.runtime.object_guards import ObjectRecords
+from windfall.runtime.object_guards import ObjectRecords, float_bits
 from windfall.runtime.results import is_static, span_bytes, static
 from windfall.runtime.words import MASK, Word
+
+_SCALARS = (torch.float32, torch.float64)
 
 
 class CheckWriter(ObjectRecords):
@@ -75,6 +77,17 @@ class CheckWriter(ObjectRecords):
         if rows:
             self.record("dimensions", cell, int(outside), len(wanted), *rows)
 
+    def scalar_within(
+        self, cell: Cell, source: Source, low: float, high: float, whole: bool
+    ) -> bool:
+        """Of a tensor that a record has seen to have no dimensions."""
+        type = self.tensor_type(source)
+        if type is None or self.ranks.get(cell) != 0 or type.dtype not in _SCALARS:
+            return False
+        size = type.dtype.itemsize
+        self.record("scalar", cell, size, float_bits(low), float_bits(high), int(whole))
+        return True
+
     # --------------------------------------------------------------------------------- numbers
 
     def is_number(self, source: Source) -> bool:
@@ -109,11 +122,12 @@ class CheckWriter(ObjectRecords):
     def are_apart(self, source: Overlap) -> bool:
         """No written tensor shares bytes with another; the spans follow from the guarded types."""
         rows: list[Word] = []
-        for one in (*source.written, *source.others):
+        tensors = (*source.written, *source.others)
+        for one, reach in zip(tensors, source.reach or (0,) * len(tensors), strict=True):
             cell, type = self.cell(one), self.tensor_type(one)
             if cell is None or type is None or cell not in self.ranks:
                 return False
-            span = span_bytes(type)
+            span = reach or span_bytes(type)
             varies = not isinstance(span, int)
             if varies and not all(known_at_least(size, 1) for size in type.sizes):
                 return False
@@ -122,6 +136,17 @@ class CheckWriter(ObjectRecords):
             rows += TENSOR_ROW.words(cell, type.dtype.itemsize, self.arithmetic.place(span))
         self.calculate()
         self.record("overlap", len(source.written), len(rows) // TENSOR_ROW.size, *rows)
+        return True
+
+    def distance_is(self, source: Distance, bytes: int) -> bool:
+        """Two tensors lie so in memory."""
+        words: list[Word] = []
+        for one in (source.start, source.end):
+            cell, type = self.cell(one), self.tensor_type(one)
+            if cell is None or type is None or cell not in self.ranks:
+                return False
+            words += [cell, type.dtype.itemsize]
+        self.record("distance", *words, bytes)
         return True
 
     # -------------------------------------------------------------------------------- the thread

@@ -72,7 +72,7 @@ class Words:
         self.keep.append(held)
         return int(held)
 
-    def build(self) -> torch_abi.Memory:
+    def build(self) -> torch_abi.CMemory:
         """The memory, every place resolved."""
         memory = torch_abi.memory(bytes(8 * len(self._words)))
         base = int(memory)
@@ -84,6 +84,6 @@ class Words:
         return memory
 
     @staticmethod
-    def address(memory: torch_abi.Memory, place: Place) -> int:
+    def address(memory: torch_abi.CMemory, place: Place) -> int:
         """Where a place of the built table is."""
         return int(memory) + 8 * (place - _FIRST)

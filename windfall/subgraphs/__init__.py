@@ -12,6 +12,6 @@ constant) of the subgraphs behind it, which are compiled when they are first rea
 from windfall.subgraphs.driver import PartitionedGraph
 from windfall.subgraphs.partition import Subgraph, partition, reads_data
 from windfall.subgraphs.runner import Shared
-from windfall.subgraphs.variant import Compiled
+from windfall.subgraphs.variant import NativeSubgraph
 
-__all__ = ["Compiled", "PartitionedGraph", "Shared", "Subgraph", "partition", "reads_data"]
+__all__ = ["NativeSubgraph", "PartitionedGraph", "Shared", "Subgraph", "partition", "reads_data"]

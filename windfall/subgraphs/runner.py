@@ -20,7 +20,7 @@ from windfall.ir.node import info, set_info
 from windfall.ir.relation import Relation
 from windfall.subgraphs.partition import Subgraph
 from windfall.subgraphs.specialise import Specialisation, filled
-from windfall.subgraphs.variant import MISS, Call, Compile, Variant
+from windfall.subgraphs.variant import MISS, Call, Compile, SubgraphVariant
 
 _SINGLE = 1  # operations of a subgraph that is not worth compiling
 
@@ -138,7 +138,7 @@ class Runner:
         text = f"{type(reason).__name__}: {reason}"
         self._shared.log.count(EventKind.FALLBACK, self.name, reason=text, what=Eager.GRAPH)
 
-    def _made(self, numbers: Sequence[int], tensors: Sequence[torch.Tensor]) -> Variant:
+    def _made(self, numbers: Sequence[int], tensors: Sequence[torch.Tensor]) -> SubgraphVariant:
         """Compiled for these values; what turns out to be needed as a value is fixed."""
         fixed: set[str] = set()
         while True:
@@ -157,7 +157,7 @@ class Runner:
                 fixed |= new
                 continue
             guards = plan.guards(tensors, compiled.relations)
-            return Variant(tuple(plan.numbers), tuple(plan.places), guards, compiled)
+            return SubgraphVariant(tuple(plan.numbers), tuple(plan.places), guards, compiled)
 
     @property
     def _op_by_op(self) -> Call:

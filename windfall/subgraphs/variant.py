@@ -24,7 +24,7 @@ Call = Callable[..., tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class NativeSubgraph:
     """A subgraph as native code: what it assumes of numbers, and whether it writes its inputs."""
 
     call: Call
@@ -34,7 +34,7 @@ class Compiled:
 
 # (graph, types of its inputs, name, what is known of sizes) -> native code.
 Compile = Callable[
-    [torch.fx.Graph, Sequence[TensorType | Expression], str, Sequence[Relation]], Compiled
+    [torch.fx.Graph, Sequence[TensorType | Expression], str, Sequence[Relation]], NativeSubgraph
 ]
 
 
@@ -42,7 +42,7 @@ MISS: Any = object()  # what a variant answers that does not fit
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class SubgraphVariant:
     """A subgraph for some values of its numbers. `numbers` are those that vary in it: of the
     subgraph, or sizes of its tensors (`places`: tensor, dimension); the others are fixed. `guards`
     say for which numbers and tensors, the slots of a call, it was compiled."""
@@ -50,7 +50,7 @@ class Variant:
     numbers: tuple[Expression, ...]
     places: tuple[int | tuple[int, int], ...]  # where each is: a number of the subgraph, a size
     guards: tuple[Guard, ...]
-    compiled: Compiled
+    compiled: NativeSubgraph
 
     def _values(self) -> list[str]:
         """How each number that varies is read."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from windfall.torch_abi.takeover import run_by_real_engine
+
 
 def next_autograd_sequence() -> int:
     """The number that the next autograd node made by this thread will have."""
@@ -23,14 +25,17 @@ def running_autograd_sequence() -> int:
 
 
 def gradients(
-    results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], tangents: Sequence[Any]
+    results: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    tangents: Sequence[Any],
+    again: bool = False,
 ) -> tuple[torch.Tensor | None, ...]:
     """As `torch.autograd.grad`, of tangents that are known to fit, and at least one input: its
-    check of their sizes loads sympy, which takes half a second and adds to `warnings.filters`."""
-    found: tuple[torch.Tensor | None, ...] = torch.autograd.Variable._execution_engine.run_backward(
-        tuple(results), tuple(tangents), False, False, tuple(inputs), True, accumulate_grad=False,
-    )  # fmt: skip
-    return found
+    check of their sizes loads sympy, which takes half a second and adds to `warnings.filters`.
+    `again`: with a history of their own."""
+    return run_by_real_engine(
+        results, tangents, keep_graph=again, create_graph=again, inputs=inputs
+    )
 
 
 def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -45,6 +50,11 @@ def raise_version(tensor: torch.Tensor, by: int) -> None:
     """Count writes that a tensor would have seen in eager."""
     if not tensor.is_inference():
         torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))
+
+
+def raise_versions(tensors: list[torch.Tensor]) -> None:
+    """Count one write of each; of inference mode, which has no versions, it counts nothing."""
+    torch._C._increment_version(tensors)
 
 
 def shares_version(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -83,13 +93,13 @@ def refuse_writes(view: torch.Tensor, made: str) -> None:
     torch._C._autograd._set_creation_meta(view, _CreationMeta.__members__[made])
 
 
-def backward_keeps_graph() -> bool:
-    """Whether the backward pass that runs now was asked to retain the graph."""
-    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
-
-
 # A context manager under which ops go to their kernels: no history, no view tracking.
 below_autograd: Any = torch._C._AutoDispatchBelowADInplaceOrView
+
+
+# A context manager under which classes of tensors hear of no call from Python, as they hear of none
+# that autograd's engine makes; those that dispatch do.
+as_the_engine_calls: Any = torch._C.DisableTorchFunctionSubclass
 
 
 def hooked(tensor: Any) -> None:

@@ -34,7 +34,7 @@ def untracked(value: Any) -> Any:
     return value
 
 
-class Memory(int):
+class CMemory(int):
     """C memory that lives as long as this number, which is its address. The cycle collector does
     not see it: it is freed by its count, and a builtin may be read up to that moment."""
 
@@ -44,13 +44,13 @@ class Memory(int):
         free(int(self))
 
 
-def memory(contents: bytes) -> Memory:
+def memory(contents: bytes) -> CMemory:
     """C memory with these contents."""
     address = libc.malloc(max(len(contents), 1))
     if not address:
         raise MemoryError(f"{len(contents)} bytes")
     ctypes.memmove(address, contents, len(contents))
-    made: Memory = untracked(Memory(address))
+    made: CMemory = untracked(CMemory(address))
     return made
 
 
@@ -74,7 +74,7 @@ _make_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p, ct
 
 
 def make_builtin(
-    name: str, address: int, block: Memory, keep: tuple[Any, ...], *, keywords: bool = False
+    name: str, address: int, block: CMemory, keep: tuple[Any, ...], *, keywords: bool = False
 ) -> Callable[..., Any]:
     """A builtin function whose body is the machine code at `address`.
 

@@ -96,6 +96,18 @@ def fence() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def without_dispatch_modes() -> Iterator[None]:
+    """Whoever records the operations of this thread is not told of those here: a compiler works
+    with tensors of its own."""
+    modes = _dispatch_modes()
+    try:
+        _set_dispatch_modes(())
+        yield
+    finally:
+        _set_dispatch_modes(modes)
+
+
+@contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
     """The thread's hooks for tensors that autograd saves (`saved_tensors_hooks`, checkpoints) are
     not told of what is saved here: a compiler works with tensors of its own."""

@@ -6,9 +6,13 @@ Enters: a function of a program. Leaves: which of torch's private ones it is.
 from __future__ import annotations
 
 import sys
+import types
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder as _placeholder
+from torch.optim.optimizer import _use_grad_for_differentiable
 
 # What module calls ask while torch.jit traces.
 tracing_state: Any = torch._C._get_tracing_state
@@ -51,3 +55,48 @@ CALL_OF_MODULES = torch.nn.Module._call_impl.__code__
 
 # Functions of torch's modules that ask whether torch's own tracer is at work: it never is.
 TRACER_QUESTIONS: tuple[Any, ...] = (torch.nn.modules.activation._is_make_fx_tracing,)
+
+# Higher-order operations; `torch` itself offers `cond` alone.
+scan: Any = torch._higher_order_ops.scan
+map_over: Any = torch._higher_order_ops.map
+while_loop: Any = torch._higher_order_ops.while_loop
+associative_scan: Any = torch._higher_order_ops.associative_scan
+# What a function that is marked as a region calls itself by.
+call_region: Any = _placeholder
+
+# ------------------------------------------------------------------------------------- optimizers
+
+
+def _code_inside(function: Any, *names: str) -> types.CodeType:
+    """The code of a function that `function` makes each time it is called, or that one, ..."""
+    code: types.CodeType = function.__code__
+    for name in names:
+        found = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+        code = next(one for one in found if one.co_name == name)
+    return code
+
+
+# Wrappers that torch puts around its own functions, by the code that all of them share; each holds
+# the function under a name of its closure. The first two would load torch's compiler when called.
+WITH_GRAD_MODE = _code_inside(_use_grad_for_differentiable, "_use_grad")
+NOT_COMPILED = _code_inside(_disable_dynamo, "inner")
+OF_SCHEDULER = _code_inside(
+    torch.optim.lr_scheduler.LRScheduler.__init__, "patch_track_step_called", "wrap_step", "wrapper"
+)
+
+group_tensors: Any = torch._C._group_tensors_by_device_and_dtype
+
+# `torch._foreach_*`: the name of the op that each calls for every tensor.
+FOREACH: dict[Any, str] = {
+    getattr(torch, name): name.removeprefix("_foreach_")
+    for name in dir(torch)
+    if name.startswith("_foreach_")
+}
+
+# A whole step of an optimizer, over lists of tensors that it writes. They answer nothing.
+FUSED_STEPS: tuple[Any, ...] = (
+    torch._fused_adam_,
+    torch._fused_adamw_,
+    torch._fused_sgd_,
+    torch._fused_adagrad_,
+)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 
 # What `torch.no_grad` and its like call in the end.
 set_grad_mode: Any = torch._C._set_grad_enabled
@@ -159,3 +160,7 @@ class Asked:
 function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
 private_backend_name: Any = torch._C._get_privateuse1_backend_name
 attention_backend: Any = torch._C._SDPBackend
+
+# One of the contexts of selective checkpoints, and the variable by which all checkpoints debug.
+selective_context: Any = torch.utils.checkpoint._CachingTorchDispatchMode
+CHECKPOINTS_DEBUG = "_checkpoint_debug_enabled"

@@ -25,7 +25,7 @@ def same_list_twice():
     )
 
 
-@hard(18, "a mutated input that overlaps another", torch="1", graphs=(1, 2))
+@hard(18, "a mutated input that overlaps another", torch="1", graphs=(1, 3))
 def overlapping_inputs():
     def f(x, y):
         x.mul_(2)

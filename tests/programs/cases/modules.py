@@ -154,7 +154,7 @@ def custom_gradient():
     return Program(f, [call(), call()], state=seen)
 
 
-@hard(36, "backward and Adam inside", torch="3", graphs=(1, 3))
+@hard(36, "backward and Adam inside", torch="3", graphs=(1, 4))
 def training_step():
     torch.manual_seed(0)
     model = nn.Linear(3, 1)

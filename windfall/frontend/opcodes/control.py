@@ -27,7 +27,7 @@ from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sym_bool import SymBool
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.unseen import is_missed_variable, made_here
+from windfall.frontend.values.unseen import is_held_by, is_missed_variable, made_here
 from windfall.ir.reading import ABSENT, class_name, resolve
 
 if TYPE_CHECKING:
@@ -200,7 +200,8 @@ def return_value(machine: Machine, frame: Frame, instruction: Instruction) -> No
             continue
         if made_here(one, Generator) and one.sees_its_end:
             stop(LEFT_GENERATOR, frame.code.co_name)
-        if len(machine.frames.stack) > 1 and is_missed_variable(one):
+        waiting = machine.frames.stack[:-1]
+        if waiting and is_missed_variable(one) and not is_held_by(waiting, one):
             stop(LEFT_GENERATOR, frame.code.co_name)
     machine.frames.pop(frame.stack.pop())
 

@@ -19,7 +19,14 @@ from windfall.frontend.values.base import NULL, PENDING, Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.mapping import Dict
-from windfall.frontend.values.unseen import is_let_go, is_missed_variable, look, made_here, settled
+from windfall.frontend.values.unseen import (
+    is_held_by,
+    is_let_go,
+    is_missed_variable,
+    look,
+    made_here,
+    settled,
+)
 from windfall.ir.source import Item, Known
 
 if TYPE_CHECKING:
@@ -39,7 +46,7 @@ def pop_top(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     if made_here(value, Generator) and value.sees_its_end:
         stop(GENERATOR, "a generator is left before its end")
-    if is_missed_variable(value):
+    if is_missed_variable(value) and not is_held_by(machine.frames.stack, value):
         stop(WATCHED_DEATH, "a result that nobody keeps")
     frame.stack.pop()
 
@@ -103,7 +110,8 @@ def load_fast_and_clear(machine: Machine, frame: Frame, instruction: Instruction
 @opcode("STORE_FAST", moves=True)
 def store_fast(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     before = frame.variables[instruction.argument]
-    if before is not None and before is not frame.stack[-1] and is_missed_variable(before):
+    goes = before is not None and before is not frame.stack[-1] and is_missed_variable(before)
+    if goes and not is_held_by(machine.frames.stack[:-1], before):
         stop(WATCHED_DEATH, instruction.value)
     value = frame.stack.pop()
     frame.variables[instruction.argument] = None if value is NULL else value

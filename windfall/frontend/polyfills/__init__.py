@@ -12,11 +12,23 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from windfall.frontend.polyfills import core, iterators, matching, ordering
+from windfall.frontend.polyfills import (
+    attention,
+    checkpointing,
+    control_flow,
+    core,
+    iterators,
+    matching,
+    optimizers,
+    ordering,
+)
 
+_MODULES = (
+    *(attention, checkpointing, control_flow, core, iterators, matching, optimizers, ordering),
+)
 TABLE: dict[str, Callable[..., Any]] = {
     name.removesuffix("_"): function
-    for module in (core, iterators, matching, ordering)
+    for module in _MODULES
     for name, function in vars(module).items()
     if isinstance(function, FunctionType) and function.__module__ == module.__name__
 }

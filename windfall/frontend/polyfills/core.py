@@ -89,6 +89,11 @@ def call_starred(function: Any, iterable: Any, keywords: Any) -> Any:
     return function(*arguments, **keywords)
 
 
+def call_with(function: Any, arguments: Any, keywords: Any) -> Any:
+    """A call from a frame of ours."""
+    return function(*arguments, **keywords)
+
+
 def fill_mapping(mapping: Any, other: Any, keywords: Any) -> None:
     """`OrderedDict.update(mapping, other, **keywords)`."""
     if isinstance(other, dict):

@@ -23,11 +23,11 @@ from windfall.frontend.steps import (  # noqa: F401  (fill the table)
     operators,
 )
 from windfall.frontend.steps.control import FINISH, TRUTH_JUMPS
-from windfall.frontend.steps.writer import NATIVE, Writer
+from windfall.frontend.steps.writer import NATIVE, StepWriter
 
 
 def write_step(
-    writer: Writer,
+    writer: StepWriter,
     instruction: Instruction,
     following: Sequence[Instruction] = (),
     begun: bool = False,

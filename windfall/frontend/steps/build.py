@@ -10,38 +10,38 @@ from typing import Any
 
 from windfall.frontend.bytecode import VERSION, Instruction
 from windfall.frontend.classnames import full_name
-from windfall.frontend.steps.writer import Writer, native
+from windfall.frontend.steps.writer import StepWriter, native
 from windfall.frontend.values.class_value import find
 
 
 @native("BUILD_SET")
-def _build_set(writer: Writer, instruction: Instruction) -> None:
+def _build_set(writer: StepWriter, instruction: Instruction) -> None:
     items = writer.take(instruction.argument)
     writer.result("{" + ", ".join(items) + "}" if items else "set()")
 
 
 @native("BUILD_MAP")
-def _build_map(writer: Writer, instruction: Instruction) -> None:
+def _build_map(writer: StepWriter, instruction: Instruction) -> None:
     items = writer.take(2 * instruction.argument)
     pairs = zip(items[::2], items[1::2], strict=True)
     writer.result("{" + ", ".join(f"{key}: {value}" for key, value in pairs) + "}")
 
 
 @native("BUILD_CONST_KEY_MAP")
-def _build_const_key_map(writer: Writer, instruction: Instruction) -> None:
+def _build_const_key_map(writer: StepWriter, instruction: Instruction) -> None:
     keys = writer.pop()
     items = writer.take(instruction.argument)
     writer.result(f"dict(zip({keys}, ({', '.join(items)},)))")
 
 
 @native("BUILD_STRING")
-def _build_string(writer: Writer, instruction: Instruction) -> None:
+def _build_string(writer: StepWriter, instruction: Instruction) -> None:
     items = writer.take(instruction.argument)
     writer.result(f"''.join(({', '.join(items)},))")
 
 
 @native("FORMAT_VALUE")
-def _format_value(writer: Writer, instruction: Instruction) -> None:
+def _format_value(writer: StepWriter, instruction: Instruction) -> None:
     flags = instruction.argument
     specification = writer.pop() if flags & 4 else "''"
     value = writer.pop()
@@ -50,7 +50,7 @@ def _format_value(writer: Writer, instruction: Instruction) -> None:
 
 
 @native("CONVERT_VALUE")
-def _convert_value(writer: Writer, instruction: Instruction) -> None:
+def _convert_value(writer: StepWriter, instruction: Instruction) -> None:
     convert = {1: "str", 2: "repr", 3: "ascii"}[instruction.argument]
     writer.result(f"{convert}({writer.pop()})")
 
@@ -64,7 +64,7 @@ _CALLED = {
 
 
 @native(*_CALLED)
-def _call(writer: Writer, instruction: Instruction) -> None:
+def _call(writer: StepWriter, instruction: Instruction) -> None:
     template = _CALLED[instruction.name]
     writer.result(template.format(*writer.take(template.count("{}"))))
 
@@ -79,20 +79,20 @@ _FILLED = {
 
 
 @native(*_FILLED)
-def _fill(writer: Writer, instruction: Instruction) -> None:
+def _fill(writer: StepWriter, instruction: Instruction) -> None:
     given = writer.pop()
     target = writer.stack[-instruction.argument]
     writer.line(_FILLED[instruction.name].format(target, given))
 
 
 @native("MAP_ADD")
-def _map_add(writer: Writer, instruction: Instruction) -> None:
+def _map_add(writer: StepWriter, instruction: Instruction) -> None:
     value, key = writer.pop(), writer.pop()
     writer.line(f"{writer.stack[-instruction.argument]}[{key}] = {value}")
 
 
 @native("DICT_MERGE")
-def _dict_merge(writer: Writer, instruction: Instruction) -> None:
+def _dict_merge(writer: StepWriter, instruction: Instruction) -> None:
     """What is wrong with keywords is told with the name of what is to be called, which lies below
     them: it, (from 3.13 on a NULL,) the positional arguments, the dict."""
     items = writer.pop()
@@ -166,7 +166,7 @@ _called_by = vars(_Named)["_called"].__get__
 
 
 @native("UNPACK_SEQUENCE")
-def _unpack_sequence(writer: Writer, instruction: Instruction) -> None:
+def _unpack_sequence(writer: StepWriter, instruction: Instruction) -> None:
     value = writer.pop()
     names = [writer.fresh("r") for _ in range(instruction.argument)]
     target = ", ".join(names) + "," if names else "[]"
@@ -176,7 +176,7 @@ def _unpack_sequence(writer: Writer, instruction: Instruction) -> None:
 
 
 @native("UNPACK_EX")
-def _unpack_ex(writer: Writer, instruction: Instruction) -> None:
+def _unpack_ex(writer: StepWriter, instruction: Instruction) -> None:
     value = writer.pop()
     before, after = instruction.argument & 0xFF, instruction.argument >> 8
     names = [writer.fresh("r") for _ in range(before + 1 + after)]

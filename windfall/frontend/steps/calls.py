@@ -10,21 +10,21 @@ import keyword
 from typing import Any
 
 from windfall.frontend.bytecode import VERSION, Instruction
-from windfall.frontend.steps.writer import NULL_NAME, Writer, native
+from windfall.frontend.steps.writer import NULL_NAME, StepWriter, native
 
 
 @native("CALL")
-def _call(writer: Writer, instruction: Instruction) -> None:
+def _call(writer: StepWriter, instruction: Instruction) -> None:
     _call_named(writer, instruction.argument, writer.kw_names)
 
 
 @native("CALL_KW")
-def _call_kw(writer: Writer, instruction: Instruction) -> None:
+def _call_kw(writer: StepWriter, instruction: Instruction) -> None:
     writer.pop()
     _call_named(writer, instruction.argument, instruction.value)
 
 
-def _call_named(writer: Writer, count: int, names: tuple[str, ...]) -> None:
+def _call_named(writer: StepWriter, count: int, names: tuple[str, ...]) -> None:
     given = writer.take(count)
     function, arguments = _callee(writer)
     function = named(writer, function)
@@ -35,7 +35,7 @@ def _call_named(writer: Writer, count: int, names: tuple[str, ...]) -> None:
     writer.result(f"{function}({', '.join(shown)})")
 
 
-def _callee(writer: Writer) -> tuple[str, list[str]]:
+def _callee(writer: StepWriter) -> tuple[str, list[str]]:
     """What is called: a NULL and it (from 3.13 on, it and a NULL), or it and its first argument."""
     upper, lower = writer.pop(), writer.pop()
     if lower == NULL_NAME:
@@ -43,7 +43,7 @@ def _callee(writer: Writer) -> tuple[str, list[str]]:
     return (lower, []) if upper == NULL_NAME else (lower, [upper])
 
 
-def push_callable(writer: Writer, text: str) -> None:
+def push_callable(writer: StepWriter, text: str) -> None:
     """What is called next, with its NULL."""
     if VERSION < (3, 13):
         writer.push(NULL_NAME)
@@ -53,7 +53,7 @@ def push_callable(writer: Writer, text: str) -> None:
 
 
 @native("CALL_FUNCTION_EX")
-def _call_function_ex(writer: Writer, instruction: Instruction) -> None:
+def _call_function_ex(writer: StepWriter, instruction: Instruction) -> None:
     keywords = f", **{writer.pop()}" if instruction.argument & 1 else ""
     arguments = writer.pop()
     function = named(writer, _callee(writer)[0])
@@ -61,24 +61,24 @@ def _call_function_ex(writer: Writer, instruction: Instruction) -> None:
 
 
 @native("LOAD_ATTR")
-def _load_attr(writer: Writer, instruction: Instruction) -> None:
+def _load_attr(writer: StepWriter, instruction: Instruction) -> None:
     writer.result(f"{operand(writer.pop())}.{instruction.value}")
 
 
 @native("LOAD_METHOD")
-def _load_method(writer: Writer, instruction: Instruction) -> None:
+def _load_method(writer: StepWriter, instruction: Instruction) -> None:
     push_callable(writer, f"{operand(writer.pop())}.{instruction.value}")
 
 
 @native("LOAD_SUPER_ATTR")
-def _load_super_attr(writer: Writer, instruction: Instruction) -> None:
+def _load_super_attr(writer: StepWriter, instruction: Instruction) -> None:
     function, *given = writer.take(3)
     if not instruction.argument & 2:  # the builtin finds them by itself, in the user's frame
         find = writer.known(_super, "super_without_arguments")
         made = f"{find}({function}, {', '.join(given)})"
     else:
         made = f"{function}({', '.join(given)})"
-    push = push_callable if instruction.argument & 1 else Writer.result
+    push = push_callable if instruction.argument & 1 else StepWriter.result
     push(writer, f"{made}.{instruction.value}")
 
 
@@ -88,13 +88,13 @@ def _super(function: Any, cls: Any, owner: Any) -> Any:
 
 
 @native("STORE_ATTR")
-def _store_attr(writer: Writer, instruction: Instruction) -> None:
+def _store_attr(writer: StepWriter, instruction: Instruction) -> None:
     owner, value = writer.pop(), writer.pop()
     writer.line(f"{operand(owner)}.{instruction.value} = {value}")
 
 
 @native("DELETE_ATTR")
-def _delete_attr(writer: Writer, instruction: Instruction) -> None:
+def _delete_attr(writer: StepWriter, instruction: Instruction) -> None:
     writer.line(f"del {operand(writer.pop())}.{instruction.value}")
 
 
@@ -102,7 +102,7 @@ def operand(text: str) -> str:
     return text if text.isidentifier() else f"({text})"
 
 
-def named(writer: Writer, text: str) -> str:
+def named(writer: StepWriter, text: str) -> str:
     """The operand under a name: where a literal is called, subscripted or compared by identity,
     Python's compiler warns, and the warning would reach the user."""
     if text.isidentifier() and not keyword.iskeyword(text):  # None is one

@@ -7,11 +7,11 @@ exactly what CPython does for that instruction.
 from __future__ import annotations
 
 from windfall.frontend.bytecode import Instruction
-from windfall.frontend.steps.writer import Step, Writer, native
+from windfall.frontend.steps.writer import Step, StepWriter, native
 
 
 @native("TO_BOOL")
-def _to_bool(writer: Writer, instruction: Instruction) -> None:
+def _to_bool(writer: StepWriter, instruction: Instruction) -> None:
     writer.push(_truth(writer, writer.pop()))
 
 
@@ -22,14 +22,14 @@ TRUTH_JUMPS = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"})
     "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE",
     "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE",
 )  # fmt: skip
-def _pop_jump_if(writer: Writer, instruction: Instruction) -> None:
+def _pop_jump_if(writer: StepWriter, instruction: Instruction) -> None:
     name = _truth(writer, writer.pop())
     wanted = name if instruction.name.endswith("TRUE") else f"not {name}"
     writer.goto(wanted, instruction.target)
     writer.goto(None, instruction.index + 1)
 
 
-def _truth(writer: Writer, value: str) -> str:
+def _truth(writer: StepWriter, value: str) -> str:
     """The truth is asked for here, where what it raises is caught."""
     name = writer.fresh("r")
     writer.line(f"{name} = True if {value} else False")
@@ -37,7 +37,7 @@ def _truth(writer: Writer, value: str) -> str:
 
 
 @native("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
-def _jump_if_or_pop(writer: Writer, instruction: Instruction) -> None:
+def _jump_if_or_pop(writer: StepWriter, instruction: Instruction) -> None:
     name = _truth(writer, writer.stack[-1])
     wanted = name if "TRUE" in instruction.name else f"not {name}"
     writer.goto(wanted, instruction.target)
@@ -46,7 +46,7 @@ def _jump_if_or_pop(writer: Writer, instruction: Instruction) -> None:
 
 
 @native("FOR_ITER")
-def _for_iter(writer: Writer, instruction: Instruction) -> None:
+def _for_iter(writer: StepWriter, instruction: Instruction) -> None:
     """END tells exhaustion from an item; no iterator of the user can give it."""
     from windfall.frontend.values.iterator import END
 
@@ -61,7 +61,7 @@ def _for_iter(writer: Writer, instruction: Instruction) -> None:
     writer.goto(None, instruction.index + 1)
 
 
-def _finish_for_iter(writer: Writer, instruction: Instruction) -> None:
+def _finish_for_iter(writer: StepWriter, instruction: Instruction) -> None:
     """The item is on the stack, or END."""
     from windfall.frontend.values.iterator import END
 
@@ -73,13 +73,13 @@ def _finish_for_iter(writer: Writer, instruction: Instruction) -> None:
     writer.goto(None, instruction.index + 1)
 
 
-def _finish_contains(writer: Writer, instruction: Instruction) -> None:
+def _finish_contains(writer: StepWriter, instruction: Instruction) -> None:
     """Only `not in` waits for an answer."""
     writer.result(f"not {writer.pop()}")
     writer.goto(None, instruction.index + 1)
 
 
-def _finish_jump_or_pop(writer: Writer, instruction: Instruction) -> None:
+def _finish_jump_or_pop(writer: StepWriter, instruction: Instruction) -> None:
     """The truth of what is below it."""
     name = _truth(writer, writer.pop())
     writer.goto(name if "TRUE" in instruction.name else f"not {name}", instruction.target)

@@ -10,14 +10,14 @@ from typing import Any
 
 from windfall.errors import InternalError
 from windfall.frontend.bytecode import Instruction
-from windfall.frontend.steps.writer import Writer, native
+from windfall.frontend.steps.writer import StepWriter, native
 from windfall.frontend.values.class_value import find
 from windfall.ir.guard import ABSENT
 from windfall.ir.reading import is_a, is_among, mro_of
 
 
 @native("RAISE_VARARGS")
-def _raise_varargs(writer: Writer, instruction: Instruction) -> None:
+def _raise_varargs(writer: StepWriter, instruction: Instruction) -> None:
     writer.raises = True
     if instruction.argument == 0:
         if writer.handled:
@@ -30,13 +30,13 @@ def _raise_varargs(writer: Writer, instruction: Instruction) -> None:
 
 
 @native("RERAISE")
-def _reraise(writer: Writer, instruction: Instruction) -> None:
+def _reraise(writer: StepWriter, instruction: Instruction) -> None:
     """The same exception goes on: this frame does not appear in its traceback once more."""
     writer.raises = True
     _again(writer, writer.pop())
 
 
-def _again(writer: Writer, error: str) -> None:
+def _again(writer: StepWriter, error: str) -> None:
     before = writer.fresh("r")
     writer.line(f"{before} = {error}.__traceback__")
     writer.line("try:")
@@ -47,7 +47,7 @@ def _again(writer: Writer, error: str) -> None:
 
 
 @native("CHECK_EXC_MATCH")
-def _check_exc_match(writer: Writer, instruction: Instruction) -> None:
+def _check_exc_match(writer: StepWriter, instruction: Instruction) -> None:
     classes = writer.pop()
     function = writer.known(_is_caught, "is_caught")
     writer.result(f"{function}(type({writer.stack[-1]}), {classes})")
@@ -65,7 +65,7 @@ def _is_caught(kind: type, classes: Any) -> bool:
 
 
 @native("BEFORE_WITH")
-def _before_with(writer: Writer, instruction: Instruction) -> None:
+def _before_with(writer: StepWriter, instruction: Instruction) -> None:
     manager = writer.pop()
     enter, leave = writer.fresh("r"), writer.fresh("r")
     methods = writer.known(_context_methods, "context_methods")
@@ -91,6 +91,6 @@ def _bind(raw: Any, owner: Any) -> Any:
 
 
 @native("WITH_EXCEPT_START")
-def _with_except_start(writer: Writer, instruction: Instruction) -> None:
+def _with_except_start(writer: StepWriter, instruction: Instruction) -> None:
     exception, leave = writer.stack[-1], writer.stack[-4]
     writer.result(f"{leave}(type({exception}), {exception}, {exception}.__traceback__)")

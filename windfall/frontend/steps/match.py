@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall.frontend.bytecode import Instruction
-from windfall.frontend.steps.writer import Writer, native
+from windfall.frontend.steps.writer import StepWriter, native
 
 
 @native("MATCH_SEQUENCE", "MATCH_MAPPING")
-def _match_kind(writer: Writer, instruction: Instruction) -> None:
+def _match_kind(writer: StepWriter, instruction: Instruction) -> None:
     function = _is_sequence if instruction.name == "MATCH_SEQUENCE" else _is_mapping
     writer.result(f"{writer.known(function, function.__name__)}({writer.stack[-1]})")
 
@@ -35,7 +35,7 @@ def _is_mapping(subject: Any) -> bool:
 
 
 @native("MATCH_KEYS")
-def _match_keys(writer: Writer, instruction: Instruction) -> None:
+def _match_keys(writer: StepWriter, instruction: Instruction) -> None:
     keys, subject = writer.stack[-1], writer.stack[-2]
     writer.result(f"{writer.known(_values_at, 'values_at')}({subject}, {keys})")
 
@@ -59,7 +59,7 @@ def _values_at(subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 @native("MATCH_CLASS")
-def _match_class(writer: Writer, instruction: Instruction) -> None:
+def _match_class(writer: StepWriter, instruction: Instruction) -> None:
     names, cls, subject = writer.pop(), writer.pop(), writer.pop()
     function = writer.known(_attributes_at, "attributes_at")
     writer.result(f"{function}({subject}, {cls}, {instruction.argument}, {names})")

@@ -11,18 +11,18 @@ from typing import Any
 
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.steps.calls import push_callable
-from windfall.frontend.steps.writer import NULL_NAME, Writer, native
+from windfall.frontend.steps.writer import NULL_NAME, StepWriter, native
 
 
 @native("IMPORT_NAME")
-def _import_name(writer: Writer, instruction: Instruction) -> None:
+def _import_name(writer: StepWriter, instruction: Instruction) -> None:
     names, level = writer.pop(), writer.pop()
     space = writer.globals
     writer.result(f"__import__({instruction.value!r}, {space}, None, {names}, {level})")
 
 
 @native("IMPORT_FROM")
-def _import_from(writer: Writer, instruction: Instruction) -> None:
+def _import_from(writer: StepWriter, instruction: Instruction) -> None:
     name = instruction.value
     module = writer.stack[-1]
     writer.result(f"{writer.known(_imported, 'imported')}({module}, {name!r})")
@@ -43,14 +43,14 @@ def _imported(module: Any, name: str) -> Any:
 
 
 @native("LOAD_BUILD_CLASS")
-def _load_build_class(writer: Writer, instruction: Instruction) -> None:
+def _load_build_class(writer: StepWriter, instruction: Instruction) -> None:
     writer.result("__build_class__")
 
 
 @native("LOAD_GLOBAL")
-def _load_global(writer: Writer, instruction: Instruction) -> None:
+def _load_global(writer: StepWriter, instruction: Instruction) -> None:
     """Only where the name is missing: it raises."""
-    push = push_callable if instruction.argument & 1 else Writer.result
+    push = push_callable if instruction.argument & 1 else StepWriter.result
     look = writer.known(_global, "read_global")
     push(writer, f"{look}({writer.globals}, {instruction.value!r})")
 
@@ -68,14 +68,14 @@ def _global(space: dict[str, Any], name: str) -> Any:
 
 
 @native("DELETE_GLOBAL")
-def _delete_global(writer: Writer, instruction: Instruction) -> None:
+def _delete_global(writer: StepWriter, instruction: Instruction) -> None:
     look = writer.known(_global, "read_global")
     writer.line(f"{look}({writer.globals}, {instruction.value!r})")
     writer.line(f"del {writer.globals}[{instruction.value!r}]")
 
 
 @native("LOAD_FAST", "LOAD_FAST_CHECK", "DELETE_FAST")
-def _unbound_local(writer: Writer, instruction: Instruction) -> None:
+def _unbound_local(writer: StepWriter, instruction: Instruction) -> None:
     """Where the variable is unbound it raises. Deleting one that is bound is nothing: no way on has
     a slot for it."""
     name = instruction.value
@@ -89,14 +89,14 @@ def _unbound_local(writer: Writer, instruction: Instruction) -> None:
 
 
 @native("STORE_FAST")
-def _store_fast(writer: Writer, instruction: Instruction) -> None:
+def _store_fast(writer: StepWriter, instruction: Instruction) -> None:
     """What the variable held has no slot behind this."""
     writer.variables[instruction.argument] = writer.pop()
     writer.line("pass")
 
 
 @native("LOAD_DEREF", "DELETE_DEREF")
-def _load_deref(writer: Writer, instruction: Instruction) -> None:
+def _load_deref(writer: StepWriter, instruction: Instruction) -> None:
     """A cell that may be empty."""
     cell = writer.variables[instruction.argument]
     own = instruction.argument not in writer.free

@@ -16,7 +16,7 @@ NULL_NAME = "NULL"
 
 
 @dataclass(slots=True)
-class Writer:
+class StepWriter:
     """The names on the stack of the innermost frame, and the lines so far."""
 
     stack: list[str]
@@ -67,7 +67,7 @@ class Writer:
         self.outcomes.append((condition, target, list(self.stack)))
 
 
-Step = Callable[[Writer, Instruction], None]
+Step = Callable[[StepWriter, Instruction], None]
 NATIVE: dict[str, Step] = {}
 
 

@@ -9,7 +9,9 @@ before it has changed anything.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, stop
@@ -49,6 +51,36 @@ def _of_fitting_calls(function: Any, rule: Rule) -> Rule:
         return rule(machine, arguments, keywords)
 
     return checked
+
+
+# By the module of the function: rows for what is not loaded with torch.
+OF_MODULES: dict[str, dict[str, Rule]] = {}
+
+
+def calls_of_module(module: str, name: str) -> Callable[[Rule], Rule]:
+    """A row: how a call of a function is captured whose module may not be loaded yet."""
+
+    def register(rule: Rule) -> Rule:
+        OF_MODULES.setdefault(module, {})[name] = rule
+        return rule
+
+    return register
+
+
+def rule_of(function: Any) -> Rule | None:
+    """The rule of a function, if it has one."""
+    found = CALLS.get(function)
+    if found is None and function.__module__ in OF_MODULES:
+        home = sys.modules.get(function.__module__)
+        for name, rule in OF_MODULES.pop(function.__module__).items():
+            calls(getattr(home, name))(rule)
+        found = CALLS.get(function)
+    return found
+
+
+def has_rule(target: Any) -> bool:
+    """Whether calls of a Python function are captured by a rule."""
+    return isinstance(target, FunctionType) and rule_of(target) is not None
 
 
 CodeRule = Callable[["Machine", Any, Arguments, Keywords], Value]

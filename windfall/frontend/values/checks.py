@@ -26,7 +26,7 @@ from windfall.frontend.values.function import Function
 from windfall.frontend.values.sym_bool import SymBool
 from windfall.frontend.values.symbolic import Question, SymInt, question
 from windfall.frontend.values.tensor import Tensor
-from windfall.ir.check import Check, Message
+from windfall.ir.check import DataCheck, Message
 from windfall.ir.relation import Relation
 from windfall.ir.symint import reads_of
 
@@ -48,10 +48,10 @@ def _make_sure(
     names = reads_of(relation.left, relation.right)
     expected(machine, relation, names)
     found, held = _message(machine, message, names)
-    _note(machine, relation, Check(relation.operation, error, found), held)
+    _note(machine, relation, DataCheck(relation.operation, error, found), held)
 
 
-def _note(machine: Machine, relation: Relation, check: Check, held: Sequence[Any]) -> None:
+def _note(machine: Machine, relation: Relation, check: DataCheck, held: Sequence[Any]) -> None:
     graph = machine.graph
     sides = tuple(graph.size_node(one) for one in (relation.left, relation.right))
     graph.check(check, (*sides, *held))
@@ -99,7 +99,7 @@ def asserted(machine: Machine, condition: Value, otherwise: Sequence[Instruction
     if isinstance(condition, Question) and not condition.is_told():
         relation = condition.relation
         expected(machine, relation, reads_of(relation.left, relation.right))
-        _note(machine, relation, Check(relation.operation, AssertionError, tuple(texts)), ())
+        _note(machine, relation, DataCheck(relation.operation, AssertionError, tuple(texts)), ())
     return condition
 
 

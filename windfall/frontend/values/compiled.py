@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from windfall.frontend.services import Machine
 
 
-class CompiledObject(Object):
+class CompiledCallable(Object):
     """A compiled function: what it was made of is read."""
 
     __slots__ = ()
@@ -40,4 +40,4 @@ def _wrap_compiled(machine: Machine, value: Any, source: Source | None) -> Value
     cls = machine.values.known(type(value), class_name(type(value)))
     assert isinstance(cls, Class)
     source = source or Known(value, type(value).__name__)
-    return machine.values.remember(value, CompiledObject(cls, source, value))
+    return machine.values.remember(value, CompiledCallable(cls, source, value))

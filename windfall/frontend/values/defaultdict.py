@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.keys import is_plain_key
+from windfall.frontend.values.keys import is_plain_key, is_tensor_key
 from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.unseen import real_of
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
 from windfall.ir.source import Attribute, ByMethod, KeysOf, Source
@@ -42,6 +43,8 @@ class DefaultDict(Dict):
 
     def lookup(self, machine: Machine, key: Any) -> Value | None:
         """The item at a key, none made."""
+        if not self.whole and isinstance(key, Value) and is_tensor_key(real_of(key)):
+            return self.entries[key] if key in self.entries else self.of_tensor(machine, key)
         return self.load(machine).get(key)
 
     def keys_source(self) -> Source:
@@ -56,7 +59,7 @@ class DefaultDict(Dict):
             source = self.source
             self.guard_type(machine)
             keys = tuple(self.real)
-            if not all(is_plain_key(key) for key in keys):
+            if self.writes or not all(is_plain_key(key) for key in keys):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             machine.guards.add(self.keys_source(), Equals(keys), "all keys")
             self.keep_tuples(machine, keys)
@@ -79,8 +82,10 @@ class DefaultDict(Dict):
         return machine.values.polyfill("made_item", [self, key, self.factory])
 
     def store(self, machine: Machine, key: Any, value: Value | None) -> None:
-        """Writes need all items: how one is read again is not by subscript."""
-        self.load(machine)
+        """Writes need all items: how one is read again is not by subscript. (Not those at tensors,
+        which are looked up one by one.)"""
+        if not (isinstance(key, Value) and key in self.entries):
+            self.load(machine)
         super().store(machine, key, value)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:

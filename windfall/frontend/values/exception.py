@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.effects import restore
-from windfall.frontend.tracebacks import Place, through
+from windfall.frontend.tracebacks import TracebackPlace, through
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.class_value import Class
@@ -47,7 +47,7 @@ class Exception_(Object):
         self.arguments = arguments
         self.links: dict[str, Value] = {}
         self.fields: dict[str, Value] = {}  # `name`, `obj` of what the interpreter raised
-        self.lines: tuple[Place, ...] = ()  # of the frames that it has passed
+        self.lines: tuple[TracebackPlace, ...] = ()  # of the frames that it has passed
 
     def attributes(self, machine: Machine) -> Dict | None:
         """Created ones have a dictionary of their own."""
@@ -131,7 +131,7 @@ class Exception_(Object):
         if self.source is not None:
             machine.effects.add(f"{{}}.{name} = {{}}", self, value)
 
-    def passed(self, machine: Machine, lines: tuple[Place, ...]) -> None:
+    def passed(self, machine: Machine, lines: tuple[TracebackPlace, ...]) -> None:
         """It was raised, or goes on, through frames that stand there, outermost first."""
         self._set_lines(machine, (*lines, *self.lines))
         if self.source is not None and lines:
@@ -139,7 +139,7 @@ class Exception_(Object):
             known = machine.values.known(through, "through")
             machine.effects.add("{}({}, {})", known, self, places)
 
-    def _set_lines(self, machine: Machine, lines: tuple[Place, ...]) -> None:
+    def _set_lines(self, machine: Machine, lines: tuple[TracebackPlace, ...]) -> None:
         before = self.lines
 
         def restore() -> None:

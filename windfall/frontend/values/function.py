@@ -24,7 +24,7 @@ from windfall.frontend.bytecode import decode
 from windfall.frontend.effects import restore
 from windfall.frontend.policy import Treatment, looks_at_frames, treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
-from windfall.frontend.values.calls import BY_CODE, CALLS
+from windfall.frontend.values.calls import BY_CODE, rule_of
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.mapping import InstanceDict
@@ -235,7 +235,7 @@ class Function(Value):
             if said is not None:
                 self.guard(machine, "identity", IdentityIs(self.real))
                 return follow(machine, said, self.real, arguments, keywords)
-            rule = CALLS.get(self.real)
+            rule = rule_of(self.real)
             if rule is not None:
                 self.guard(machine, "identity", IdentityIs(self.real))
                 return rule(machine, arguments, keywords)

@@ -100,6 +100,22 @@ _register("register_hook")
 _register("register_post_accumulate_grad_hook")
 
 
+def _requires_grad(
+    tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords
+) -> Value:
+    """`requires_grad_()` of what is so already: transformers ask it of embeddings, for the sake of
+    checkpoints."""
+    given = [*arguments, *keywords.values()] or [machine.values.literal(True)]
+    if len(given) != 1 or not keywords.keys() <= {"requires_grad"} or not given[0].is_constant():
+        stop(ARGUMENTS, "requires_grad_")
+    if tensor.fake(machine).requires_grad is not given[0].as_constant(machine):
+        stop(UNKNOWN_ATTRIBUTE, f"{tensor.describe()}.requires_grad_()")
+    return tensor
+
+
+METHOD_RULES["requires_grad_"] = _requires_grad
+
+
 # --------------------------------------------------------------------------------- .grad and .data
 
 

@@ -29,6 +29,16 @@ _SAME: tuple[Any, ...] = (object.__eq__, type.__eq__)
 _IDENTITY_KINDS = (type, types.FunctionType, type(typing.Union), enum.Enum)
 
 
+# Tensors are hashed by their address, so they are found without being compared.
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_TENSOR_HASH: Any = torch.Tensor.__hash__
+
+
+def is_tensor_key(key: Any) -> bool:
+    """Whether a key is a tensor that stands for itself."""
+    return is_among(type(key), _TENSORS) and type(key).__hash__ is _TENSOR_HASH
+
+
 def is_identity_key(key: Any) -> bool:
     """Whether a key from outside stands for itself."""
     kind = type(key)
@@ -65,7 +75,8 @@ def compares_by_user_code(table: dict[Any, Any]) -> bool:
     same hash would be compared with them."""
     kinds = {id(kind): kind for kind in map(type, table)}
     return any(
-        not is_among(kind, _PLAIN) and isinstance(resolve(kind, "__eq__"), types.FunctionType)
+        not is_among(kind, (*_PLAIN, *_TENSORS))
+        and isinstance(resolve(kind, "__eq__"), types.FunctionType)
         for kind in kinds.values()
     )
 

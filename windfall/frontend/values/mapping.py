@@ -24,14 +24,15 @@ from windfall.frontend.values.keys import (
     is_identity_key,
     is_its_key,
     is_plain_key,
+    is_tensor_key,
     no_key,
 )
-from windfall.frontend.values.unseen import same, settled
+from windfall.frontend.values.unseen import real_of, same, settled
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
-from windfall.ir.guard import HasKey, KeysAre
+from windfall.ir.guard import HasKey, IdentityIs, KeysAre
 from windfall.ir.reading import dict_of, is_among
-from windfall.ir.source import Item, KeysOf, Source
+from windfall.ir.source import Item, ItemOfObject, KeysOf, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
@@ -71,6 +72,8 @@ class Dict(Value):
             found: Value | None = settled(self.entries.get(key))
             return found
         assert self.real is not None and self.source is not None
+        if isinstance(key, Value) and is_tensor_key(real_of(key)):
+            return self.of_tensor(machine, key)
         if not is_plain_key(key) and not is_class_key(key):
             return self.load(machine).get(key)
         if self.compares is None:
@@ -86,6 +89,25 @@ class Dict(Value):
             machine.guards.found.append((self.source, real))
             return found
         self.guard(machine, ("absent", key), HasKey(real, False))
+        self.entries[key] = None
+        return None
+
+    def of_tensor(self, machine: Machine, key: Value) -> Value | None:
+        """The item at a tensor from outside, which is relied upon itself: other keys are not looked
+        at, so there may be many."""
+        assert self.real is not None and self.source is not None
+        if compares_by_user_code(self.real):
+            stop(UNKNOWN_OPERATION, f"{self.describe()}, whose keys have an __eq__ of their own")
+        tensor = real_of(key)
+        self.guard_type(machine)
+        key.guard(machine, "identity", IdentityIs(tensor, kept=True), "a key")
+        machine.guards.rely_on_answer(type(tensor), "__hash__")
+        if tensor in self.real:
+            found = machine.values.wrap(self.real[tensor], ItemOfObject(self.source, tensor))
+            machine.guards.found.append((self.source, tensor))
+            self.entries[key] = found
+            return found
+        self.guard(machine, ("absent", key), HasKey(tensor, False))
         self.entries[key] = None
         return None
 
@@ -239,7 +261,10 @@ class Dict(Value):
             return
         plain = key.key(machine)
         if not is_plain_key(plain):
-            self.load(machine)
+            if self.whole or not is_tensor_key(real_of(key)):
+                self.load(machine)
+            else:
+                self.lookup(machine, plain)
             self.keys.setdefault(plain, key)
         elif self._differs(machine, key) and self.lookup(machine, plain) is None:
             self.keys[plain] = key
@@ -287,7 +312,7 @@ class Dict(Value):
         plain = item.key(machine)
         found = self.lookup(machine, plain)
         if found is not None and not self.whole and found.source is not None:
-            real = plain.real if is_class_key(plain) else plain
+            real = real_of(plain) if isinstance(plain, Value) else plain
             self.guard(machine, ("present", plain), HasKey(real, True))
         return machine.values.literal(found is not None)
 

@@ -23,10 +23,17 @@ from windfall.frontend.intervals import Interval
 from windfall.frontend.policy import Treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.constant import Constant, fold
+from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.number_calls import BUILTINS, operands
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
-from windfall.frontend.values.symbolic import SymFloat, SymInt, made, span_of
+from windfall.frontend.values.symbolic import (
+    SymFloat,
+    SymInt,
+    formula_of,
+    made,
+    needed_span,
+    span_of,
+)
 from windfall.frontend.values.torchapi import treated
 from windfall.ir.reading import is_among
 from windfall.ir.relation import decide
@@ -89,6 +96,8 @@ def _known(machine: Machine, function: Any, row: _Function, value: Value) -> Int
                 if (len(good) == 2)
                 else None
             )
+    if span is None or not row.accepts(span):
+        span = needed_span(machine, value)
     return span if span is not None and row.accepts(span) else None
 
 
@@ -97,15 +106,19 @@ def _in_graph(function: Any, row: _Function) -> None:
         if len(arguments) != 1 or not _varies(arguments, keywords):
             return fold(machine, function, arguments, keywords)
         span = _known(machine, function, row, arguments[0])
-        if span is None:
+        formula = formula_of(machine, function, arguments)
+        tried = None if span is not None or formula is None else formula.tried_span()
+        if span is None and tried is None:
             return fold(machine, function, arguments, keywords)
         mine = SymFloat.of(machine, arguments[0])
         before, idle = machine.graph.mark(), machine.graph.idle
         result = machine.values.torch_call("call_function", row.torch, [mine.held], {})
         machine.graph.scalars += machine.graph.mark() - before
         machine.graph.idle = idle
-        ends = (-1.0, 1.0) if row.turns else (function(span.low), function(span.high))
-        return SymFloat(result, mine.names, span=Interval(*ends))
+        if span is not None:
+            ends = (-1.0, 1.0) if row.turns else (function(span.low), function(span.high))
+            tried = Interval(*ends)
+        return SymFloat(result, mine.names, span=tried, formula=formula)
 
     calls(function)(rule)
 
@@ -118,7 +131,7 @@ for _function, _row in _FUNCTIONS.items():
 def _power(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if len(arguments) == 2 and _varies(arguments, keywords):
         base, exponent = arguments
-        pair = [span_of(machine, one) for one in arguments]
+        pair = [needed_span(machine, one) for one in arguments]
         if intervals.cannot_raise("**", *pair):
             found = SymFloat.of(machine, base).binary(machine, "**", SymFloat.of(machine, exponent))
             if found is not None:
@@ -178,6 +191,25 @@ _as_integer(math.trunc, intervals.truncated)
 # ------------------------------------------------------------------------------------- extremes
 
 
+_MIRRORED = {"<": ">", ">": "<"}
+
+
+def _chosen(machine: Machine, sign: str, first: SymFloat, second: SymFloat) -> Value:
+    """In the graph: the second where it is beyond the first, which a NaN never is."""
+    call = machine.values.torch_call
+    beyond = call("call_function", COMPARE[sign], [second.held, first.held], {})
+    held = call("call_function", torch.where, [beyond, second.held, first.held], {})
+    bound = needed_span(machine, first)
+    if bound is None:
+        return SymFloat(held, first.names | second.names)
+    low, high = (-math.inf, bound.high) if sign == "<" else (bound.low, math.inf)
+    other = needed_span(machine, second)
+    if other is not None:
+        choose = min if sign == "<" else max
+        low, high = choose(bound.low, other.low), choose(bound.high, other.high)
+    return SymFloat(held, first.names | second.names, span=Interval(low, high))
+
+
 def _extreme(function: Any, sign: str) -> None:
     """Of two numbers, one of them a float: the second one where it is beyond the first."""
     integers = BUILTINS[function]
@@ -188,9 +220,19 @@ def _extreme(function: Any, sign: str) -> None:
             return found
         first, second = arguments
         sizes = intervals.compared(span_of(machine, second), span_of(machine, first))
-        if sizes is None:
-            return None
-        return second if decide(sign, *sizes) else first
+        if sizes is not None:
+            return second if decide(sign, *sizes) else first
+        told = None
+        if isinstance(second, SymFloat):
+            told = second.told(machine, sign, first)
+        elif isinstance(first, SymFloat):
+            told = first.told(machine, _MIRRORED[sign], second)
+        if told is not None:
+            return second if told else first
+        varies = any(isinstance(one, SymFloat) for one in arguments)
+        if not varies or not all(one.python_type() is float for one in arguments):
+            return None  # what is answered may be an integer
+        return _chosen(machine, sign, SymFloat.of(machine, first), SymFloat.of(machine, second))
 
     BUILTINS[function] = rule
 
@@ -235,8 +277,14 @@ def _full(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     return machine.values.torch_call("call_method", "fill_", [fresh, value.held], {})
 
 
-@calls(torch.tensor)
-def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+def _as_data(function: Any) -> None:
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        return _tensor(machine, function, arguments, keywords)
+
+    calls(function)(rule)
+
+
+def _tensor(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Value:
     """Of a float that varies, or of a list with such in it."""
     values = machine.values
     (data, *rest) = arguments or (None,)
@@ -245,7 +293,7 @@ def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     numbers = all(one is not None and is_among(one.python_type(), (int, float)) for one in parts)
     varies = numbers and any(isinstance(one, SymFloat) for one in parts)
     if not varies or rest or not keywords.keys() <= {"dtype"}:
-        return treated(machine, Treatment.GRAPH, torch.tensor, arguments, keywords)
+        return treated(machine, Treatment.GRAPH, function, arguments, keywords)
     kind = keywords.get("dtype", values.literal(None))
     if kind.as_constant(machine) is None:
         kind = values.literal(torch.get_default_dtype())
@@ -254,3 +302,7 @@ def _tensor(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value
     if not several:
         made = values.torch_call("call_method", "squeeze", [made, values.literal(0)], {})
     return values.torch_call("call_method", "to", [made, kind], {})
+
+
+_as_data(torch.tensor)
+_as_data(torch.as_tensor)  # a number has no memory to share

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from windfall.frontend.values.base import Arguments, Value
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.readings import index
+from windfall.frontend.values.readings import index, item
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.symbolic import SymFloat, SymInt, as_size, made
 from windfall.frontend.values.tensor import Tensor
@@ -112,12 +114,32 @@ def _as_number(machine: Machine, value: Value) -> Value:
     return value
 
 
+# Functions whose numbers are rounded to the dtype of the tensor, as a tensor beside it has to be.
+_OF_ONE_DTYPE = frozenset(words("lerp clamp_min clamp_max"))
+
+
+def _in_its_dtype(
+    machine: Machine, arguments: Sequence[Value], keywords: Mapping[str, Value]
+) -> tuple[Sequence[Value], Mapping[str, Value]]:
+    first = arguments[0] if arguments else None
+    kind = first.fake(machine).dtype if isinstance(first, Tensor) else None
+    if kind not in (torch.float32, torch.float64):  # eager rounds others later
+        return arguments, keywords
+
+    def given(one: Value) -> Value:
+        return one.used(machine).as_tensor(machine, kind) if isinstance(one, SymFloat) else one
+
+    return list(map(given, arguments)), {name: given(one) for name, one in keywords.items()}
+
+
 def prepared(
     machine: Machine, target: Any, arguments: Sequence[Value], keywords: Mapping[str, Value]
 ) -> tuple[Sequence[Value], Mapping[str, Value]]:
     """The arguments of a torch function with tensors in place of numbers that vary, where the
     function takes tensors too."""
     name = (target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
+    if name in _OF_ONE_DTYPE:
+        return _in_its_dtype(machine, arguments, keywords)
     if name not in _OPERANDS or not arguments or not isinstance(arguments[0], Tensor):
         return arguments, keywords
     tensor, rest = arguments[0], arguments[1:]
@@ -127,6 +149,8 @@ def prepared(
     ]
     scale = _OPERANDS[name]
     factor = named.get(scale) if scale is not None else None
+    if isinstance(factor, Tensor):
+        factor = item(machine, factor)  # torch reads it
     if scale is not None and isinstance(factor, SymInt | SymFloat) and changed:
         del named[scale]
         scaled = factor.operand(machine, tensor)

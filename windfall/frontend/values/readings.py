@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from windfall.frontend.contents import COUNT, Bounded, Content, Formula
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.sequence import List
 from windfall.frontend.values.symbolic import SymFloat, SymInt
@@ -31,13 +32,31 @@ def item(machine: Machine, tensor: Tensor) -> Value | None:
         return _integer_item(machine, tensor)
     if not known.dtype.is_floating_point:
         return None
+    content = _content(machine, tensor)
+    if isinstance(content, Bounded) and content.is_constant:
+        return machine.values.literal(content.span.low)
     name = machine.symbols.item(machine.frames.where())
     if name is None:
         return None
     held, copy = detached(machine, tensor), {"copy": machine.values.literal(True)}
     kind = machine.values.literal(torch.float64)
     held = machine.values.torch_call("call_method", "to", [held, kind], copy)
-    return SymFloat(held, frozenset((name,)))
+    names = frozenset((name,))
+    if isinstance(content, Content):
+        return SymFloat(held, names, formula=Formula(content, COUNT))
+    return SymFloat(held, names, known=None if content is None else content.rely)
+
+
+def _content(machine: Machine, tensor: Tensor) -> Bounded | Content | None:
+    """What is known of the number in a tensor without dimensions."""
+    fake = tensor.fake(machine)
+    if fake.dim() or fake.device.type != "cpu":
+        return None
+    outside = None
+    if tensor.source is not None and tensor.real is not None:
+        outside = (tensor.source, tensor.real)
+    contents, rely = machine.graph.contents, machine.guards.add
+    return contents.of(tensor.node(machine), fake.dtype, outside, rely)
 
 
 def detached(machine: Machine, tensor: Tensor) -> Value:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ARGUMENTS, WATCHED_DEATH, stop
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
+from windfall.frontend.values.unseen import real_of
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.source import ByMethod, Known, Source
 
@@ -32,11 +33,20 @@ class Reference(Given):
         """What it points at; None when that is gone."""
         if arguments or keywords:
             stop(ARGUMENTS, "a weak reference takes no arguments")
-        if machine.effects.entries:  # it is read before these, one of which may end the object
+        found = self.real()
+        # It is read before all writes, one of which may end the object, unless a variable holds it.
+        if machine.effects.entries and not _is_held(machine, found):
             stop(WATCHED_DEATH, "a weak reference, behind a write")
         self.guard_type(machine)
         assert self.source is not None
-        return machine.values.wrap(self.real(), ByMethod(self.source, weakref.ref, "__call__"))
+        return machine.values.wrap(found, ByMethod(self.source, weakref.ref, "__call__"))
+
+
+def _is_held(machine: Machine, found: Any) -> bool:
+    """Whether a variable of a frame holds an object that is the same one in each call: what is at
+    the end of two ways is guarded to be one object."""
+    held = (one for frame in machine.frames.stack for one in (*frame.variables, *frame.stack))
+    return found is not None and any(real_of(one) is found for one in held if one is not None)
 
 
 @wraps(weakref.ref)

@@ -9,10 +9,15 @@ with that number fixed.
     n = x.shape[0]      SymInt s0
     x.view(n // 2, -1)  s0//2 in the graph
     if n > 4:           guard: s0 > 4
+
+One file: integers and floats become one another in every operation.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,9 +26,10 @@ import torch
 
 from windfall.errors import Narrow, Specialise
 from windfall.frontend import intervals
+from windfall.frontend.contents import Content, Formula, number
 from windfall.frontend.symbols import python_text
 from windfall.frontend.values.base import Arguments, Keywords, Value
-from windfall.frontend.values.constant import BINARY, Constant, fold
+from windfall.frontend.values.constant import BINARY, COMPARE, Constant, fold
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.dtype import TensorType
@@ -346,8 +352,6 @@ def known_at_least_two(atom: Atom) -> bool:
 
 def fold_compare(machine: Machine, operation: str, left: Value, right: Value) -> Value:
     """A comparison that needs the values."""
-    from windfall.frontend.values.constant import COMPARE
-
     return fold(machine, COMPARE[operation], [left, right], {})
 
 
@@ -388,10 +392,13 @@ def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
 # ---------------------------------------------------------------------------------------- floats
 
 
+_HUGE = 1e30
+
+
 class SymFloat(Varying):
     """A float that varies: `held` is a float64 tensor of the graph without dimensions."""
 
-    __slots__ = ("held", "names", "span", "value")
+    __slots__ = ("_known", "formula", "held", "names", "span", "value")
     made_of = float
 
     def __init__(
@@ -401,11 +408,15 @@ class SymFloat(Varying):
         source: Source | None = None,
         value: float | None = None,
         span: intervals.Interval | None = None,
+        formula: Formula | None = None,
+        known: Callable[[], intervals.Interval | None] | None = None,
     ) -> None:
         super().__init__(source)
         self.held = held
         self.names = names
         self.span = span  # where it lies, if that is known
+        self.formula = formula  # how it is computed of a counter, of which more can be known
+        self._known = known  # where it lies, if that is relied upon
         self.value = value  # in the call being compiled, of one from outside
 
     @classmethod
@@ -424,6 +435,25 @@ class SymFloat(Varying):
         self.guard_type(machine)
         return self
 
+    def needed_span(self, machine: Machine) -> intervals.Interval | None:
+        """Where it lies, relying on more than what is known already."""
+        if self.span is None and self.source is not None and self.value is not None:
+            self.span = self._relied_span(machine, self.value)
+        if self.span is None and self.formula is not None:
+            self.span = self.formula.span()
+        if self.span is None and self._known is not None:
+            self.span = self._known()
+        return self.span
+
+    def _relied_span(self, machine: Machine, value: float) -> intervals.Interval | None:
+        """Of one from outside: its sign stays, and it is no huge number."""
+        if not 0 < abs(value) <= _HUGE:
+            return None
+        ends = (math.nextafter(0, 1), _HUGE) if value > 0 else (-_HUGE, -math.nextafter(0, 1))
+        for operation, end in zip((">=", "<="), ends, strict=True):
+            self._decided(machine, operation, end)
+        return intervals.Interval(*ends)
+
     def operand(self, machine: Machine, beside: Tensor) -> Value:
         """The tensor, in a dtype in which it promotes as Python's floats do."""
         self.guard_type(machine)
@@ -434,9 +464,16 @@ class SymFloat(Varying):
             kind = other.dtype
         else:
             kind = torch.get_default_dtype()
-        return machine.values.torch_call(
+        return self.as_tensor(machine, kind)
+
+    def as_tensor(self, machine: Machine, kind: torch.dtype) -> Value:
+        """The tensor, in this dtype."""
+        made = machine.values.torch_call(
             "call_method", "to", [self.held, machine.values.literal(kind)], {}
         )
+        if isinstance(made, Tensor):
+            machine.graph.contents.numbers[made.node(machine)] = lambda: self.needed_span(machine)
+        return made
 
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph, where Python cannot raise."""
@@ -449,11 +486,18 @@ class SymFloat(Varying):
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
         if not is_among(other.python_type(), (float, int, bool)):
             return None
-        pair_of_spans = (self.span, span_of(machine, other))
-        ordered = pair_of_spans[::-1] if swapped else pair_of_spans
+        order: list[Value] = [other, self] if swapped else [self, other]
+        formula = formula_of(machine, BINARY[operation], order)
+        ordered = [span_of(machine, one) for one in order]
+        span: intervals.Interval | None = None
         if not intervals.cannot_raise(operation, *ordered):
-            order = [other, self] if swapped else [self, other]
-            return fold(machine, BINARY[operation], order, {})
+            ordered = [needed_span(machine, one) for one in order]
+        if intervals.cannot_raise(operation, *ordered):
+            span = intervals.combined(operation, *ordered)
+        else:
+            span = None if formula is None else formula.tried_span()
+            if span is None:
+                return fold(machine, BINARY[operation], order, {})
         before, idle = machine.graph.mark(), machine.graph.idle
         mine, its = self.used(machine), SymFloat.of(machine, other)
         pair = [its.held, mine.held] if swapped else [mine.held, its.held]
@@ -461,9 +505,8 @@ class SymFloat(Varying):
         # A loop that works on numbers only does nothing with tensors, though it grows the graph.
         machine.graph.scalars += machine.graph.mark() - before
         machine.graph.idle = idle
-        return SymFloat(
-            result, mine.names | its.names, span=intervals.combined(operation, *ordered)
-        )
+        known = functools.partial(_combined, machine, operation, order)
+        return SymFloat(result, mine.names | its.names, span=span, formula=formula, known=known)
 
     def unary(self, machine: Machine, operation: str) -> Value:
         """The sign; the rest needs the value."""
@@ -472,7 +515,8 @@ class SymFloat(Varying):
         self.guard_type(machine)
         span = intervals.combined("-", intervals.of_number(0.0), self.span)
         held = machine.values.torch_call("call_method", "neg", [self.held], {})
-        return SymFloat(held, self.names, span=span)
+        formula = formula_of(machine, operator.neg, [self])
+        return SymFloat(held, self.names, span=span, formula=formula)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Of one from outside with a constant: decided as in the call being compiled."""
@@ -486,8 +530,17 @@ class SymFloat(Varying):
         if decided is None and sizes is not None:
             return machine.values.literal(decide(operation, *sizes))
         if decided is None:
+            decided = self.told(machine, operation, other)
+        if decided is None:
             return fold_compare(machine, operation, self, other)
         return machine.values.literal(decided)
+
+    def told(self, machine: Machine, operation: str, other: Value) -> bool | None:
+        """What bounds tell, or a formula at all counts that were tried."""
+        mine, its = self.needed_span(machine), needed_span(machine, other)
+        found = None if mine is None or its is None else intervals.ordered(operation, mine, its)
+        formula = formula_of(machine, COMPARE[operation], [self, other]) if found is None else None
+        return found if formula is None else formula.decided()
 
     def _decided(self, machine: Machine, operation: str, other: float | None) -> bool | None:
         if self.source is None or self.value is None:
@@ -503,6 +556,8 @@ class SymFloat(Varying):
         decided = self._decided(machine, "!=", 0.0)
         if decided is None and self.span is not None and self.span.ratio is not None:
             return decide("!=", self.span.ratio[0], 0)
+        if decided is None:
+            decided = self.told(machine, "!=", machine.values.literal(0.0))
         return bool(self.as_constant(machine)) if decided is None else decided
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
@@ -542,6 +597,35 @@ def span_of(machine: Machine, value: Value) -> intervals.Interval | None:
         number = value.as_constant(machine)
         return intervals.of_number(float(number)) if abs(number) < 1 << 1000 else None
     return None
+
+
+def needed_span(machine: Machine, value: Value) -> intervals.Interval | None:
+    """The same, relying on more: on what counters hold, on how a float from outside lies."""
+    if isinstance(value, SymFloat):
+        return value.needed_span(machine)
+    return span_of(machine, value)
+
+
+def _combined(machine: Machine, operation: str, order: list[Value]) -> intervals.Interval | None:
+    spans = [needed_span(machine, one) for one in order]
+    return intervals.combined(operation, *spans)
+
+
+def formula_of(machine: Machine, function: Any, operands: Sequence[Value]) -> Formula | None:
+    """A function of floats as a formula, where at least one is one and all are of one counter."""
+    trees: list[Any] = []
+    contents: list[Content] = []
+    for one in operands:
+        if isinstance(one, SymFloat) and one.formula is not None:
+            trees.append(one.formula.tree)
+            contents.append(one.formula.content)
+        elif isinstance(one, Constant) and type(one.value) in (int, float, bool):
+            trees.append(number(one.as_constant(machine)))
+        else:
+            return None
+    if not contents or any(one is not contents[0] for one in contents):
+        return None
+    return Formula(contents[0], (function, *trees))
 
 
 def varying(machine: Machine, value: Any, source: Source) -> Value:

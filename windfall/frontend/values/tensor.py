@@ -20,11 +20,13 @@ from torch import nn
 from windfall import torch_abi
 from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
+    CHECKPOINT,
     DATA_READ,
     SUBCLASS,
     TENSOR_BRANCH,
     UNKNOWN_ATTRIBUTE,
     UNKNOWN_OPERATION,
+    WRITTEN_LATER,
     stop,
 )
 from windfall.frontend.effects import restore
@@ -51,6 +53,7 @@ METADATA = words("""
     is_mkldnn is_quantized is_sparse is_sparse_csr is_xla is_xpu is_vulkan is_nested
     itemsize nbytes names is_ipu is_mtia is_maia output_nr
 """)
+SIZED = words("shape ndim nbytes names")  # of these, such that tell sizes
 # Attributes that are operations.
 VIEWS = words("T mT H mH real imag")
 # Methods whose answer depends on the type only.
@@ -149,7 +152,9 @@ class Tensor(Value):
         return self._fake is not None and storage_of(self._fake) in machine.graph.written
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
-        """The node, the fake."""
+        """The node, the fake. What an effect writes behind the graph stands in the next one."""
+        if machine.graph.late and storage_of(self.fake(machine)) in machine.graph.late:
+            stop(WRITTEN_LATER, self.describe())
         return self.node(machine), self.fake(machine)
 
     def key(self, machine: Machine) -> Any:
@@ -186,6 +191,9 @@ class Tensor(Value):
         if name == "grad":
             self.rely_on(machine, name)
             return self._grad(machine)
+        if name == "grad_fn" and not self.fake(machine).requires_grad:
+            self.rely_on(machine, name)
+            return values.literal(None)
         if name == "__class__":
             self.guard_type(machine)
             return values.known(self.exact_class, self.exact_class.__name__)
@@ -193,6 +201,10 @@ class Tensor(Value):
 
     def _metadata(self, machine: Machine, name: str) -> Value:
         fake = self.fake(machine)
+        if name in SIZED:
+            machine.graph.look_at_sizes(fake)
+        if name in ("requires_grad", "is_leaf") and machine.graph.hides_grad:
+            stop(CHECKPOINT, f"{name} is read under use_reentrant=True")
         if name == "is_leaf" and self.real is not None:
             if self.real.requires_grad:
                 assert self.source is not None
@@ -488,12 +500,16 @@ class ForeignTensor(Value):
         return recipe.known(self.real, "tensor")
 
 
+def _of_graph(machine: Machine, value: Any) -> Value:
+    known = machine.graph.fakes.get(id(value)) if is_fake(value) else None
+    assert known is not None, "a tensor comes from outside or from the graph"
+    return known
+
+
 @wraps(torch.Tensor, nn.Parameter)
 def _wrap_tensor(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is None:
-        known = machine.graph.fakes.get(id(value)) if is_fake(value) else None
-        assert known is not None, "a tensor comes from outside or from the graph"
-        return known
+        return _of_graph(machine, value)
     if not torch_abi.is_plain_tensor(value):
         return machine.values.remember(value, ForeignTensor(value, source))
     return machine.values.remember(value, Tensor(source, value))
@@ -501,4 +517,6 @@ def _wrap_tensor(machine: Machine, value: Any, source: Source | None) -> Value:
 
 @wraps_if(20, lambda value: is_a(value, torch.Tensor))
 def _wrap_foreign(machine: Machine, value: Any, source: Source | None) -> Value:
+    if is_fake(value):  # of a class of ours, never the program's
+        return _of_graph(machine, value)
     return machine.values.remember(value, ForeignTensor(value, source))

@@ -20,6 +20,7 @@ from windfall.errors import Unsupported
 from windfall.frontend.bounds import TAKEN_APART, admit_parts
 from windfall.frontend.breaks import (
     ARGUMENTS,
+    CHECKPOINT,
     DATA_READ,
     NATIVE_FUNCTION,
     NOT_A_GRAPH_ARGUMENT,
@@ -84,7 +85,8 @@ def torch_call(
             f"{machine.frames.stack[-1].code.co_qualname} is disabled (not recursively)",
         )
     arguments = number_calls.with_sizes(machine, target, arguments)
-    if machine.symbols.by_name:
+    # Looking comes first: a number from outside that varies is known as one only then.
+    if any(isinstance(one, Tensor) for one in keywords.values()) or machine.symbols.by_name:
         arguments, keywords = number_calls.prepared(machine, target, arguments, keywords)
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
     function = target if callable(target) else getattr(torch.Tensor, target)
@@ -211,6 +213,7 @@ def torch_fold(
 
 def _type_only(machine: Machine, value: Value) -> Any:
     if isinstance(value, Tensor):
+        machine.graph.look_at_sizes(value.fake(machine))
         return value.fake(machine)
     if isinstance(value, Tuple | List):
         return value.graph_argument(machine)[1]
@@ -373,11 +376,21 @@ def _not_exporting(machine: Machine, arguments: Arguments, keywords: Keywords) -
 
 @calls(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _compiling(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    # torch's own call of a module leaves out hooks with `always_call` when it hears a yes.
+    # torch's own call of a module leaves out hooks with `always_call` when it hears a yes; its
+    # optimizers compute another way then, with numbers of single precision.
     frame = machine.frames.stack[-1] if machine.frames.stack else None
-    return machine.values.literal(frame is None or frame.code is not torch_abi.CALL_OF_MODULES)
+    if frame is None:
+        return machine.values.literal(True)
+    is_optimizer = str(frame.globals.get("__name__")).startswith("torch.optim.")
+    answer = frame.code is not torch_abi.CALL_OF_MODULES and not is_optimizer
+    return machine.values.literal(answer)
 
 
 @calls(torch.is_grad_enabled)
 def _grad_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    frame = machine.frames.stack[-1] if machine.frames.stack else None
+    if machine.graph.hides_grad and frame is not None and not frame.is_ours:
+        gives_back = frame.globals.get("__name__") == "torch.autograd.grad_mode"
+        if not gives_back:
+            stop(CHECKPOINT, "grad mode is read under use_reentrant=True")
     return machine.values.literal(torch.is_grad_enabled())  # ambient, guarded always

@@ -27,7 +27,7 @@ import gc
 import io
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 import torch
@@ -184,6 +184,13 @@ def is_plain(value: Any) -> bool:
 def is_missed_variable(value: Any) -> bool:
     """Whether a variable or the stack holds such an object, which the segment was given."""
     return isinstance(value.source, Slot) and is_missed(real_of(value))
+
+
+def is_held_by(frames: Iterable[Any], value: Any) -> bool:
+    """Whether a variable of one of these frames holds the same object: it does not die yet."""
+    real = real_of(value)
+    variables = (one for frame in frames for one in frame.variables)
+    return any(one is not None and real_of(one) is real for one in variables)
 
 
 def is_let_go(value: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from windfall.ir.constants import written
 from windfall.ir.source import Source
 from windfall.ir.symint import Expression, Size
-from windfall.ir.writer import Writer
+from windfall.ir.writer import NativeCheckWriter
 
 Class = type  # `TensorIs` has a field of that name
 
@@ -44,7 +44,7 @@ class Check:
         """What is there instead."""
         return written(value)
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """Write its native form; False: it has none for this source, `holds` is called."""
         return False
 

@@ -26,8 +26,8 @@ from windfall.ir.reading import (
     short_class_name,
 )
 from windfall.ir.relation import COMPARISONS
-from windfall.ir.source import KeysOf, Overlap, Source
-from windfall.ir.writer import Cell, Writer
+from windfall.ir.source import Distance, KeysOf, Overlap, Source
+from windfall.ir.writer import Cell, NativeCheckWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TypeIs(Check):
         """Whatever `__class__` answers."""
         return type(value) is self.exact_class
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """One comparison."""
         if writer.is_number(source):
             return self.exact_class is int
@@ -63,21 +63,23 @@ class TypeIs(Check):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdentityIs(Check):
-    """This very object. The entry holds it weakly where that is possible."""
+    """This very object. The entry holds it weakly where that is possible, unless something else of
+    the entry has it anyway (`kept`): a weak reference can be seen."""
 
     identities: ClassVar[tuple[str, ...]] = ("value",)
 
     value: Any
+    kept: bool = False
 
     def holds(self, value: Any, *others: Any) -> bool:
         """Nothing equal will do."""
         return value is self.value
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """One comparison."""
         cell = writer.cell(source)
         if cell is not None:
-            writer.object_is(cell, self.value, weakly=True)
+            writer.object_is(cell, self.value, weakly=not self.kept)
         return cell is not None
 
     def implied_class(self) -> Class | None:
@@ -86,6 +88,8 @@ class IdentityIs(Check):
 
     def weakly(self) -> Check:
         """Without the object, if it can be referred to so."""
+        if self.kept:
+            return self
         try:
             return WeakIdentity(weakref.ref(self.value), str(self))
         except TypeError:
@@ -121,11 +125,13 @@ class Equals(Check):
         """The same constant (`constants.py`)."""
         return same_constant(value, self.value)
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """By what the constant is, and by what is known of the source without an object."""
         wanted = self.value
         if isinstance(source, Overlap):
             return wanted is False and writer.are_apart(source)
+        if isinstance(source, Distance):
+            return type(wanted) is int and writer.distance_is(source, wanted)
         if isinstance(source, KeysOf):
             return type(wanted) is tuple and writer.all_keys_are(source, wanted)
         if writer.is_number(source):
@@ -153,7 +159,7 @@ def _has_native_form(constant: Any) -> bool:
     return kind is int or kind is float or kind is str or by_identity(constant)
 
 
-def _write_constant(writer: Writer, cell: Cell, constant: Any) -> None:
+def _write_constant(writer: NativeCheckWriter, cell: Cell, constant: Any) -> None:
     kind = type(constant)
     if is_among(kind, _TUPLES):
         writer.tuple_is(cell, kind, len(constant))
@@ -185,7 +191,7 @@ class Compares(Check):
         other = value if self.other is None else self.other
         return COMPARISONS[self.operation](value, other) is self.outcome
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """Where the other number is a float, or can be one."""
         cell = writer.cell(source)
         return cell is not None and writer.float_compares(
@@ -218,7 +224,7 @@ class LengthIs(Check):
         except UNREADABLE:
             return False
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """One look at the class and the length, where the class is known."""
         kind = writer.type_of(source) if self.exact_class is None else self.exact_class
         return kind is not None and writer.length_is(source, kind, self.length)
@@ -256,7 +262,7 @@ class KeysAre(Check):
         """A mapping of another class has another order: `KeysOf`."""
         return type(value) is dict and same_items(list(value), self.keys)
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """Where all are text or integers of 64 bits."""
         cell = writer.cell(source)
         return cell is not None and writer.keys_are(cell, dict, self.keys)
@@ -287,7 +293,7 @@ class HasKey(Check):
         kind = type(value)
         return issubclass(kind, dict) and dict.__contains__(value, self.key) is self.present
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """Where looking the key up is C code."""
         return writer.has_key(source, self.key, self.present)
 
@@ -316,7 +322,7 @@ class SameObjects(Check):
         """The others."""
         return self.others
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """One comparison for each."""
         cells = [writer.cell(one) for one in (source, *self.others)]
         first = cells[0]
@@ -358,7 +364,7 @@ class ClassAttributesAre(Check):
         pairs = zip(self.names, self.values, strict=True)
         return [name for name, found in pairs if resolve(value, name) is not found]
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """One record for all names."""
         cell = writer.cell(source)
         if cell is not None:
@@ -411,7 +417,7 @@ class MroLookupIs(Check):
         except UNREADABLE:
             return False
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """As of several names."""
         cell = writer.cell(source)
         if cell is not None:

@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
+
 from windfall import torch_abi
 from windfall.ir.checks.base import Check, Class
 from windfall.ir.constants import written
 from windfall.ir.dtype import TensorType
-from windfall.ir.reading import UNREADABLE, short_class_name
+from windfall.ir.reading import UNREADABLE, is_among, short_class_name
 from windfall.ir.relation import Relation
 from windfall.ir.source import SizeOf, Source, StrideOf
 from windfall.ir.symint import Atom, Expression, Size, bounds, symbols_of
-from windfall.ir.writer import Writer
+from windfall.ir.writer import NativeCheckWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class TensorIs(Check):
         """Sizes and strides."""
         return (*self.type.sizes, *self.type.strides)
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """One record for what is fixed."""
         cell = writer.cell(source)
         return cell is not None and writer.tensor_is(
@@ -106,6 +108,52 @@ def _range(symbol: Atom) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalarWithin(Check):
+    """A tensor without dimensions, of single or double precision, that holds a number from `low` to
+    `high`; a whole one, where `whole`. That it is such a tensor, another check says: `TensorIs`."""
+
+    low: float
+    high: float
+    whole: bool
+
+    def holds(self, value: Any, *others: Any) -> bool:
+        """No NaN lies between numbers."""
+        found = _held(value)
+        if found is None:
+            return False
+        return self.low <= found <= self.high and (not self.whole or found.is_integer())
+
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
+        """Where a record has seen the tensor."""
+        cell = writer.cell(source)
+        return cell is not None and writer.scalar_within(
+            cell, source, self.low, self.high, self.whole
+        )
+
+    def explain(self, value: Any) -> str:
+        """The number."""
+        found = _held(value)
+        return written(value) if found is None else f"a tensor that holds {found!r}"
+
+    def __str__(self) -> str:
+        return f"holds {'a whole number' if self.whole else 'one'} in [{self.low}, {self.high}]"
+
+
+def _held(value: Any) -> float | None:
+    """Of tensors whose data can be read without running anybody's code."""
+    if not is_among(type(value), (torch.Tensor, torch.nn.Parameter)):
+        return None
+    if not torch_abi.is_plain_tensor(value):
+        return None
+    found = torch_abi.tensor_facts(value)
+    if found.sizes or found.dtype not in (torch.float32, torch.float64):
+        return None
+    if found.device.type != "cpu":
+        return None
+    return float(torch_abi.without_torch_function(torch.Tensor.item, value))
+
+
+@dataclass(frozen=True, slots=True)
 class BindsSymbol(Check):
     """An exact int of 64 bits within the range of `symbol`, which has this value from here on."""
 
@@ -124,7 +172,7 @@ class BindsSymbol(Check):
         """The symbol."""
         return (self.symbol,)
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """It is read and bound."""
         return writer.number_is(source, self.symbol)
 
@@ -155,7 +203,7 @@ class Holds(Check):
         """Both sides."""
         return (self.relation.left, self.relation.right)
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """Behind all that bind symbols."""
         writer.relate(self.relation)
         return True
@@ -204,7 +252,7 @@ class AmbientIs(Check):
         """All of the state."""
         return type(value) is torch_abi.Ambient and value == self._state()
 
-    def encode(self, writer: Writer, source: Source) -> bool:
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
         """One record."""
         writer.thread_is(self._state())
         return True

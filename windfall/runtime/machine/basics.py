@@ -144,6 +144,11 @@ class MachineFunction:
         """Write a call."""
         return code.call(self.name, self.result, *values)
 
+    @property
+    def address(self) -> Value:
+        """For those who call it back."""
+        return Value(f"@{self.name}", "ptr")
+
     def write(self, assembly: Assembly, facts: AbiFacts) -> None:
         """Write the function itself."""
         code = MachineCode(assembly, facts, self.parameters)

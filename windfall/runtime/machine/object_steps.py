@@ -319,3 +319,44 @@ def item(code: MachineCode, record: Fields) -> None:
 
     sequence = _has(code, flags, TUPLE_FLAG | LIST_FLAG)
     code.store(code.either(sequence, of_sequence, of_dict), record["cell"])
+
+
+@step("object* key* hash present")
+def has_object(code: MachineCode, record: Fields) -> None:
+    """Whether a dict has a key that is hashed by its identity."""
+    object = code.value(record)
+    code.check(_has(code, _flags(code, object), DICT_FLAG))
+    known = (object, record["key"], record["hash"])
+    found = code.call("_PyDict_GetItem_KnownHash", "ptr", *known)
+    present = code.different(found, NULL)
+    with code.when(code.is_null(found)):
+        code.call("PyErr_Clear", "void")
+    code.check(code.equal(code.outcome(present), record["present"]))
+
+
+@step("object* cell* key* hash")
+def item_of_object(code: MachineCode, record: Fields) -> None:
+    """Walk to an item of a dict whose key is hashed by its identity. The hash is known: asking a
+    tensor for it would run Python, which may collect what the cells point to."""
+    object = code.value(record)
+    code.check(_has(code, _flags(code, object), DICT_FLAG))
+    known = (object, record["key"], record["hash"])
+    found = code.call("_PyDict_GetItem_KnownHash", "ptr", *known)
+    with code.when(code.is_null(found)):
+        code.call("PyErr_Clear", "void")
+        code.ret(MISS)
+    code.store(found, record["cell"])
+
+
+@step("object* cell* class* name*")
+def gradient(code: MachineCode, record: Fields) -> None:
+    """Walk to the gradient of a tensor of this class. torch answers a reference to an object that
+    the tensor keeps from then on, so that it may be given back at once."""
+    object = code.value(record)
+    code.check(code.equal(code.type_of(object), record["class"]))
+    found = code.call("PyObject_GetAttr", "ptr", object, record["name"])
+    with code.when(code.is_null(found)):
+        code.call("PyErr_Clear", "void")
+        code.ret(MISS)
+    code.store(found, record["cell"])
+    code.drop(found)

@@ -5,7 +5,7 @@ lie."""
 from __future__ import annotations
 
 from windfall import torch_abi
-from windfall.llvm import NULL, ZERO, Fields, Struct, Value, integer
+from windfall.llvm import NULL, TRUE, ZERO, Fields, Struct, Value, integer
 from windfall.runtime.machine.basics import HOLDS, MachineCode, function, step
 from windfall.runtime.machine.execute import data_of
 
@@ -16,6 +16,7 @@ RECORD = "object* wanted*"
 WANTED = Struct("class* keys dtype rank requires_grad ...")
 DIMENSION_ROW = Struct("place target* least greatest")
 TENSOR_ROW = Struct("object* item span*")
+SPAN = Struct("start end index")
 
 
 @step(RECORD)
@@ -122,24 +123,74 @@ def start_of(code: MachineCode, row: Value) -> None:
     code.ret(code.convert("ptrtoint", data_of(code, handle, fields["item"]), "i64"))
 
 
+@function("i32", "ptr", "ptr")
+def earlier(code: MachineCode, one: Value, other: Value) -> None:
+    """Which of two spans starts first, as `qsort` asks."""
+    starts = code.load("i64", one), code.load("i64", other)
+    less, more = (code.compare(f"icmp {how}", *starts) for how in ("ult", "ugt"))
+    code.ret(code.binary("sub", *(code.convert("zext", flag, "i32") for flag in (more, less))))
+
+
 @step("written count ...")
 def overlap(code: MachineCode, record: Fields) -> None:
-    """No written tensor shares bytes with another; what the cells hold was seen to be tensors."""
-    count, rows = record["count"], record.end
+    """No written tensor shares bytes with another; what the cells hold was seen to be tensors.
+    They are looked at in the order of memory: there is no meeting behind the next one."""
+    count, rows, written = record["count"], record.end, record["written"]
+    spans = code.reserve_words(code.binary("mul", count, SPAN.size))
+    with code.each(rows, count, TENSOR_ROW) as (index, row):
+        span = code.element(spans, code.binary("mul", index, SPAN.size), "i64")
+        start = start_of(code, row.base)
+        end = code.binary("add", start, code.load("i64", row["span"]))
+        for place, word in enumerate((start, end, index)):
+            code.store(word, code.element(span, place, "i64"))
+    known = code.assembly.declare("qsort", "void", ["ptr", "i64", "i64", "ptr"])
+    code.call(known, "void", spans, count, integer(8 * SPAN.size), earlier.address)
+    ends = [code.reserve("i64"), code.reserve("i64")]  # of all so far, of the written ones
+    for one in ends:
+        code.store(ZERO, one)
+    with code.each(spans, count, SPAN) as (_, row):
+        start, end = row["start"], row["end"]
+        is_written = code.compare("icmp ult", row["index"], written)
+        before = code.load("i64", code.select(is_written, *ends))
+        # A tensor without elements meets nothing.
+        meets = code.both(code.compare("icmp ult", start, before), code.different(start, end))
+        code.check(code.equal(meets, 0))
+        for one, counts in zip(ends, (TRUE, is_written), strict=True):
+            last = code.load("i64", one)
+            further = code.both(code.compare("icmp ugt", end, last), counts)
+            code.store(code.select(further, end, last), one)
 
-    def place(index: Value) -> tuple[Value, Value, Value]:
-        first = code.binary("mul", index, TENSOR_ROW.size)
-        row = Fields(code, TENSOR_ROW, code.element(rows, first, "i64"))
-        start, span = start_of(code, row.base), code.load("i64", row["span"])
-        return start, span, code.binary("add", start, span)
 
-    with code.repeat(ZERO, record["written"]) as one:
-        start, span, end = place(one.index)
-        with code.repeat(code.binary("add", one.index, 1), count) as other:
-            its_start, its_span, its_end = place(other.index)
-            before = code.compare("icmp ult", start, its_end)
-            after = code.compare("icmp ult", its_start, end)
-            # A tensor without elements meets nothing.
-            some = code.both(code.different(span, 0), code.different(its_span, 0))
-            meet = code.both(before, after, some)
-            code.check(code.equal(meet, 0))
+@step("object* item end* its_item bytes")
+def distance(code: MachineCode, record: Fields) -> None:
+    """One tensor lies so many bytes behind another; both were seen to be tensors."""
+    starts = []
+    for name, size in (("object", "item"), ("end", "its_item")):
+        object = code.load("ptr", record[name])
+        handle = code.offset(object, code.tensors.handle)
+        starts.append(code.convert("ptrtoint", data_of(code, handle, record[size]), "i64"))
+    code.check(code.equal(code.binary("sub", starts[1], starts[0]), record["bytes"]))
+
+
+@step("object* item low high whole")
+def scalar(code: MachineCode, record: Fields) -> None:
+    """A number that a tensor without dimensions holds, of four or eight bytes: between two others,
+    given by their bits, and perhaps a whole one. The cell was seen to hold such a tensor."""
+    handle = code.offset(code.value(record), code.tensors.handle)
+    item = record["item"]
+    data = data_of(code, handle, item)
+    code.check(code.different(data, NULL))
+    value = code.either(
+        code.equal(item, 4),
+        lambda: code.convert("fpext", code.load("float", data), "double"),
+        lambda: code.load("double", data),
+    )
+    low, high = (code.convert("bitcast", record[name], "double") for name in ("low", "high"))
+    code.check(code.compare("fcmp oge", value, low))
+    code.check(code.compare("fcmp ole", value, high))
+
+    def is_whole() -> Value:
+        cut = code.convert("sitofp", code.convert("fptosi", value, "i64"), "double")
+        return code.compare("fcmp oeq", cut, value)
+
+    code.check(code.either(code.equal(record["whole"], 0), lambda: TRUE, is_whole))

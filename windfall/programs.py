@@ -1,0 +1,96 @@
+"""ATen graph → program: the stages of code generation in their order, and nothing else.
+
+Enters: a pure graph. Leaves: a `Program`. Each stage is timed and noted; no stage knows the next.
+
+    arrange → divide → lower → schedule → plan → emit → build
+
+Blocks that repeat themselves are lowered and scheduled once; bodies of control flow are parts of
+the program, scheduled before what they stand in.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch.fx
+
+from windfall import codegen
+from windfall.events import EventKind
+from windfall.ir.control_flow import subgraphs_in
+from windfall.ir.loop import Part, Schedule
+from windfall.ir.stages import Program
+from windfall.ir.symint import Expression
+from windfall.staging import Staging
+
+
+@dataclass(frozen=True, slots=True)
+class Programs(Staging):
+    """Whoever makes programs."""
+
+    def program(
+        self,
+        graph: torch.fx.Graph,
+        name: str,
+        symbols: tuple[Expression, ...],
+        refusing: bool,
+        written: Sequence[int | None] = (),
+    ) -> Program:
+        """ATen graph → machine code, which may refuse data, and eager begins again; `refusing`
+        False: another graph has looked at the data. `written` as of `codegen.lower`."""
+        verify = self.options.verify
+        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph, verify=verify)
+        schedule = self._scheduled(graph, name, symbols, refusing, itertools.count(), written)
+        memory = self.stage(EventKind.PLAN, name, codegen.plan, schedule)
+        module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
+        program: Program = self.stage(EventKind.BUILD, name, codegen.build, module)
+        return replace(program, retry_in_eager=refusing)
+
+    def _scheduled(
+        self,
+        graph: torch.fx.Graph,
+        name: str,
+        symbols: tuple[Expression, ...],
+        refusing: bool,
+        numbers: Iterator[int],
+        written: Sequence[int | None] = (),
+    ) -> Schedule:
+        """Kernels and calls; blocks that repeat themselves are lowered and scheduled once. Bodies
+        of control flow are scheduled first; `numbers` name them."""
+
+        def part(one: torch.fx.Graph, written: Sequence[int | None] = ()) -> Schedule:
+            bodies = [body for target in subgraphs_in(one) for body in target.graphs]
+            made = (
+                (id(body), self._body(body, name, symbols, refusing, numbers)) for body in bodies
+            )
+            parts = {key: found for key, found in made if found is not None}
+            how: dict[str, Any] = {"refusing": refusing, "written": written, "parts": parts}
+            loops = self.stage(EventKind.LOWER, name, codegen.lower, one, symbols, **how)
+            done: Schedule = self.stage(
+                EventKind.SCHEDULE, name, codegen.schedule, loops, verify=self.options.verify
+            )
+            return done
+
+        division = self.stage(EventKind.DIVIDE, name, codegen.divide, graph, written)
+        if division is not None:
+            parts = [part(*one) for one in zip(division.graphs, division.written, strict=True)]
+            joined = codegen.join(division, parts, symbols, numbers)
+            if joined is not None:
+                return joined
+        return part(graph, written)
+
+    def _body(
+        self,
+        graph: torch.fx.Graph,
+        name: str,
+        symbols: tuple[Expression, ...],
+        refusing: bool,
+        numbers: Iterator[int],
+    ) -> Part | None:
+        """A body of control flow as a part of the program; None: it runs op by op, from Python."""
+        verify = self.options.verify
+        graph = self.stage(EventKind.ARRANGE, name, codegen.arrange, graph, verify=verify)
+        schedule = self._scheduled(graph, name, symbols, refusing, numbers)
+        return codegen.body(f"body{next(numbers)}", schedule)
