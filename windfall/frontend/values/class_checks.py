@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import types
+from _abc import _get_dump  # type: ignore[import-not-found]  # what is registered with an abstract class
 from typing import TYPE_CHECKING
 
 import torch
@@ -100,16 +101,53 @@ def _tells_its_class(kind: type) -> bool:
 
 
 def _registered(machine: Machine, kind: type, cls: type) -> bool:
-    """Whether an abstract class takes another for its own. What the user registers with a class
-    of the user, or says in its `__subclasshook__`, is not relied upon: it is asked natively."""
+    """Whether an abstract class takes another for its own. What the user says in a
+    `__subclasshook__` is not relied upon: it is asked natively."""
     order = mro(machine, kind)
     if cls.__module__ in _LIBRARY:
         return _taken_by_library(machine, kind, cls)
     if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
         stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which has a hook")
-    if not is_among(cls, order):
-        stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which registers classes")
-    return True
+    if is_among(cls, order):
+        return True
+    for one in _also_asked(cls):
+        if not _has_no_say(one):
+            stop(
+                UNKNOWN_OPERATION,
+                f"isinstance with {class_name(cls)}, which asks {class_name(one)}",
+            )
+    return _asked(machine, kind, cls)
+
+
+def _also_asked(cls: type) -> list[type]:
+    """What an abstract class hands the question on to: classes derived from it and registered
+    with it, and theirs."""
+    found = [cls]
+    for one in found:  # grows as it is walked
+        if type(one) is abc.ABCMeta:
+            registered = (entry() for entry in _get_dump(one)[0])
+            candidates = (*one.__subclasses__(), *registered)
+            found += [new for new in candidates if new is not None and not is_among(new, found)]
+    return found[1:]
+
+
+def _has_no_say(cls: type) -> bool:
+    """Whether a class answers without running code of the user's."""
+    if type(cls) is not abc.ABCMeta:
+        return find(type(cls), "__subclasscheck__") is type.__subclasscheck__
+    return cls.__module__ in _LIBRARY or (
+        find(cls, "__subclasshook__") is find(object, "__subclasshook__")
+    )
+
+
+def _asked(machine: Machine, kind: type, cls: type) -> bool:
+    """The class itself is asked. It keeps its answers: a yes for good, a no until some class is
+    registered somewhere, whatever else changes; so that is all there is to guard."""
+    found = issubclass(kind, cls)
+    if not found:
+        where = Known(cls, cls.__qualname__)
+        machine.guards.add(where, RegistrationsAre(abc.get_cache_token()), "it may be registered")
+    return found
 
 
 def _taken_by_library(machine: Machine, kind: type, cls: type) -> bool:
@@ -118,11 +156,7 @@ def _taken_by_library(machine: Machine, kind: type, cls: type) -> bool:
     if "__subclasshook__" in vars(cls):
         for name in {name for base in cls.__mro__[:-1] for name in vars(base)} - _NOT_ASKED:
             relied(machine, kind, name)
-    found = issubclass(kind, cls)
-    if not found:
-        where = Known(cls, cls.__qualname__)
-        machine.guards.add(where, RegistrationsAre(abc.get_cache_token()), "it may be registered")
-    return found
+    return _asked(machine, kind, cls)
 
 
 _NOT_ASKED = words(
