@@ -84,7 +84,6 @@ class Compiled(StandIn):
         self._on_change = on_change  # told when the entries for so many positional arguments change
         self._points: dict[Any, Entries] = {}
         self._by_count: dict[int, Entries] = {}
-        self._forms: dict[Any, Any] = {}
         self._guard = locks.lock()
         self._leave = NativeWay()
         self._names = _parameter_names(target)

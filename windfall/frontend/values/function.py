@@ -446,12 +446,6 @@ if hasattr(types.FunctionType, "__type_params__"):  # from 3.12 on
     _FIELDS |= {"__type_params__"}
 
 
-_BOUND: dict[type, type] = {
-    types.MethodDescriptorType: types.BuiltinMethodType,
-    types.WrapperDescriptorType: types.MethodWrapperType,
-}
-
-
 def _bound_of_c(recipe: Recipe, method: Method) -> str:
     """With the class: some descriptors of C take it for given, and CPython dies without it."""
     owner, kind = recipe.name(method.owner), recipe.known(type, "type_")
