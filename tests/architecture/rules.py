@@ -313,7 +313,7 @@ def kept_exceptions(module: Module) -> list[str]:
 
 
 # `_again` empties them.
-EMPTIED = {("windfall.frontend.entry", "failed")}
+EMPTIED = {("windfall.frontend.compiled_object", "failed")}
 
 
 def _second_names(handler: ast.ExceptHandler, error: str) -> Iterator[tuple[str, int]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from windfall.errors import set_traceback, traceback_of
 from windfall.frontend.capture import Rebuild
-from windfall.frontend.native import NativeWay
+from windfall.frontend.native_way import NativeWay
 from windfall.frontend.resume import Outcome, Resume
 from windfall.frontend.state import HELD, Continue
 from windfall.frontend.tracebacks import through

@@ -151,8 +151,8 @@ class Derived(Source):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DictOf(Derived):
-    """The instance dictionary of an object. `hooked`: its class has its own `__getattribute__`, which
-    generated text goes past."""
+    """The instance dictionary of an object. `hooked`: its class has its own `__getattribute__`,
+    which generated text goes past."""
 
     reader = reading.dict_of
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION, stop
 from windfall.frontend.classnames import short_name
+from windfall.frontend.name_tables import words
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import Method
 from windfall.frontend.values.wrap import wraps, wraps_if
-from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, MroLookupIs, TypeIs
 from windfall.ir.reading import (
     class_dict,

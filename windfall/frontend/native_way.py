@@ -19,10 +19,10 @@ from windfall.errors import (
     traceback_of,
 )
 from windfall.frontend.bytecode import VERSION, Handler, Instruction, decode
+from windfall.frontend.bytecode_loops import loop_at
 from windfall.frontend.flow import live_variables
 from windfall.frontend.fragment import Arrival, Slots
 from windfall.frontend.fragments import Fragments
-from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
 from windfall.frontend.tracebacks import TracebackPlace, place_of, through
 from windfall.frontend.values.iterator import END, end_is_seen
