@@ -35,7 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("frontend", "autograd", "codegen", "runtime", "cache", "engine"),
     ("subgraphs", "reuse", "devices"),
     ("backends", "staging", "compiled"),
-    ("on_demand",),
+    ("on_demand", "caching"),
     ("link", "programs"),
     ("pipeline",),
     ("report", "twin"),
