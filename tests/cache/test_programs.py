@@ -241,7 +241,16 @@ def test_a_patched_function(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_every_option_counts_or_is_declared_harmless() -> None:
     """A new option misses unless somebody says that it shapes no code."""
-    others: dict[str, Any] = {"numerics": "another", "memory_budget": 0.5, "partition": "eager"}
+    others: dict[str, Any] = {
+        "numerics": "another",
+        "memory_budget": 0.5,
+        "partition": "eager",
+        "dynamic": True,
+        "native": False,
+        "mode": "reduce-overhead",
+        "compiled_autograd": True,
+        "backend": "another",
+    }
     assert {one.name for one in fields(Options)} == key.HARMLESS | others.keys()
     for name, value in others.items():
         assert key.settings(replace(Options(), **{name: value})) != key.settings(Options())

@@ -27,9 +27,8 @@ from windfall.options import Options
 
 # Options that choose what is told, checked or kept, and no code.
 HARMLESS = frozenset(
-    {"fullgraph", "dynamic", "disable", "strict", "verify", "native", "logs", "records", "name"}
-    | {"recompile_limit", "compiled_autograd", "backend_options", "mode", "backend"}
-    | {"cache", "cache_dir", "cache_bytes"}
+    {"fullgraph", "disable", "strict", "verify", "logs", "records", "name", "recompile_limit"}
+    | {"backend_options", "cache", "cache_dir", "cache_bytes"}
 )
 
 # Where named things may stand that a graph refers to: what they are is told by torch's build, the
