@@ -40,8 +40,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("pipeline",),
     ("report", "twin"),
     ("backward",),
-    ("api",),
-    ("dynamo_plugin",),
+    ("api", "saved"),
+    ("dynamo_plugin", "commands"),
     ("", "__main__"),  # the package itself: the public names
 )
 FLOOR_OF = {place: floor for floor, places in enumerate(FLOORS) for place in places}
