@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from windfall import torch_abi
+from windfall.engine import live
 from windfall.engine.execution import Execution, PassRequest, plan
 from windfall.engine.graph import BackwardGraph, Inline, NodeKey, Unfollowed, inline_none
 from windfall.engine.program import program_of
@@ -39,6 +40,7 @@ DEPARTED = "replayed up to a live call, then node by node"
 BY_TORCH = "by torch's engine"
 
 KEPT = 256  # programs of one engine
+SENT = 1 << 20  # bytes of gradients that are given to other processes at once, at most
 RECENT = 4  # whose verifiers are tried before a key is made
 
 _numbers = itertools.count(-10, -1)  # of passes: torch's own are not negative
@@ -142,7 +144,8 @@ class Engine:
             execution = Execution(graph, request, asked.keep_graph, recorder, now)
             execution.run(asked.gradients)
         wanted = 0 if request.accumulate else len(request.inputs)
-        program = program_of(recorder.recording, graph.keys, request.roots, wanted)
+        sent = SENT if live.is_distributed() else None
+        program = program_of(recorder.recording, graph.keys, request.roots, wanted, sent)
         name = f"backward pass {self.programs.added}"
         reason = self._miss(key) if before is None else f"{before.name} is left too often"
         self.log.add(PASS, name, program, how=RECORDED, reason=reason)

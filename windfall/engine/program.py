@@ -87,11 +87,16 @@ class PassProgram:
 
 
 def program_of(
-    recording: PassRecording, keys: Sequence[NodeKey], roots: Sequence[Edge], wanted: int
+    recording: PassRecording,
+    keys: Sequence[NodeKey],
+    roots: Sequence[Edge],
+    wanted: int,
+    sent: int | None = None,
 ) -> PassProgram:
-    """The program of a recording; `wanted` gradients are answered."""
+    """The program of a recording; `wanted` gradients are answered. `sent`: gradients of leaves go
+    to other processes, so that no more than so many bytes wait for operations behind them."""
     captured = tuple(recording.captured.get(one) for one in range(wanted))
-    steps = _steps(recording)
+    steps = _steps(recording, sent)
     pending = _pending(recording, keys, roots)
     last: dict[int, int] = {}
     for place, step in enumerate(steps):
@@ -122,10 +127,10 @@ def program_of(
     )
 
 
-def _steps(recording: PassRecording) -> list[PassSegment | LiveCall]:
+def _steps(recording: PassRecording, sent: int | None) -> list[PassSegment | LiveCall]:
     """Segments, whose bounds are not yet known, and live calls."""
     steps: list[PassSegment | LiveCall] = []
-    for operations, leaves, call in _divided(recording.steps):
+    for operations, leaves, call in _divided(recording, sent):
         if operations or leaves:
             steps.append(PassSegment(tuple(operations), (), (), (), tuple(leaves)))
         if call is not None:
@@ -134,15 +139,16 @@ def _steps(recording: PassRecording) -> list[PassSegment | LiveCall]:
 
 
 def _divided(
-    steps: Iterable[RecordedOp | LiveCall | LeafUpdate],
+    recording: PassRecording, sent: int | None
 ) -> Iterable[tuple[list[RecordedOp], list[LeafUpdate], LiveCall | None]]:
     """Operations and leaves up to each live call, and that. Updates of leaves with hooks are live
     too: hooks may look at other leaves."""
     operations: list[RecordedOp] = []
     leaves: list[LeafUpdate] = []
-    for step in steps:
+    for step in recording.steps:
         if isinstance(step, RecordedOp):
-            if leaves and leaves[-1].hooked:
+            full = sent is not None and _bytes(recording, leaves) >= sent
+            if leaves and (leaves[-1].hooked or full):
                 yield operations, leaves, None
                 operations, leaves = [], []
             operations.append(step)
@@ -152,6 +158,12 @@ def _divided(
             yield operations, leaves, step
             operations, leaves = [], []
     yield operations, leaves, None
+
+
+def _bytes(recording: PassRecording, leaves: Sequence[LeafUpdate]) -> int:
+    types = [recording.types[one.value] for one in leaves]
+    counts = [0 if one is None else one.elements * one.dtype.itemsize for one in types]
+    return sum(one for one in counts if isinstance(one, int))
 
 
 def _pending(
