@@ -35,6 +35,7 @@ from windfall.ir.symint import Expression, Size, expression_of, reads_of
 from windfall.ops.fake import FakeMode, Storage, is_fake, storage_of, type_of, writes_of
 from windfall.ops.overrides import standing_for
 from windfall.ops.symbolic import from_torch, trying_reads
+from windfall.torch_abi import Buckets
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
@@ -84,6 +85,7 @@ class GraphBuilder:
         self.hides_grad = False  # eager runs what we are in without gradients first, then with them
         self.regions = 0  # how many of these there were
         self.dispatched: list[list[Dispatched]] = []  # ops in each of these, the innermost last
+        self.buckets: Buckets | None = None  # of the wrapper that we are in, if any
         self._mode = FakeMode(self._observe, self.reads.count)
 
     # ------------------------------------------------------------------------------ rolling back

@@ -123,6 +123,14 @@ from windfall.torch_abi.operations import (
     op_schema,
     op_writes,
 )
+from windfall.torch_abi.parallel import (
+    ACTIVE_WRAPPER,
+    BY_PYTHON,
+    Buckets,
+    active_buckets,
+    buckets_of,
+    parallel_class,
+)
 from windfall.torch_abi.probes import NotFound, report
 from windfall.torch_abi.settings import process_settings, python_kernels
 from windfall.torch_abi.switches import (
@@ -212,10 +220,12 @@ from windfall.torch_abi.thread import (
 )
 
 __all__ = [
+    "ACTIVE_WRAPPER",
     "AUTOCAST_DEVICES",
     "AUTOCAST_DTYPE",
     "AUTOGRAD_STATE",
     "BY_FUNCTION",
+    "BY_PYTHON",
     "CALL_OF_MODULES",
     "CHECKPOINTS_DEBUG",
     "CHECKS",
@@ -247,6 +257,7 @@ __all__ = [
     "Ambient",
     "Asked",
     "BackwardEngine",
+    "Buckets",
     "CMemory",
     "DispatchMode",
     "NodeLayout",
@@ -262,6 +273,7 @@ __all__ = [
     "TensorLayout",
     "ThreadLayout",
     "accumulate_by_real_engine",
+    "active_buckets",
     "admit_device",
     "aliased_results",
     "allowed_in_graph",
@@ -274,6 +286,7 @@ __all__ = [
     "attention_readers",
     "attention_writers",
     "below_autograd",
+    "buckets_of",
     "call_region",
     "check_is_size",
     "custom_operation",
@@ -334,6 +347,7 @@ __all__ = [
     "object_layout",
     "op_schema",
     "op_writes",
+    "parallel_class",
     "plain_keys",
     "private_backend_name",
     "process_settings",

@@ -41,6 +41,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     module,
     optimizers,
     ordered,
+    parallel,
     partial,
     python_module,
     readings,
