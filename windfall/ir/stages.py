@@ -461,6 +461,7 @@ class Executable:
     conventions: tuple[Convention, ...] = ()
     node: tuple[BackwardRegion, ...] = ()
     relations: tuple[Relation, ...] = ()  # what it assumes of sizes, besides what was known
+    keeps: bool = False  # it makes gradients: memory of large results is used again by later calls
 
     @property
     def bare(self) -> Program | None:

@@ -113,23 +113,31 @@ def _tangent(machine: Machine, root: Tensor, given: Value) -> Tensor:
 # ------------------------------------------------------------------------------------- the pass
 
 
-def _reached(machine: Machine, roots: Sequence[Tensor]) -> list[Tensor]:
-    """The leaves that the history of these leads to; all of it was made in this graph."""
-    waiting: list[Any] = []
-    for one in roots:
-        fake = one.fake(machine)
-        edge = torch.autograd.graph.get_gradient_edge(fake)
-        waiting.append(edge.node)
-    seen, leaves = set(), list[Tensor]()
+def _history(machine: Machine, roots: Sequence[Tensor]) -> list[Any]:
+    """The nodes that a pass from these may come to."""
+    waiting = [torch.autograd.graph.get_gradient_edge(one.fake(machine)).node for one in roots]
+    found: dict[Any, None] = {}
     while waiting:
         node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if type(node) is torch_abi.AccumulateGrad:
-            leaves.append(_known(machine, node.variable))
-        waiting.extend(one for one, _ in node.next_functions if one is not None)
-    return leaves
+        if node not in found:
+            found[node] = None
+            waiting.extend(one for one, _ in node.next_functions if one is not None)
+            if any(getattr(node, name, False) for name in _SPARSE):
+                stop(BACKWARD, f"a sparse gradient, by {node.name()}")
+    return list(found)
+
+
+_SPARSE = ("_saved_sparse", "_saved_sparse_grad")  # of nodes whose gradient may be no dense tensor
+
+
+def _reached(machine: Machine, roots: Sequence[Tensor]) -> list[Tensor]:
+    """The leaves that the history of these leads to; all of it was made in this graph."""
+    nodes = _history(machine, roots)
+    return [_known(machine, one.variable) for one in nodes if _is_accumulator(one)]
+
+
+def _is_accumulator(node: Any) -> bool:
+    return type(node) is torch_abi.AccumulateGrad
 
 
 def _known(machine: Machine, fake: torch.Tensor) -> Tensor:
@@ -300,6 +308,7 @@ def _grad(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         _rely_on_leaf(machine, one)
     roots = _tensors(machine, given["outputs"])
     begun = _begun(machine, roots, given.get("grad_outputs"), given)
+    _history(machine, roots)
     found = _gradients(machine, begun, inputs)
     zeros = _flag(machine, given, "materialize_grads", False)
     if any(map(_is_none, found)) and not zeros:
