@@ -18,6 +18,7 @@ from windfall import torch_abi
 from windfall.frontend.breaks import ARGUMENTS, ATTRIBUTE_WRITE, REBUILD, UNKNOWN_ATTRIBUTE, stop
 from windfall.frontend.breaks import UNKNOWN_CALL as CALL
 from windfall.frontend.effects import restore
+from windfall.frontend.gradient_effects import WRITE as GRADIENT_WRITE
 from windfall.frontend.polyfills import core
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
@@ -134,7 +135,7 @@ def _write_grad(tensor: Tensor, machine: Machine, value: Value) -> None:
     before = tensor.children.get("grad")
     machine.effects.undo(lambda: restore(tensor.children, "grad", before))
     tensor.children["grad"] = value
-    machine.effects.add("{}.grad = {}", tensor, value)
+    machine.effects.add(GRADIENT_WRITE, tensor, value)
 
 
 def _write_data(tensor: Tensor, machine: Machine, value: Value) -> None:
