@@ -58,6 +58,7 @@ REASONS = {
     213: "the policy of a checkpoint was asked about an op that is not there",
     214: "gradients of gradients need a value that was not saved",
     215: "a body of a control flow operation is no function of its operands alone",
+    216: "a tensor subclass makes something that a graph of plain tensors cannot show",
 }
 
 
