@@ -31,7 +31,9 @@ import torch.fx
 from windfall import torch_abi
 from windfall.autograd.record import call
 from windfall.errors import Unsupported
+from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType, WrappedType
+from windfall.ir.graph_text import print_graph
 from windfall.ir.node import NodeInfo, constant, copy_into, info, set_info
 from windfall.ir.stages import Executable, GraphCallable
 from windfall.ops import fake as fakes
@@ -57,6 +59,7 @@ def holds_wrapped(types: Sequence[object]) -> bool:
     return any(isinstance(one, WrappedType) for one in types)
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Entered:
     """One input of the captured graph: what it is made of, and of what its gradient is, if one
@@ -66,6 +69,7 @@ class Entered:
     gradient: TensorType | None = None
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Left:
     """One result: the input that it is, the earlier result that it is, or what it is made of, from
@@ -76,6 +80,7 @@ class Left:
     value: TensorType | None = None
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Flattened:
     """The convention: leaves and carriers in, leaves out. `kept` are inputs of which backward keeps
@@ -214,6 +219,7 @@ def _carrier(leaf: TensorType) -> torch.Tensor:
 # ----------------------------------------------------------------------------------- flattening
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Flat:
     """A graph over plain tensors, the types of its inputs, and what stands around it."""
@@ -221,6 +227,9 @@ class Flat:
     graph: torch.fx.Graph
     inputs: tuple[TensorType, ...]
     around: Flattened
+
+    def __str__(self) -> str:
+        return print_graph(self.graph)
 
     def wrapped(self, executable: Executable) -> Executable:
         """The executable of the flat graph, seen as that of the captured one."""

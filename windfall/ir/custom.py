@@ -60,7 +60,8 @@ class CustomGradient:
         self.inputs_kept = inputs_kept
         self.constant = constant
         self.dirty = dirty
-        parts = (str(forward), str(backward), *map(str, (count, inputs_kept, constant, dirty)))
+        facts = (count, inputs_kept, constant, *([dirty] if dirty else ()))
+        parts = (str(forward), str(backward), *map(str, facts))
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
         word = "".join(c if c.isalnum() else "_" for c in name.replace("<locals>", ""))
         self.__name__ = self.__qualname__ = f"{word}_{digest}"

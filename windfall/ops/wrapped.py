@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from windfall.ir import codec
 from windfall.ir.dtype import TensorType, WrappedType
 from windfall.ops.fake import is_wrapper_class, type_of
 
@@ -150,6 +151,10 @@ class Unwrap(Target):
             return (tensor,)
         found: tuple[torch.Tensor, ...] = _Unwrap.apply(self, tensor)  # type: ignore[no-untyped-call]
         return found
+
+
+codec.add(Wrap, codec.Kind("Wrap", lambda one: (one.value, one.gradient), Wrap))
+codec.add(Unwrap, codec.Kind("Unwrap", lambda one: (one.structure,), Unwrap))
 
 
 def with_gradients(structure: TensorType, leaves: Sequence[Any]) -> Any:
