@@ -116,6 +116,7 @@ from windfall.torch_abi.nodes import (
 from windfall.torch_abi.operations import (
     Parameter,
     aliased_results,
+    answers_nothing,
     custom_operation,
     is_composite,
     is_operation,
@@ -267,6 +268,7 @@ __all__ = [
     "allowed_in_graph",
     "ambient",
     "ambient_obstacle",
+    "answers_nothing",
     "arriving",
     "as_the_engine_calls",
     "associative_scan",

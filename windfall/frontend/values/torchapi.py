@@ -122,6 +122,9 @@ def _plain_result(
     result: Any,
 ) -> Value:
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if result is None and torch_abi.answers_nothing(target):
+        machine.graph.call(kind, target, nodes, named, None)
+        return machine.values.literal(None)
     if getattr(target, "__module__", None) != _OPERATORS:
         stop(TORCH_CALL, f"{name} answers {type(result).__name__}")
     if name == "setitem":
