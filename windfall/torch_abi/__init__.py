@@ -63,6 +63,7 @@ from windfall.torch_abi.fencing import (
     without_saved_tensor_hooks,
 )
 from windfall.torch_abi.functions import (
+    FUNCTION_APPLY,
     CALL_OF_MODULES,
     CHECKS,
     FOREACH,
@@ -238,6 +239,7 @@ __all__ = [
     "DETERMINISTIC",
     "DISPATCH_MODES",
     "FENCED",
+    "FUNCTION_APPLY",
     "FOREACH",
     "FORWARD_GRAD",
     "FUNCTION_MODES",
