@@ -21,7 +21,6 @@ import torch.fx
 from windfall.engine.graph import Edge, NodeKey
 from windfall.engine.record import PassRecording
 from windfall.engine.steps import (
-    CallKind,
     LeafUpdate,
     LiveCall,
     RecordedOp,
@@ -257,11 +256,3 @@ def _graph(segment: PassSegment, types: Sequence[TensorType | None]) -> torch.fx
     output = graph.output(tuple(values[one] for one in segment.outputs))
     set_info(output, NodeInfo(None))
     return graph
-
-
-def kinds_of(program: PassProgram) -> dict[CallKind, int]:
-    """How many live calls of each kind."""
-    found: dict[CallKind, int] = {}
-    for one in program.calls:
-        found[one.kind] = found.get(one.kind, 0) + 1
-    return found

@@ -26,7 +26,7 @@ import torch
 from windfall import torch_abi
 from windfall.frontend.breaks import SUBCLASS, stop
 from windfall.frontend.bytecode import decode
-from windfall.frontend.words import words
+from windfall.frontend.name_tables import words
 from windfall.ir.guard import ABSENT, Check, ContentsAre, Equals, HasKey, IdentityIs
 from windfall.ir.reading import class_dict, class_name, mro_of
 from windfall.ir.source import Attribute, CellContents, Item, Known, Source

@@ -126,6 +126,7 @@ from windfall.torch_abi.operations import (
     op_writes,
 )
 from windfall.torch_abi.probes import NotFound, report
+from windfall.torch_abi.settings import process_settings, python_kernels
 from windfall.torch_abi.switches import (
     CHECKPOINTS_DEBUG,
     SWITCHES,
@@ -339,6 +340,8 @@ __all__ = [
     "op_writes",
     "plain_keys",
     "private_backend_name",
+    "process_settings",
+    "python_kernels",
     "raise_version",
     "raise_versions",
     "read_word",

@@ -20,6 +20,7 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, SUBCLASS, TENSOR_BRANCH, stop
+from windfall.frontend.name_tables import words
 from windfall.frontend.protocols import rely_on_protocol
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
@@ -35,7 +36,6 @@ from windfall.frontend.values.tensor import (
     of_graph,
 )
 from windfall.frontend.values.wrap import wraps_if
-from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType, WrappedType
 from windfall.ir.guard import IdentityIs, KeysAre, TensorIs
 from windfall.ir.reading import dict_of, is_a
