@@ -27,6 +27,7 @@ from windfall.ir.guard import (
     Check,
     ClassAttributesAre,
     Compares,
+    ContentsAre,
     Equals,
     Guard,
     HasKey,
@@ -103,6 +104,8 @@ def _of_values() -> Iterator[Check]:
         yield from (LengthIs(count, kind) for kind in (list, tuple, dict, set, range, str))
     for keys in ((), ("a",), ("b",), ("a", "b"), ("b", "a"), (1,), (True,), (None,), (1 << 70,)):
         yield KeysAre(keys)
+    for one in ([], {}, {"a": 1}, [1, 2], {1}, [Plain]):
+        yield ContentsAre.of(one)
     for key in ("a", "training", 1, 1.0, True, None, b"a", (1,), Plain, 1 << 70):
         yield HasKey(key, True)
         yield HasKey(key, False)

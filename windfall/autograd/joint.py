@@ -47,6 +47,7 @@ from windfall.ir.stages import InputFact, Joint, OutputFact, Signature
 from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
 from windfall.ops.symbolic import from_torch
+from windfall.ops.wrapped import Wrap
 
 
 def differentiate(
@@ -71,10 +72,15 @@ def differentiate(
     with Assumptions(outer.relations if outer is not None else ()) as assumed:
         lies = bases(tensors, lying)
         whole = graph, symbols, tensors, grad_enabled, lies, verify
-        joint = None if lies else _repeated(*whole)
+        joint = None if lies or _wraps(graph) else _repeated(*whole)
         if joint is None or verify:
             joint = _agreeing(joint, _passed(*whole)[0])
     return replace(joint, symbols=symbols, relations=tuple(assumed.relations)) if symbols else joint
+
+
+def _wraps(graph: torch.fx.Graph) -> bool:
+    """Whether values between the nodes of a graph are tensors of other classes than torch's."""
+    return any(isinstance(node.target, Wrap) for node in graph.nodes)
 
 
 def _repeated(

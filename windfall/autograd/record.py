@@ -60,6 +60,7 @@ REASONS = {
     214: "gradients of gradients need a value that was not saved",
     215: "a body of a control flow operation is no function of its operands alone",
     216: "a view is returned, or an input written, whose history a backward pass has freed",
+    217: "a tensor subclass makes something that a graph of plain tensors cannot show",
 }
 
 

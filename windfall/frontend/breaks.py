@@ -170,7 +170,8 @@ UNCAUGHT = declare(
 SUBCLASS = declare(
     11,
     "a tensor subclass or an object with its own torch function protocol",
-    "Its methods may do anything with an operation.",
+    "Its methods may do anything with an operation. A class that says what its tensors are made of "
+    "(`__tensor_flatten__`) and whose methods only compute is compiled.",
     "Unwrap it before the compiled function.",
 )
 GENERATOR = declare(

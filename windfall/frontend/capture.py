@@ -34,6 +34,7 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.effects import Effect
+from windfall.frontend.exchange import cuts
 from windfall.frontend.gradient_effects import settled
 from windfall.frontend.interpreter import Interpreter
 from windfall.frontend.marks import refusal
@@ -364,6 +365,10 @@ def _close(machine: Interpreter, recipe: Recipe) -> tuple[GraphInput, ...]:
     """End the graph: its output node; what nobody uses is left out."""
     builder = machine.graph
     leave_entered(machine)
+    buckets = builder.buckets or torch_abi.active_buckets()
+    if buckets is not None:
+        sent = cuts(builder.graph, recipe.outputs, buckets)
+        recipe.outputs.extend(one for one in sent if one not in recipe.outputs)
     node = builder.graph.output(tuple(recipe.outputs))
     set_info(node, NodeInfo(tuple(info(one).type for one in recipe.outputs)))
     for one in reversed(builder.calls):

@@ -23,6 +23,7 @@ from windfall.ir.checks.base import Check, Class
 from windfall.ir.checks.objects import (
     ClassAttributesAre,
     Compares,
+    ContentsAre,
     Equals,
     HasKey,
     IdentityIs,
@@ -57,6 +58,7 @@ __all__ = [
     "Check",
     "ClassAttributesAre",
     "Compares",
+    "ContentsAre",
     "Equals",
     "Guard",
     "HasKey",

@@ -24,6 +24,7 @@ from windfall.torch_abi.autograd import (
     gradients,
     hooked,
     hooks_saved_tensors,
+    is_view,
     next_autograd_sequence,
     raise_version,
     raise_versions,
@@ -118,6 +119,7 @@ from windfall.torch_abi.nodes import (
 from windfall.torch_abi.operations import (
     Parameter,
     aliased_results,
+    answers_nothing,
     custom_operation,
     is_composite,
     is_operation,
@@ -126,7 +128,16 @@ from windfall.torch_abi.operations import (
     op_schema,
     op_writes,
 )
+from windfall.torch_abi.parallel import (
+    ACTIVE_WRAPPER,
+    BY_PYTHON,
+    Buckets,
+    active_buckets,
+    buckets_of,
+    parallel_class,
+)
 from windfall.torch_abi.probes import NotFound, report
+from windfall.torch_abi.settings import process_settings, python_kernels
 from windfall.torch_abi.switches import (
     CHECKPOINTS_DEBUG,
     SWITCHES,
@@ -214,10 +225,12 @@ from windfall.torch_abi.thread import (
 )
 
 __all__ = [
+    "ACTIVE_WRAPPER",
     "AUTOCAST_DEVICES",
     "AUTOCAST_DTYPE",
     "AUTOGRAD_STATE",
     "BY_FUNCTION",
+    "BY_PYTHON",
     "CALL_OF_MODULES",
     "CHECKPOINTS_DEBUG",
     "CHECKS",
@@ -249,6 +262,7 @@ __all__ = [
     "Ambient",
     "Asked",
     "BackwardEngine",
+    "Buckets",
     "CMemory",
     "DispatchMode",
     "LeafLayout",
@@ -265,11 +279,13 @@ __all__ = [
     "TensorLayout",
     "ThreadLayout",
     "accumulate_by_real_engine",
+    "active_buckets",
     "admit_device",
     "aliased_results",
     "allowed_in_graph",
     "ambient",
     "ambient_obstacle",
+    "answers_nothing",
     "arriving",
     "as_the_engine_calls",
     "associative_scan",
@@ -277,6 +293,7 @@ __all__ = [
     "attention_readers",
     "attention_writers",
     "below_autograd",
+    "buckets_of",
     "call_region",
     "check_is_size",
     "custom_operation",
@@ -316,6 +333,7 @@ __all__ = [
     "is_overload",
     "is_plain_leaf",
     "is_plain_tensor",
+    "is_view",
     "is_wrapped_number",
     "leaf_hook_kinds",
     "leaf_layout",
@@ -340,8 +358,11 @@ __all__ = [
     "object_layout",
     "op_schema",
     "op_writes",
+    "parallel_class",
     "plain_keys",
     "private_backend_name",
+    "process_settings",
+    "python_kernels",
     "raise_version",
     "raise_versions",
     "read_word",

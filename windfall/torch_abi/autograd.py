@@ -101,6 +101,11 @@ BY_FUNCTION = _CreationMeta.IN_CUSTOM_FUNCTION.name  # by an `autograd.Function`
 _REFUSED = (BY_FUNCTION, _CreationMeta.MULTI_OUTPUT_NODE.name)
 
 
+def is_view(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view to autograd."""
+    return tensor._is_view()
+
+
 def refused_view(tensor: torch.Tensor) -> str:
     """How a view was made to which autograd refuses writes: by a function of the user's, or by one
     that answers several; "" for all others."""
