@@ -312,6 +312,7 @@ BETWEEN = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:grad and param do not obey the gradient layout contract")
 @pytest.mark.parametrize("accumulates", [False, True])
 @pytest.mark.parametrize("change", BETWEEN, ids=lambda one: one.__name__.strip("_"))
 def test_what_happens_between_two_steps_is_noticed(
@@ -344,7 +345,8 @@ def test_what_happens_between_two_steps_is_noticed(
         x, y = torch.randn(16, 8), torch.randn(16, 1)
         same(eager(x, y), compiled(x, y), f"loss of step {number}")
         same(held(*worlds[0]), held(*worlds[1]), f"step {number}")
-    assert in_one_graph(compiled)
+    warns = accumulates and change is _replaces_a_gradient
+    assert breaks(compiled) == {60} if warns else in_one_graph(compiled)
 
 
 def test_gradients_are_the_same_objects_where_they_are_added_to() -> None:
@@ -371,8 +373,9 @@ def test_gradients_that_nobody_sees_are_no_results() -> None:
 
     compiled = windfall.compile(step)
     compiled(torch.ones(2, 8))
-    (graph,) = windfall.explanation(compiled).graphs
-    assert str(graph).rstrip().splitlines()[-1].split("return")[1].count(",") == 1
+    (capture,) = windfall.explanation(compiled).graphs
+    (output,) = capture.graph.find_nodes(op="output")
+    assert len(output.args[0]) == 1
     assert in_one_graph(compiled)
 
 
