@@ -12,7 +12,7 @@ A new backend is a class with `compile`, and a row of `BACKENDS` or an entry poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -65,7 +65,7 @@ class Stages(Protocol):
         given: Sequence[Relation] = (),
         roles: Sequence[Role] = (),
         device: str = "",
-        apart: Container[int] = (),
+        apart: Collection[int] = (),
         lying: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     ) -> Executable:
         """A graph without reads as native code, or as graphs for a device; `roles` are those of its

@@ -132,6 +132,11 @@ class EventLog:
         self._lock = locks.lock()
         self._listeners = listeners
 
+    @property
+    def keeps_records(self) -> bool:
+        """Whether somebody wants to see all that stages make."""
+        return self._records
+
     def add(self, kind: EventType, subject: str, record: Any = None, **facts: Any) -> Event:
         """Note something that took no time worth telling."""
         event = Event(kind, subject, time.perf_counter(), record=record, facts=facts)

@@ -21,7 +21,6 @@ import torch.fx
 from windfall.engine.graph import Edge, NodeKey
 from windfall.engine.record import PassRecording
 from windfall.engine.steps import (
-    CallKind,
     LeafUpdate,
     Lifted,
     LiveCall,
@@ -340,11 +339,3 @@ def _size_node(
         total = node if total is None else made(operator.add, total, node, done)
     assert total is not None
     return made(operator.add, total, size.constant, size) if size.constant else total
-
-
-def kinds_of(program: PassProgram) -> dict[CallKind, int]:
-    """How many live calls of each kind."""
-    found: dict[CallKind, int] = {}
-    for one in program.calls:
-        found[one.kind] = found.get(one.kind, 0) + 1
-    return found

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional
 
 from windfall import torch_abi
-from windfall.frontend.words import words
+from windfall.frontend.name_tables import words
 
 
 class Treatment(enum.Enum):

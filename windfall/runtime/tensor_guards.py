@@ -17,11 +17,11 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.source import ByMethod, Distance, Overlap, SizeOf, Source, StrideOf
 from windfall.ir.symint import Expression, Size, known_at_least
 from windfall.ir.writer import Cell
-from windfall.runtime.arithmetic import fits
 from windfall.runtime.machine.tensor_step import DIMENSION_ROW, TENSOR_ROW, WANTED
 from windfall.runtime.machine.thread_step import CAST_ROW
 from windfall.runtime.object_guards import ObjectRecords, float_bits
 from windfall.runtime.results import is_static, span_bytes, static
+from windfall.runtime.size_code import fits
 from windfall.runtime.words import MASK, Word
 
 _SCALARS = (torch.float32, torch.float64)

@@ -132,6 +132,7 @@ from windfall.torch_abi.parallel import (
     parallel_class,
 )
 from windfall.torch_abi.probes import NotFound, report
+from windfall.torch_abi.settings import process_settings, python_kernels
 from windfall.torch_abi.switches import (
     CHECKPOINTS_DEBUG,
     SWITCHES,
@@ -349,6 +350,8 @@ __all__ = [
     "parallel_class",
     "plain_keys",
     "private_backend_name",
+    "process_settings",
+    "python_kernels",
     "raise_version",
     "raise_versions",
     "read_word",

@@ -29,7 +29,6 @@ class Parameter(NamedTuple):
 
     name: str
     type: str
-    has_default: bool
     default: Any
 
 
@@ -39,8 +38,7 @@ def op_schema(overload: Any) -> tuple[str, str, tuple[Parameter, ...], tuple[str
     if schema is None:
         return None
     parameters = tuple(
-        Parameter(each.name, str(each.real_type), each.has_default_value(), each.default_value)
-        for each in schema.arguments
+        Parameter(each.name, str(each.real_type), each.default_value) for each in schema.arguments
     )
     results = tuple(str(each.real_type) for each in schema.returns)
     return schema.name, schema.overload_name, parameters, results

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.builtin import exactly
 from windfall.frontend.values.calls import calls
@@ -24,7 +25,6 @@ from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.supers import Super
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, RegistrationsAre
 from windfall.ir.reading import class_name, is_a, is_among, mro_of
 from windfall.ir.source import Known

@@ -30,13 +30,13 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.effects import restore
+from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
 from windfall.frontend.values.function import bound_class
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps, wraps_if
-from windfall.frontend.words import words
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import ABSENT, Equals, HasKey, TensorIs
 from windfall.ir.reading import is_a, is_among
