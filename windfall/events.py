@@ -68,6 +68,7 @@ class EventKind:
     # The stages, in their order. The entry has what the first two make too.
     CAPTURE = EventType("capture", True, _itself, ("graph", "guards", "breaks"))
     REWRITE = EventType("rewrite", True, _itself, ("source",))
+    FLATTEN = EventType("flatten", True)  # tensor subclasses taken apart
     DIFFERENTIATE = EventType("differentiate", True, logs=("joint",))
     SPLIT = EventType("split", True, logs=("split",))
     ARRANGE = EventType("arrange", True)

@@ -189,9 +189,11 @@ class Compiler(Programs):
         """An executable as something to call; the same one for the same executable."""
         return self.graphs.call(executable, lambda: link(executable, self))
 
-    def bind(self, program: Program, name: str, backward: bool = False) -> GraphCallable:
-        """A program as something to call. What a backward takes no guard has seen; its results are
-        thrown away and made anew in each step."""
-        how = {"native": self.options.native, "verify": backward, "keep": backward}
+    def bind(
+        self, program: Program, name: str, backward: bool = False, keep: bool = False
+    ) -> GraphCallable:
+        """A program as something to call. What a backward takes no guard has seen; its results, and
+        those that are to `keep` their memory, are thrown away and made anew in each step."""
+        how = {"native": self.options.native, "verify": backward, "keep": backward or keep}
         call: GraphCallable = self.stage(EventKind.BIND, name, runtime.bind, program, **how)
         return call

@@ -13,3 +13,6 @@ from windfall.autograd.passes import PASSES as PASSES
 from windfall.autograd.passes import draws as draws
 from windfall.autograd.special_backward import VariantCompiler as VariantCompiler
 from windfall.autograd.variant import Variant as Variant
+from windfall.autograd.wrappers import Flat as Flat
+from windfall.autograd.wrappers import flatten as flatten
+from windfall.autograd.wrappers import holds_wrapped as holds_wrapped
