@@ -57,7 +57,7 @@ def boundaries(
         apart |= refused
         met = _meeting(everything, edges, apart, known, door)
         if not met or len(edges) > _MOST:
-            raise Unsupported(216, f"result {min(refused)}")
+            raise Unsupported(218, f"result {min(refused)}")
         for edge in met:
             edges[edge] = len(everything)
             everything.append(known[edge])
