@@ -49,6 +49,7 @@ from windfall.errors import (
 from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from windfall.frontend.polyfills.scopes import error_on_graph_break
 from windfall.options import Options
+from windfall.saved import load_cache, save_cache
 from windfall.stance import set_stance
 
 __version__ = "0.1.0"
@@ -79,12 +80,14 @@ __all__ = [
     "is_compiling",
     "is_exporting",
     "list_backends",
+    "load_cache",
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
     "nested_compile_region",
     "nonstrict_trace",
     "reset",
+    "save_cache",
     "set_default_backend",
     "set_stance",
     "skip_frame",

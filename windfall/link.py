@@ -41,7 +41,7 @@ def link(executable: Executable, compiler: GraphCompiler) -> GraphCallable:
 
 
 def _native(program: Program, executable: Executable, compiler: GraphCompiler) -> GraphCallable:
-    return compiler.bind(program, executable.name)
+    return compiler.bind(program, executable.name, keep=executable.keeps)
 
 
 def _graph(program: GraphProgram, executable: Executable, compiler: GraphCompiler) -> GraphCallable:

@@ -88,6 +88,15 @@ class CheckWriter(ObjectRecords):
         self.record("scalar", cell, size, float_bits(low), float_bits(high), int(whole))
         return True
 
+    def is_plain_leaf(self, cell: Cell) -> bool:
+        """Of a tensor that a record has seen."""
+        layout = torch_abi.leaf_layout()
+        if layout is None or cell not in self.ranks:
+            return False
+        places = (layout.function, layout.accumulator, layout.hooks, layout.post_hook)
+        self.record("plain_leaf", cell, layout.kind, *places, layout.count, *layout.node_hooks)
+        return True
+
     # --------------------------------------------------------------------------------- numbers
 
     def is_number(self, source: Source) -> bool:

@@ -55,6 +55,15 @@ def is_operation(value: Any) -> bool:
     return issubclass(type(value), torch._ops.OpOverload | torch._ops.OpOverloadPacket)
 
 
+def answers_nothing(value: Any) -> bool:
+    """Whether a callable is an op of a library of the user's, no overload of which has a result: it
+    is called for what it writes, or for its effects."""
+    if not is_operation(value):
+        return False
+    overloads = [value] if is_overload(value) else [getattr(value, n) for n in value.overloads()]
+    return all(one.namespace != "aten" and not one._schema.returns for one in overloads)
+
+
 def custom_operation(value: Any) -> Any:
     """The overload that a function made by `torch.library.custom_op` calls; None for others."""
     made_by = torch._library.custom_ops.CustomOpDef

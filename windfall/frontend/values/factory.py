@@ -19,6 +19,7 @@ from windfall.frontend.polyfills import iterators
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     attention,
     attribute_calls,
+    backward_calls,
     checkpointing,
     checks,
     class_checks,
@@ -41,6 +42,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     module,
     optimizers,
     ordered,
+    parallel,
     partial,
     python_module,
     readings,
