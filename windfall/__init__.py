@@ -31,6 +31,7 @@ from windfall.directives import (
     graph_break,
     is_compiling,
     is_exporting,
+    mark_step_begin,
     nested_compile_region,
     nonstrict_trace,
     skip_frame,
@@ -48,7 +49,7 @@ from windfall.errors import (
 )
 from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from windfall.frontend.polyfills.scopes import error_on_graph_break
-from windfall.options import Options
+from windfall.options import Options, TreeOptions
 from windfall.stance import set_stance
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ __all__ = [
     "InternalError",
     "Options",
     "RecompileError",
+    "TreeOptions",
     "Unsupported",
     "UserError",
     "WindfallError",
@@ -81,6 +83,7 @@ __all__ = [
     "list_backends",
     "mark_dynamic",
     "mark_static",
+    "mark_step_begin",
     "maybe_mark_dynamic",
     "nested_compile_region",
     "nonstrict_trace",

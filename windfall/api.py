@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from windfall import backends, backward, directives, frontend, pipeline
+from windfall import backends, backward, directives, frontend, pipeline, runtime
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options
@@ -172,6 +172,7 @@ def reset() -> None:
     for compiled in list(_alive):
         compiled.reset()
     backward.forget()
+    runtime.CPU_TREES.reset()
 
 
 # ----------------------------------------------------------------------------------------- reports

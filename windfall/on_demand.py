@@ -44,8 +44,15 @@ class GraphCompiler(Stages, Protocol):
     ) -> Program:
         """An ATen graph as native code; `refusing`: it is the first to look at the data."""
 
-    def bind(self, program: Program, name: str, backward: bool = False) -> GraphCallable:
-        """A program as a callable; that of a backward checks what it is given."""
+    def bind(
+        self,
+        program: Program,
+        name: str,
+        backward: bool = False,
+        place: runtime.RegionPlace = ...,
+    ) -> GraphCallable:
+        """A program as a callable; that of a backward checks what it is given. `place`: where it
+        stands in a call of the user's."""
 
     def link(self, executable: Executable) -> GraphCallable:
         """An executable as a callable."""

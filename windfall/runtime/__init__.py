@@ -5,11 +5,15 @@ from windfall.runtime.dispatch import callable_type, dispatcher, replace_entries
 from windfall.runtime.entry import enter
 from windfall.runtime.guards import CompiledCheck, compile_check
 from windfall.runtime.memory import MEMORY
+from windfall.runtime.trees import CPU_TREES, RegionPlace, bind_in_tree
 
 __all__ = [
+    "CPU_TREES",
     "MEMORY",
     "CompiledCheck",
+    "RegionPlace",
     "bind",
+    "bind_in_tree",
     "bind_placed",
     "callable_type",
     "compile_check",

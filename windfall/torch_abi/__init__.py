@@ -124,6 +124,13 @@ from windfall.torch_abi.operations import (
     op_writes,
 )
 from windfall.torch_abi.probes import NotFound, report
+from windfall.torch_abi.storages import (
+    borrowed_storage,
+    move_storage,
+    storage_layout,
+    tensor_over,
+    torch_step_marks,
+)
 from windfall.torch_abi.switches import (
     CHECKPOINTS_DEBUG,
     SWITCHES,
@@ -273,6 +280,7 @@ __all__ = [
     "attention_readers",
     "attention_writers",
     "below_autograd",
+    "borrowed_storage",
     "call_region",
     "check_is_size",
     "custom_operation",
@@ -324,6 +332,7 @@ __all__ = [
     "memory_description",
     "method_layout",
     "modes",
+    "move_storage",
     "new_node",
     "next_autograd_sequence",
     "node_address",
@@ -361,13 +370,16 @@ __all__ = [
     "set_modes",
     "shares_version",
     "storage_count",
+    "storage_layout",
     "symbol",
     "taken_over",
     "tensor_facts",
     "tensor_hooks_of",
     "tensor_layout",
+    "tensor_over",
     "thread_layout",
     "thread_layout_holds_here",
+    "torch_step_marks",
     "tracing_state",
     "untracked",
     "versions_of",
