@@ -291,8 +291,9 @@ class TreeManager:
             where = f" ({held.owner.where})" if held.owner.where else ""
             raise UserError(
                 f"a result of {held.owner.name}{where} that stands in the pool of graph trees is "
-                "still held where the next step begins; clone() it before it is kept, or drop it "
-                "(TreeOptions(strict=False) keeps its memory instead)"
+                "still held where the next step begins. Return it from the compiled function (such "
+                "results are not pooled), or clone() it in a function with windfall.disable, or "
+                "drop it; TreeOptions(strict=False) lets it keep its memory"
             )
 
     def _new_step(self, live: list[PoolBlock]) -> list[PoolBlock]:
