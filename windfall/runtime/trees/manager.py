@@ -328,15 +328,16 @@ class TreeManager:
 
     def forget(self, number: int) -> None:
         """A region is gone, and with it its recordings and what stands behind them."""
-        for node in [*self.root.below()]:
-            if node.region is not None and node.region.number == number:
-                alive = node.parent is not None and node in node.parent.children.get(
-                    (number, node.key), ()
-                )
-                if alive:
-                    if node in {*self.current.path()}:
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            for child in [one for some in node.children.values() for one in some]:
+                if child.region is not None and child.region.number == number:
+                    if child in {*self.current.path()}:
                         self.current = self.root
-                    self._drop(node)
+                    self._drop(child)
+                else:
+                    waiting.append(child)
         self._warmed = {one for one in self._warmed if one[0] != number}
 
     def shutdown(self) -> None:
