@@ -17,6 +17,7 @@ from windfall.api import (
     explain,
     explanation,
     get_default_backend,
+    graph_trees,
     list_backends,
     reset,
     set_default_backend,
@@ -50,6 +51,7 @@ from windfall.errors import (
 from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from windfall.frontend.polyfills.scopes import error_on_graph_break
 from windfall.options import Options, TreeOptions
+from windfall.report.trees import tree_picture
 from windfall.stance import set_stance
 
 __version__ = "0.1.0"
@@ -78,6 +80,7 @@ __all__ = [
     "forbid_in_graph",
     "get_default_backend",
     "graph_break",
+    "graph_trees",
     "is_compiling",
     "is_exporting",
     "list_backends",
@@ -92,5 +95,6 @@ __all__ = [
     "set_stance",
     "skip_frame",
     "substitute_in_graph",
+    "tree_picture",
     "wrap_numpy",
 ]

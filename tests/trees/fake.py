@@ -107,6 +107,7 @@ class FakeAsyncDevice(CapturingDevice):
     ) -> None:
         """A kernel that writes its first operand."""
         self._enqueue(function, target, (target, *inputs))
+        torch_abi.raise_version(target, 1)
 
     def _enqueue(self, function: Any, out: torch.Tensor, inputs: Sequence[Any]) -> None:
         baked = [raw(one) if isinstance(one, torch.Tensor) else one for one in inputs]
@@ -189,9 +190,7 @@ class FakeAsyncDevice(CapturingDevice):
         view = pool.memory(address, bytes)
         return torch_abi.borrowed_storage(view), view
 
-    def watch(self, block: PoolBlock, token: Any, storage: Any) -> None:
-        pool = self._pool
-        assert pool is not None
+    def watch(self, pool: FakePool, block: PoolBlock, token: Any, storage: Any) -> None:
         block.watch = weakref.ref(token, block.died)
         block.storage = weakref.ref(storage)
         known = pool.held.get(block.start)

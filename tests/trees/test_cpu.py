@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy
 import pytest
@@ -758,6 +759,17 @@ def test_explain_tells() -> None:
     assert "broken" in text and "replayed 2" in text and "test_cpu.py" in text
     assert "graph trees" in str(told) and told.to_dict()["trees"] == told.trees
     assert {event.kind for event in told.events} >= {TREES}
+
+
+def test_a_picture_of_the_tree() -> None:
+    assert "no graph tree" in windfall.tree_picture([])
+    f = compiled(broken)
+    for _ in range(3):
+        f(torch.randn(8, 16), torch.randn(16, 16))
+    text = windfall.tree_picture()
+    found = ElementTree.fromstring(text)
+    boxes = [one for one in found.iter() if one.tag.endswith("rect")]
+    assert len(boxes) == 2 and "replayed 2" in text and "broken" in text
 
 
 def test_options_are_checked() -> None:

@@ -5,12 +5,14 @@ from windfall.runtime.dispatch import callable_type, dispatcher, replace_entries
 from windfall.runtime.entry import enter
 from windfall.runtime.guards import CompiledCheck, compile_check
 from windfall.runtime.memory import MEMORY
-from windfall.runtime.trees import CPU_TREES, RegionPlace, bind_in_tree
+from windfall.runtime.trees import CPU_TREES, CUDA_TREES, GraphTrees, RegionPlace, bind_in_tree
 
 __all__ = [
     "CPU_TREES",
+    "CUDA_TREES",
     "MEMORY",
     "CompiledCheck",
+    "GraphTrees",
     "RegionPlace",
     "bind",
     "bind_in_tree",

@@ -17,17 +17,19 @@ import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from windfall import torch_abi
 from windfall.runtime.trees.device import GraphRegion, Made, NotRecordable, PoolBlock, Skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallablePayload:
     """A function of tensors and constants. `static`: inputs (by position) that stay where they are,
-    such as parameters; `written`: those that it writes."""
+    such as parameters; `written`: those that it writes, as far as that is known: those whose
+    versions move in a warm-up or in a recording are added."""
 
     call: Callable[..., Any]
     static: frozenset[int] = frozenset()
@@ -89,16 +91,6 @@ class CapturedRecording:
     keep: list[Any] = field(default_factory=list)  # what the graph reads, and nobody else owns
 
 
-class CapturingPool(Protocol):
-    """Memory and order of one device."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where tensors stand."""
-
-    high: int
-
-
 class CapturingDevice:
     """Records by capturing. A subclass says how memory is had and graphs are made."""
 
@@ -131,7 +123,7 @@ class CapturingDevice:
         reader."""
         raise NotImplementedError
 
-    def watch(self, block: PoolBlock, token: Any, storage: Any) -> None:
+    def watch(self, pool: Any, block: PoolBlock, token: Any, storage: Any) -> None:
         """Let a block die with its token."""
         raise NotImplementedError
 
@@ -164,6 +156,8 @@ class CapturingDevice:
                 raise NotRecordable(Skip.FOREIGN, f"an input on {one.device}")
             if one.requires_grad and torch.is_grad_enabled():
                 raise NotRecordable(Skip.REFUSED, "an input needs a gradient")
+            if one.is_inference():
+                raise NotRecordable(Skip.REFUSED, "an input of inference mode has no version")
             parts.append((one.dtype, tuple(one.shape), one.stride()))
         if written and _overlap(args, written):
             raise NotRecordable(Skip.OVERLAP)
@@ -207,7 +201,10 @@ class CapturingDevice:
         self, pool: Any, region: GraphRegion, args: Sequence[Any], live: Sequence[PoolBlock]
     ) -> Made:
         """Run it once as it is: libraries set themselves up. Its results are its own."""
-        return Made(self.run(region, args))
+        before = _versions(args)
+        results = self.run(region, args)
+        region.payload.written |= _moved(before, args)
+        return Made(results)
 
     def record(
         self,
@@ -226,9 +223,11 @@ class CapturingDevice:
             one if row.kind is not InputKind.COPIED else row.buffer
             for row, one in zip(rows, args, strict=True)
         ]
+        before = _versions(given)
         graph, results = self.capture(pool, functools.partial(payload.call, *given), live)
+        payload.written |= _moved(before, given)
         leaves: list[Any] = []
-        structure = _flattened(results, leaves)
+        structure = flattened(results, leaves)
         storages: dict[int, tuple[int, int]] = {}
         outputs = tuple(self._output(pool, one, given, storages) for one in leaves)
         recording = CapturedRecording(
@@ -262,11 +261,11 @@ class CapturingDevice:
         for address, size in recording.storages:
             storage, token = self.storage(pool, address, size)
             block = PoolBlock(address, size, region)
-            self.watch(block, token, storage)
+            self.watch(pool, block, token, storage)
             blocks.append(block)
             storages.append(storage)
         leaves = iter([self._result(row, args, storages) for row in recording.outputs])
-        return Made(_built(recording.structure, leaves), blocks)
+        return Made(built(recording.structure, leaves), blocks)
 
     # ------------------------------------------------------------------------- inputs and results
 
@@ -340,6 +339,20 @@ class CapturingDevice:
         return self.tensor(storages[row.index], row)
 
 
+def _versions(args: Sequence[Any]) -> list[int]:
+    return [
+        torch_abi.versions_of((one,))[0] if isinstance(one, torch.Tensor) else 0 for one in args
+    ]
+
+
+def _moved(before: Sequence[int], args: Sequence[Any]) -> frozenset[int]:
+    """The inputs that were written since."""
+    after = _versions(args)
+    return frozenset(
+        at for at, pair in enumerate(zip(before, after, strict=True)) if len({*pair}) > 1
+    )
+
+
 def _base(one: torch.Tensor) -> int:
     """Where a tensor's storage begins; 0: it has none."""
     return int(one.untyped_storage().data_ptr())
@@ -381,22 +394,24 @@ def _overlap(args: Sequence[Any], written: frozenset[int]) -> bool:
     return False
 
 
-_LEAF = object()
+_LEAF = "*"
 
 
-def _flattened(value: Any, leaves: list[Any]) -> Any:
+def flattened(value: Any, leaves: list[Any]) -> Any:
+    """The structure of a value, whose leaves are appended."""
     if type(value) in (tuple, list):
-        return type(value), [_flattened(one, leaves) for one in value]
+        return type(value), [flattened(one, leaves) for one in value]
     if type(value) is dict:
-        return dict, {name: _flattened(one, leaves) for name, one in value.items()}
+        return dict, {name: flattened(one, leaves) for name, one in value.items()}
     leaves.append(value)
     return _LEAF
 
 
-def _built(structure: Any, leaves: Iterator[Any]) -> Any:
-    if structure is _LEAF:
+def built(structure: Any, leaves: Iterator[Any]) -> Any:
+    """A value of this structure with these leaves."""
+    if structure == _LEAF:
         return next(leaves)
     kind, parts = structure
     if kind is dict:
-        return {name: _built(one, leaves) for name, one in parts.items()}
-    return kind(_built(one, leaves) for one in parts)
+        return {name: built(one, leaves) for name, one in parts.items()}
+    return kind(built(one, leaves) for one in parts)
