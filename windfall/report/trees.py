@@ -1,8 +1,8 @@
 """A picture of the graph tree of this thread: `windfall.tree_picture()`.
 
-Enters: a `TreeManager`. Leaves: SVG text: a box for each recording (its region, bytes, replays), the
-current path drawn bold, the pool's size, and why regions ran unrecorded. Invariant: it tells what
-is there, and changes nothing.
+Enters: a `TreeManager`. Leaves: SVG text: a box for each recording (its region, bytes, replays),
+the current path drawn bold, the pool's size, and why regions ran unrecorded. Invariant: it tells
+what is there, and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CUDA as a device of graph trees, on `torch.cuda.CUDAGraph`.
 
-Enters: callables on CUDA tensors. Leaves: CUDA graphs that share a private pool of torch's
-caching allocator. **It has never run**: there is no GPU where windfall is built. What it is given and asked
-for, and in which order, is proven by a fake device with the same base (`capturing.py`,
+Enters: callables on CUDA tensors. Leaves: CUDA graphs that share one private pool of torch's
+caching allocator. **It has never run**: there is no GPU where windfall is built. What it is given
+and asked for, and in which order, is proven by a fake device with the same base (`capturing.py`,
 `tests/trees/fake.py`); what the calls below do on hardware is not.
 
 Invariant: as in `capturing.py`. Captures happen on a stream of the pool's, replays and copies on
