@@ -84,8 +84,8 @@ def test_an_equal_graph_is_reused_with_its_own_roles(monkeypatch: pytest.MonkeyP
     linked: list[tuple[Executable, Any]] = []
     whole = Compiler.link
 
-    def noted(self: Compiler, made: Executable) -> Any:
-        linked.append((made, whole(self, made)))
+    def noted(self: Compiler, made: Executable, *place: Any) -> Any:
+        linked.append((made, whole(self, made, *place)))
         return linked[-1][1]
 
     monkeypatch.setattr(Compiler, "link", noted)
