@@ -16,6 +16,7 @@ from benchmarks.case import Case
 from benchmarks.contenders import CONTENDERS, USUAL
 from benchmarks.models import model_cases, model_memory
 from benchmarks.results import Row
+from benchmarks.steps import step_cases
 from benchmarks.trees import tree_cases
 
 Given = argparse.Namespace
@@ -64,6 +65,7 @@ SUITES: dict[str, tuple[Part, ...]] = {
     "kernels": (Part(suites.kernels, _steady, STEADY, "rounds"),),
     "writes": (Part(suites.writes, _steady, STEADY, "rounds"),),
     "higher": (Part(suites.higher, _steady, STEADY, "rounds"),),
+    "step": (Part(step_cases, _steady, STEADY, "rounds"),),
     "models": (
         Part(model_cases, _steady, STEADY, "rounds"),
         Part(model_memory, _memory, MEMORY, "repeats"),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-Mode = Literal["inference", "training"]
+Mode = Literal["inference", "training", "step"]
 Run = Callable[[], Any]
 
 
@@ -30,6 +30,10 @@ class Subject:
     optimizer: torch.optim.Optimizer | None = None
     kept_gradients: bool = False
     used: Callable[..., Any] | None = None  # (program, *inputs) -> result
+    # Whole steps (mode "step"): the program of a contender that is not made of this one, if it can
+    # run at all; and parameters, which a step changes.
+    own: Mapping[str, Callable[[], Callable[..., Any]]] = field(default_factory=dict)
+    parameters: tuple[torch.Tensor, ...] = ()
 
     def leaves(self) -> list[torch.Tensor]:
         """The tensors whose gradients a training step makes."""
@@ -54,7 +58,12 @@ class Case:
 
     @property
     def label(self) -> str:
-        return f"{self.name}, training" if self.mode == "training" else self.name
+        return self.name if self.mode == "inference" else f"{self.name}, {self.mode}"
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether gradients are on."""
+        return self.mode != "inference"
 
     def subject(self) -> Subject:
         """Fresh tensors, with equal values each time."""
@@ -63,11 +72,12 @@ class Case:
 
 
 def runner(subject: Subject, compiled: Callable[..., Any], mode: Mode) -> Run:
-    """A call with no argument: one inference, or one forward and backward.
+    """A call with no argument: one inference, one forward and backward, or one whole step, which is
+    the program itself.
 
     Inference is to be run with gradients off, by the caller: a context manager for each call would
     cost as much as a small program."""
-    if mode == "inference":
+    if mode != "training":
         return partial(compiled, *subject.inputs)
     if subject.used is not None:
         compiled = partial(subject.used, compiled)
@@ -102,6 +112,7 @@ def answers(subject: Subject, result: Any, mode: Mode) -> list[torch.Tensor]:
     found = _tensors(subject.inputs if result is None else result)
     if mode == "training":
         found += [leaf.grad for leaf in subject.leaves() if leaf.grad is not None]
+    found += subject.parameters
     return [one.detach().clone() for one in found]
 
 

@@ -6,6 +6,7 @@ contender that does not run.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,7 @@ def _windfall_note(case: Case) -> str:
     import windfall
 
     subject: Subject = case.subject()
-    with torch.set_grad_enabled(case.mode == "training"):
+    with torch.set_grad_enabled(case.differentiates):
         facts: dict[str, Any] = windfall.explain(subject.program)(*subject.inputs).to_dict()
     if facts["fallbacks"]:
         return f"ran eagerly: {facts['fallbacks'][0]}"
@@ -83,4 +84,7 @@ CONTENDERS: dict[str, Contender] = {
     "torch.compile": Contender(_torch_compile),
     "windfall trees": Contender(_trees),
 }
-USUAL = ("eager", "windfall", "torch.compile")  # where nobody is named
+# Peers with programs of their own (`Subject.own`), where they are installed.
+PEERS = tuple(name for name in ("jax",) if importlib.util.find_spec(name) is not None)
+CONTENDERS |= {name: Contender(lambda program, backend: program) for name in PEERS}
+USUAL = ("eager", "windfall", "torch.compile", *PEERS)  # where nobody is named

@@ -73,7 +73,7 @@ def _child(label: str, contender: str) -> None:
     (case,) = (one for one in first_results() if one.label == label)
     torch.set_num_threads(1)  # a second one would spend CPU time on waiting
     subject = case.subject()
-    with torch.set_grad_enabled(case.mode == "training"):
+    with torch.set_grad_enabled(case.differentiates):
         torch.manual_seed(0)
         started_wall, started = time.perf_counter(), cpu_seconds()
         backend = remembering if case.call_only else None

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import sampling
 from benchmarks.case import Case, Run, agree, outcome, runner
-from benchmarks.contenders import CONTENDERS, remembering
+from benchmarks.contenders import CONTENDERS, PEERS, remembering
 from benchmarks.results import Measured, Row
 
 WARM_CALLS = 3  # the second may compile again (dynamic sizes), the third uses what is there
@@ -34,7 +34,7 @@ def measure(cases: Sequence[Case], contenders: Sequence[str], settings: Settings
     torch.set_num_threads(1)
     try:
         for case in cases:
-            with torch.set_grad_enabled(case.mode == "training"):
+            with torch.set_grad_enabled(case.differentiates):
                 yield _row(case, contenders, settings)
     finally:
         torch.set_num_threads(threads)
@@ -60,9 +60,15 @@ def _row(case: Case, contenders: Sequence[str], settings: Settings) -> Row:
 def _ready(case: Case, name: str) -> Run:
     subject = case.subject()
     backend = remembering if case.call_only else None
-    run = runner(subject, CONTENDERS[name].ready(subject.program, backend), case.mode)
-    actual = outcome(subject, run, case.mode)
-    agree(actual, case, name)
+    own = subject.own.get(name)
+    if name in PEERS:
+        if own is None:
+            raise LookupError("no program of its own for this case")
+        run = runner(subject, own(), case.mode)
+        run()  # which compiles; it has tensors of its own
+    else:
+        run = runner(subject, CONTENDERS[name].ready(subject.program, backend), case.mode)
+        agree(outcome(subject, run, case.mode), case, name)
     for _ in range(WARM_CALLS):
         run()
     return run

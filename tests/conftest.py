@@ -20,6 +20,8 @@ pytest_plugins = ["pytester"]
 # Records are checked between stages, and guards for covering what was looked at; set before the
 # first `Options` is made, and handed on to child processes.
 os.environ.setdefault("WINDFALL_VERIFY", "1")
+# Tests plant errors and rules: nothing of it may be found by another process.
+os.environ.setdefault("WINDFALL_CACHE", "off")
 
 # The same examples in every run: what fails here can be repeated. Deep sweeps draw new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -26,6 +26,7 @@ from torch import nn
 
 import windfall
 from tests.golden import TESTS
+from windfall.autograd import Flat
 from windfall.events import Event, EventKind
 from windfall.ir.graph_text import print_graph
 from windfall.ir.loop import Loops, MemoryPlan, Schedule
@@ -202,6 +203,7 @@ def _entry(entry: Entry) -> str:
 TEXTS: dict[type, Callable[[Any], str]] = {
     Capture: _capture,
     Segment: lambda segment: segment.source,
+    Flat: str,
     Joint: _joint,
     Split: _split,
     torch.fx.Graph: print_graph,

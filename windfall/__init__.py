@@ -52,6 +52,7 @@ from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynami
 from windfall.frontend.polyfills.scopes import error_on_graph_break
 from windfall.options import Options, TreeOptions
 from windfall.report.trees import tree_picture
+from windfall.saved import load_cache, save_cache
 from windfall.stance import set_stance
 
 __version__ = "0.1.0"
@@ -84,6 +85,7 @@ __all__ = [
     "is_compiling",
     "is_exporting",
     "list_backends",
+    "load_cache",
     "mark_dynamic",
     "mark_static",
     "mark_step_begin",
@@ -91,6 +93,7 @@ __all__ = [
     "nested_compile_region",
     "nonstrict_trace",
     "reset",
+    "save_cache",
     "set_default_backend",
     "set_stance",
     "skip_frame",

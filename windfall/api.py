@@ -25,7 +25,7 @@ from windfall.options import Options, TreeOptions
 from windfall.report.entries import CacheEntry
 from windfall.report.entries import cache_entries as describe_entries
 from windfall.report.explain import Explanation, explanation_of, log_listener
-from windfall.twin import compiled_of, module_twin
+from windfall.twin import compiled_of, module_twin, steps_of
 
 # Compiled objects that are alive: `reset` goes through them.
 _alive: weakref.WeakSet[frontend.Compiled] = weakref.WeakSet()
@@ -109,14 +109,19 @@ def _compiled(target: Any, options: Options) -> Any:
 
 
 def _with_log(target: Any, options: Options, log: EventLog) -> Any:
-    compiled = pipeline.Compiler(options, log).compiled(target, _compiled)
-    _alive.add(compiled)
-    call: Any = compiled
-    if options.compiled_autograd:
-        call = backward.CalledUnderEngine(compiled, backward.engine_for(options, log))
+    compiler = pipeline.Compiler(options, log)
+    engine = backward.engine_for(options, log) if options.compiled_autograd else None
+
+    def called(one: Any) -> Any:
+        compiled = compiler.compiled(one, _compiled)
+        _alive.add(compiled)
+        return compiled if engine is None else backward.CalledUnderEngine(compiled, engine)
+
     if isinstance(target, torch.nn.Module):
-        return module_twin(target, call, functools.partial(_compiled, options=options))
-    return call
+        steps = {name: called(one) for name, one in steps_of(target).items()}
+        again = functools.partial(_compiled, options=options)
+        return module_twin(target, called(target), again, steps)
+    return called(target)
 
 
 def _made_of(value: Any) -> frontend.Compiled | None:

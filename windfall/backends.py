@@ -12,15 +12,15 @@ A new backend is a class with `compile`, and a row of `BACKENDS` or an entry poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 import torch.fx
 
-from windfall import plugins, subgraphs, torch_abi
+from windfall import autograd, plugins, subgraphs, torch_abi
 from windfall.devices import DEVICES
 from windfall.errors import BackendError, Specialise, Unsupported, UserError
 from windfall.events import Eager, EventKind, EventType
@@ -65,7 +65,7 @@ class Stages(Protocol):
         given: Sequence[Relation] = (),
         roles: Sequence[Role] = (),
         device: str = "",
-        apart: Container[int] = (),
+        apart: Collection[int] = (),
         lying: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     ) -> Executable:
         """A graph without reads as native code, or as graphs for a device; `roles` are those of its
@@ -123,11 +123,15 @@ class NativeBackend:
         device = self.device_of({one.device.type for one in types if isinstance(one, TensorType)})
         given = [one.check.relation for one in captured.guards if isinstance(one.check, Holds)]
         if subgraphs.reads_data(captured.graph):
+            if autograd.holds_wrapped(types):
+                raise Unsupported(0, "a graph over a tensor subclass that reads data on its way")
             if device:
                 raise Unsupported(0, f"a graph that reads data of a {device} tensor on its way")
             program = PartitionedProgram(captured.graph, tuple(given))
             return _op_by_op(captured, program, DrawsNothing(), FailsUnseen(written(captured)))
         roles = input_roles(captured)
+        if autograd.holds_wrapped(types):
+            return self._flattened(captured, types, device, given, stages)
         # What another call was compiled for may differ in guards only.
         varies = any(isinstance(one, Expression) for one in types)
         graph = None if varies else graph_key(captured.graph)
@@ -143,6 +147,28 @@ class NativeBackend:
         if key is not None:
             stages.graphs.add(key, made, captured.graph)
         return made
+
+    def _flattened(
+        self,
+        captured: Capture,
+        types: Types,
+        device: str,
+        given: Sequence[Relation],
+        stages: Stages,
+    ) -> Executable:
+        """A graph over tensors that are made of others: compiled over these. Their sizes do not
+        vary, nor do others beside them."""
+        names = frozenset(str(one) for one in types if isinstance(one, Expression))
+        if names:
+            raise Specialise(names, "a graph over a tensor subclass")
+        tensors = [one for one in types if isinstance(one, TensorType)]
+        name = captured.name
+        flat = stages.stage(EventKind.FLATTEN, name, autograd.flatten, captured.graph, tensors)
+        made = stages.compile_graph(flat.graph, flat.inputs, name, given, (), device)
+        (output,) = captured.graph.find_nodes(op="output")
+        results = numbered(RoleKind.RESULT, len(output.args[0]))
+        seen: Executable = flat.wrapped(made)
+        return replace(seen, roles=Roles(input_roles(captured), results))
 
 
 @dataclass(frozen=True, slots=True)

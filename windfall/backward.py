@@ -29,7 +29,8 @@ from windfall.errors import GraphFailed, InternalError, Unsupported
 from windfall.events import Eager, EventLog
 from windfall.ir.dtype import TensorType
 from windfall.ir.role import RoleKind
-from windfall.ir.stages import Executable
+from windfall.ir.stages import Executable, GraphCallable
+from windfall.ir.symint import Expression
 from windfall.on_demand import GraphCompiler
 from windfall.options import Options
 from windfall.pipeline import Compiler
@@ -54,15 +55,7 @@ class SegmentCompiler:
 
         outputs = len(graph.output_node().args[0])  # type: ignore[arg-type]
         try:
-            with (
-                torch_abi.fence(),
-                capturing(),
-                torch_abi.running(None),
-                torch.autocast("cpu", enabled=False),  # what was recorded has been cast
-                torch_abi.without_saved_tensor_hooks(),
-            ):
-                made = self._compiler.compile_graph(graph, types, name)
-                call = self._compiler.link(made)
+            made, call = self._made(graph, types, name)
         except (Unsupported, InternalError) as reason:
             if self._compiler.options.strict and isinstance(reason, InternalError):
                 raise
@@ -78,6 +71,32 @@ class SegmentCompiler:
             return by_eager(*inputs)
 
         return engine.CompiledSegment(run, _owned(made))
+
+    def varying(
+        self, graph: torch.fx.Graph, types: Sequence[TensorType | Expression], name: str
+    ) -> engine.VaryingSegment | None:
+        """Native code for all sizes; None where there is none. It may refuse data (`GraphFailed`):
+        code for one size then says what is wrong."""
+        try:
+            made, call = self._made(graph, types, f"{name}, any size")
+        except (Unsupported, InternalError) as reason:
+            if self._compiler.options.strict and isinstance(reason, InternalError):
+                raise
+            return None
+        return engine.VaryingSegment(engine.CompiledSegment(call, _owned(made)), made.relations)
+
+    def _made(
+        self, graph: torch.fx.Graph, types: Sequence[TensorType | Expression], name: str
+    ) -> tuple[Executable, GraphCallable]:
+        with (
+            torch_abi.fence(),
+            capturing(),
+            torch_abi.running(None),
+            torch.autocast("cpu", enabled=False),  # what was recorded has been cast
+            torch_abi.without_saved_tensor_hooks(),
+        ):
+            made = self._compiler.compile_graph(graph, types, name)
+            return made, self._compiler.link(made)
 
 
 def _owned(made: Executable) -> tuple[bool, ...]:

@@ -142,6 +142,34 @@ class GraphFailed(WindfallError):
             raise self.error
 
 
+_FIELDS: dict[str, Any] = {
+    name: vars(BaseException)[name]
+    for name in ("__traceback__", "__cause__", "__context__", "__suppress_context__")
+}
+
+
+def exception_field(error: BaseException, name: str) -> Any:
+    """Traceback, cause or context of the program's exception, as CPython reads it: not as an
+    attribute, which would run a `__getattribute__` or a property of its class."""
+    return _FIELDS[name].__get__(error)
+
+
+def set_exception_field(error: BaseException, name: str, value: Any) -> None:
+    """The same, written: past a `__setattr__` of its class."""
+    _FIELDS[name].__set__(error, value)
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """The traceback of the program's exception, for generated source."""
+    found: TracebackType | None = exception_field(error, "__traceback__")
+    return found
+
+
+def set_traceback(error: BaseException, traceback: TracebackType | None) -> None:
+    """Likewise written: CPython adds to it wherever an exception passes one of our frames."""
+    set_exception_field(error, "__traceback__", traceback)
+
+
 _HERE = os.path.dirname(__file__) + os.sep
 
 
@@ -160,11 +188,13 @@ def hide_our_frames(error: BaseException) -> None:
     seen: set[int] = set()
     walked: set[FrameType] = set()
     one: BaseException | None = error
-    while one is not None and id(one) not in seen and not isinstance(one, InternalError):
+    while one is not None and id(one) not in seen and not issubclass(type(one), InternalError):
         seen.add(id(one))
-        one.__traceback__ = _of_others(one.__traceback__)
-        _empty_callers(one.__traceback__, walked)
-        one = one.__cause__ or one.__context__
+        traceback = _of_others(traceback_of(one))
+        set_traceback(one, traceback)
+        _empty_callers(traceback, walked)
+        cause = exception_field(one, "__cause__")
+        one = cause if cause is not None else exception_field(one, "__context__")
 
 
 def _empty_callers(traceback: TracebackType | None, walked: set[FrameType]) -> None:

@@ -68,6 +68,7 @@ class EventKind:
     # The stages, in their order. The entry has what the first two make too.
     CAPTURE = EventType("capture", True, _itself, ("graph", "guards", "breaks"))
     REWRITE = EventType("rewrite", True, _itself, ("source",))
+    FLATTEN = EventType("flatten", True)  # tensor subclasses taken apart
     DIFFERENTIATE = EventType("differentiate", True, logs=("joint",))
     SPLIT = EventType("split", True, logs=("split",))
     ARRANGE = EventType("arrange", True)
@@ -131,6 +132,11 @@ class EventLog:
         self._counted: dict[Any, Event] = {}
         self._lock = locks.lock()
         self._listeners = listeners
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether somebody wants to see all that stages make."""
+        return self._records
 
     def add(self, kind: EventType, subject: str, record: Any = None, **facts: Any) -> Event:
         """Note something that took no time worth telling."""

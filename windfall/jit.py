@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+import llvmlite
 import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 
@@ -39,6 +40,12 @@ def _prepare() -> None:
 def host() -> tuple[str, str]:
     """The processor's name and feature string, as LLVM spells them."""
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+@functools.cache
+def versions() -> tuple[str, ...]:
+    """What the same text may become other machine code by."""
+    return (llvmlite.__version__, ".".join(map(str, llvm.llvm_version_info)), *host())
 
 
 @functools.cache

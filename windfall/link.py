@@ -34,7 +34,8 @@ def link(
     """The callable of an executable. `place`: where it stands in a call of the user's, for graph
     trees."""
     if place is not None and isinstance(executable.program, Program):
-        call = compiler.bind(executable.program, executable.name, place=place)
+        keep, name = executable.keeps, executable.name
+        call = compiler.bind(executable.program, name, keep=keep, place=place)
     else:
         call = _PROGRAMS[type(executable.program)](executable.program, executable, compiler)
     if executable.node:
@@ -48,7 +49,7 @@ def link(
 
 
 def _native(program: Program, executable: Executable, compiler: GraphCompiler) -> GraphCallable:
-    return compiler.bind(program, executable.name)
+    return compiler.bind(program, executable.name, keep=executable.keeps)
 
 
 def _graph(program: GraphProgram, executable: Executable, compiler: GraphCompiler) -> GraphCallable:

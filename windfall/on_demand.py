@@ -49,10 +49,11 @@ class GraphCompiler(Stages, Protocol):
         program: Program,
         name: str,
         backward: bool = False,
+        keep: bool = False,
         place: runtime.RegionPlace = ...,
     ) -> GraphCallable:
-        """A program as a callable; that of a backward checks what it is given. `place`: where it
-        stands in a call of the user's."""
+        """A program as a callable; that of a backward checks what it is given. `keep`: memory of
+        large results is used again. `place`: where it stands in a call of the user's."""
 
     def link(self, executable: Executable) -> GraphCallable:
         """An executable as a callable."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from windfall.errors import UserError
@@ -59,6 +59,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 NUMERICS = ("default",)  # "eager" (bit-equal half floats) is refused until it is built
 PARTITIONS = ("min-cut", "eager")
+CACHES = ("on", "read", "off")
 OWN_BACKENDS = ("windfall", "eager")
 # Options of torch.compile's own backend that ask for nothing here: what they tune is not there, or
 # is always so (random numbers are eager's, guards are never dropped).
@@ -98,6 +99,9 @@ class Options:
     compiled_autograd: bool = False  # backward passes inside of a call are recorded and replayed
     partition: str = "min-cut"  # "eager": forward keeps what eager's would
     trees: TreeOptions | None = None  # None: no graph trees
+    cache: str = "on"  # what was compiled is kept on disk; "read": only looked up; "off"
+    cache_dir: str = field(default_factory=lambda: default_cache_dir())  # closed to other users
+    cache_bytes: int = 1 << 29  # past it, what was used least recently goes
     backend_options: tuple[tuple[str, Any], ...] = ()  # what a foreign backend gets as `options`
 
     @classmethod
@@ -106,7 +110,7 @@ class Options:
         extra = given.pop("options", None) or {}
         if not isinstance(extra, Mapping):
             raise UserError(f"options must be a dict of option names to values, not {extra!r}")
-        known = {field.name for field in fields(cls)} - {"backend_options"}
+        known = {one.name for one in fields(cls)} - {"backend_options"}
         given = {**_environment(), **{k: v for k, v in given.items() if v is not None}}
         own = {name: value for name, value in extra.items() if name in known}
         rest = {name: value for name, value in extra.items() if name not in known}
@@ -138,6 +142,11 @@ class Options:
         _accept("partition", self.partition, PARTITIONS)
         if not isinstance(self.trees, TreeOptions | None):
             raise UserError(f"trees={self.trees!r} must be a windfall.TreeOptions or None")
+        _accept("cache", self.cache, CACHES)
+        if not isinstance(self.cache_dir, str):
+            raise UserError(f"cache_dir={self.cache_dir!r} must be the path of a folder, a str")
+        if type(self.cache_bytes) is not int or self.cache_bytes < 0:
+            raise UserError(f"cache_bytes={self.cache_bytes!r} must be a number of bytes")
         self._check_budget()
         if not isinstance(self.name, str | None):
             raise UserError(f"name={self.name!r} must be a str")
@@ -161,6 +170,10 @@ def _flag(text: str) -> bool:
     return text.strip().lower() not in ("", "0", "false", "no", "off")
 
 
+def _number(text: str) -> Any:
+    return int(text) if text.strip().isdecimal() else text
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -182,7 +195,17 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "WINDFALL_NATIVE": ("native", _flag),
     "WINDFALL_NUMERICS": ("numerics", str),
     "WINDFALL_LOGS": ("logs", _names),
+    "WINDFALL_CACHE": ("cache", lambda text: {"0": "off", "1": "on"}.get(text, text)),
+    "WINDFALL_CACHE_DIR": ("cache_dir", str),
+    "WINDFALL_CACHE_BYTES": ("cache_bytes", _number),
 }
+
+
+def default_cache_dir() -> str:
+    """Where the cache is kept: in the user's folder for such things; "": there is none."""
+    home = os.environ.get("HOME", "")
+    folder = os.environ.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else "")
+    return os.path.join(folder, "windfall") if os.path.isabs(folder) else ""
 
 
 def _environment() -> dict[str, Any]:

@@ -14,7 +14,8 @@ generation stand in `programs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -136,13 +137,33 @@ class Compiler(Programs):
         given: Sequence[Relation] = (),
         roles: Sequence[Role] = (),
         device: str = "",
-        apart: Container[int] = (),
+        apart: Collection[int] = (),
         lying: Mapping[int, tuple[int, int]] = MappingProxyType({}),
     ) -> Executable:
         """A graph of torch functions as native code (or as graphs for a device), with gradients
         where they are needed. `given` is known of sizes that vary; `roles` are those of the inputs,
         if known; `apart`, inputs (tensors) that are known to share no memory with another one;
         `lying` as of `autograd.differentiate`."""
+        given, roles, lying = tuple(given), tuple(roles), dict(lying)
+        make = functools.partial(
+            self._graph, graph, tuple(inputs), name, given, roles, device, apart, lying
+        )
+        if device:
+            return make()
+        key = (graph, tuple(inputs), given, roles, tuple(sorted(apart)), lying)
+        return self.cached("graph", name, key, make)
+
+    def _graph(
+        self,
+        graph: torch.fx.Graph,
+        inputs: Types,
+        name: str,
+        given: Sequence[Relation],
+        roles: Sequence[Role],
+        device: str,
+        apart: Container[int],
+        lying: Mapping[int, tuple[int, int]],
+    ) -> Executable:
         with Assumptions(given, closed=True):
             joint: Joint = self.stage(
                 EventKind.DIFFERENTIATE,
@@ -162,7 +183,7 @@ class Compiler(Programs):
             program = (
                 GraphProgram(halves.forward, device, halves.symbols)
                 if device
-                else self.program(
+                else self.generate(
                     *(halves.forward, f"{name} forward", halves.symbols, True),
                     autograd.written_in_place(halves),
                 )
@@ -183,11 +204,13 @@ class Compiler(Programs):
         program: Program,
         name: str,
         backward: bool = False,
+        keep: bool = False,
         place: runtime.RegionPlace = ELSEWHERE,
     ) -> GraphCallable:
-        """A program as something to call. What a backward takes no guard has seen; its results are
-        thrown away and made anew in each step. In graph trees, where these are asked for."""
-        how = {"native": self.options.native, "verify": backward, "keep": backward}
+        """A program as something to call. What a backward takes no guard has seen; its results, and
+        those that are to `keep` their memory, are thrown away and made anew in each step. In graph
+        trees, where these are asked for."""
+        how = {"native": self.options.native, "verify": backward, "keep": backward or keep}
         trees = self.options.trees
         if trees is None:
             bound = self.stage(EventKind.BIND, name, runtime.bind, program, **how)

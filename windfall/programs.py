@@ -10,6 +10,7 @@ the program, scheduled before what they stand in.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,19 +19,32 @@ from typing import Any
 import torch.fx
 
 from windfall import codegen
+from windfall.caching import Caching
 from windfall.events import EventKind
 from windfall.ir.control_flow import subgraphs_in
 from windfall.ir.loop import Part, Schedule
 from windfall.ir.stages import Program
 from windfall.ir.symint import Expression
-from windfall.staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
-class Programs(Staging):
+class Programs(Caching):
     """Whoever makes programs."""
 
     def program(
+        self,
+        graph: torch.fx.Graph,
+        name: str,
+        symbols: tuple[Expression, ...],
+        refusing: bool,
+        written: Sequence[int | None] = (),
+    ) -> Program:
+        """As `generate`, kept on disk."""
+        given = (graph, symbols, refusing, tuple(written))
+        make = functools.partial(self.generate, graph, name, symbols, refusing, written)
+        return self.cached("program", name, given, make)
+
+    def generate(
         self,
         graph: torch.fx.Graph,
         name: str,

@@ -1,10 +1,10 @@
 """The stance: what compiled objects do in this process right now, whatever they were made with.
 
 Enters: `set_stance(...)`, as a function, a decorator or a context manager. Leaves: the record that
-`frontend/entry.py` asks on its slow path, and one word of memory that the native call path reads:
-while it is not 0, no entry is called directly. Invariant: leaving a context (or a decorated
-function) puts back the stance that stood when it was entered, also when stances are nested; a
-stance changes which code runs, never a result.
+`frontend/compiled_object.py` asks on its slow path, and one word of memory that the native call
+path reads: while it is not 0, no entry is called directly. Invariant: leaving a context (or a
+decorated function) puts back the stance that stood when it was entered, also when stances are
+nested; a stance changes which code runs, never a result.
 
     >>> with set_stance("force_eager"):
     ...     compiled(x)                      # the original function runs

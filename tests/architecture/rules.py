@@ -35,13 +35,13 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("frontend", "autograd", "codegen", "runtime", "cache", "engine"),
     ("subgraphs", "reuse", "devices"),
     ("backends", "staging", "compiled"),
-    ("on_demand",),
+    ("on_demand", "caching"),
     ("link", "programs"),
     ("pipeline",),
     ("report", "twin"),
     ("backward",),
-    ("api",),
-    ("dynamo_plugin",),
+    ("api", "saved"),
+    ("dynamo_plugin", "commands"),
     ("", "__main__"),  # the package itself: the public names
 )
 FLOOR_OF = {place: floor for floor, places in enumerate(FLOORS) for place in places}
@@ -313,7 +313,7 @@ def kept_exceptions(module: Module) -> list[str]:
 
 
 # `_again` empties them.
-EMPTIED = {("windfall.frontend.entry", "failed")}
+EMPTIED = {("windfall.frontend.compiled_object", "failed")}
 
 
 def _second_names(handler: ast.ExceptHandler, error: str) -> Iterator[tuple[str, int]]:

@@ -2,8 +2,9 @@
 
     python -m tests.conformance.bounded [--form plain|between] [--only NAME ...] [--limit SECONDS]
 
-Each program runs eagerly and compiled, each in a process of its own, once. Printed are the times,
-the memory at its highest above where the process began, and the break that was counted. A program
+Each program runs eagerly and compiled, each in a process of its own, once. Printed are the times
+(of the processor: what else runs on the machine is no program's), the memory at its highest above
+where the process began, and the break that was counted. A program
 is over the bound where it takes more than ten times eager's time plus a second, or more than
 eager's memory plus 100 MB, or answers otherwise, or does not come back. The answer of the command
 is how many are.
@@ -62,12 +63,12 @@ def _measure(sender: Connection, program: Program, form: str, compiled: bool) ->
     call = windfall.compile(function) if compiled else function
     given = program.make(program.large)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         answer = repr(call(given))[:200]
     except Exception as error:
         answer = f"{type(error).__name__}: {error}"[:200]
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     held = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     reasons = ""
     if compiled:

@@ -4,8 +4,9 @@ python -m tests.engine.fuzz [--native] [count [first seed]]      prints the seed
 
 A program makes a few leaves, applies operations at random (broadcasting, views, writes in place,
 functions of Python, checkpoints), hangs hooks of all kinds at random places, and back-propagates in
-one of several ways. It is run for several steps; hooks log what they see. All programs of a run
-share one engine, so that a stale answer to another's program shows too.
+one of several ways. It is run for several steps, of some programs each with other sizes and another
+number; hooks log what they see. All programs of a run share one engine, so that a stale answer to
+another's program shows too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from windfall.engine import Engine
 from windfall.report.explain import explanation_of
 
 STEPS = 4
+MORE_STEPS = 6  # of sizes that vary: two are recorded, one is confirmed
 UNARY = (
     torch.sin,
     torch.tanh,
@@ -55,7 +57,10 @@ BINARY = (
     lambda x, y: torch.stack([x, y.expand(x.shape)]).sum(0),
     lambda x, y: torch.lerp(x, y.expand(x.shape), 0.3),
 )
-SHAPES = ((3, 4), (4,), (3, 1), (1, 4))
+
+
+def _shape(choice: random.Random, rows: int) -> tuple[int, ...]:
+    return choice.choice(((rows, 4), (4,), (rows, 1), (1, 4)))
 
 
 class Program:
@@ -68,9 +73,22 @@ class Program:
         """What each step shows."""
         torch.manual_seed(self.seed)
         plan = random.Random(self.seed)
-        leaves = [torch.randn(plan.choice(SHAPES)).requires_grad_() for _ in range(3)]
-        leaves[0] = torch.randn(3, 4).requires_grad_()
         log: list[Any] = []
+        grows, kinds = plan.random() < 0.35, plan.randrange(1 << 30)
+        leaves = self._leaves(random.Random(kinds), 3, log)
+        varies, shape = plan.random() < 0.4 and not grows, plan.randrange(1 << 30)
+        found = []
+        for time in range(MORE_STEPS if grows else STEPS):
+            log.clear()
+            choice = random.Random(shape + (time % 2 if varies else 0))
+            if grows:
+                leaves = self._leaves(random.Random(kinds), 3 + time * 2, log)
+            found.append(seen(self._step(choice, leaves, log, time, grows)))
+        return found
+
+    def _leaves(self, plan: random.Random, rows: int, log: list[Any]) -> list[Any]:
+        leaves = [torch.randn(_shape(plan, rows)).requires_grad_() for _ in range(3)]
+        leaves[0] = torch.randn(rows, 4).requires_grad_()
         for number, one in enumerate(leaves):
             if plan.random() < 0.2:
                 one.register_hook(lambda g, number=number: log.append((number, g.clone())))
@@ -78,22 +96,20 @@ class Program:
                 one.register_post_accumulate_grad_hook(
                     lambda p, number=number: log.append(("behind", number, p.grad.clone()))
                 )
-        varies, shape = plan.random() < 0.4, plan.randrange(1 << 30)
-        found = []
-        for time in range(STEPS):
-            log.clear()
-            choice = random.Random(shape + (time % 2 if varies else 0))
-            found.append(seen(self._step(choice, leaves, log, time)))
-        return found
+        return leaves
 
-    def _step(self, choice: random.Random, leaves: list[Any], log: list[Any], time: int) -> Any:
-        values = list(leaves)
+    def _step(
+        self, choice: random.Random, leaves: list[Any], log: list[Any], time: int, grows: bool
+    ) -> Any:
+        values, rows = list(leaves), len(leaves[0])
+        if grows:
+            values.append(leaves[0] * (1.5 + time))
         kept: list[torch.Tensor] = []
         for _ in range(choice.randint(2, 9)):
             one = choice.choice(values)
             if choice.random() < 0.4:
                 other = choice.choice(values)
-                made = choice.choice(BINARY)(one.expand(3, 4) * 1, other)
+                made = choice.choice(BINARY)(one.expand(rows, 4) * 1, other)
             else:
                 made = choice.choice(UNARY)(one)
             self._hook(choice, made, log, time, kept)

@@ -1236,6 +1236,136 @@ def profiled() -> Step:
     return step
 
 
+# ------------------------------------------------------- sizes and numbers that vary, and the rest
+
+
+@scenario
+def scale_that_changes() -> Step:
+    """As of a schedule: the number is an input of the graph from the third pass on."""
+    w = leaf(3, 4)
+
+    def step(time: int) -> Any:
+        (w.sin().sum() * (2.0 + time)).backward()
+        return grads(w)
+
+    return step
+
+
+@scenario
+def batch_and_length_that_vary() -> Step:
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+
+    def step(time: int) -> Any:
+        generator = torch.Generator().manual_seed(time)
+        x = torch.randn(time + 2, 2 * time + 5, 8, generator=generator)
+        model(x).pow(2).mean().backward()
+        return grads(*model.parameters())
+
+    return step
+
+
+@scenario
+def sizes_that_vary_with_hooks() -> Step:
+    w, log = leaf(4, 2), []
+
+    def step(time: int) -> Any:
+        log.clear()
+        x = torch.arange(4.0 * (time + 3)).reshape(time + 3, 4)
+        h = (x @ w).tanh()
+        h.register_hook(lambda g: log.append(g.clone()) or g * 2)
+        h.pow(2).mean().backward()
+        return list(log), grads(w)
+
+    return step
+
+
+@scenario
+def sizes_that_were_equal_at_first() -> Step:
+    """Two sizes grow together, then apart."""
+    w = leaf(5)
+
+    def step(time: int) -> Any:
+        rows, columns = ((3, 3), (4, 4), (6, 7), (8, 9))[time % 4]
+        x = torch.ones(rows, columns, 5)
+        ((x * w).sum(-1).cumsum(0) * torch.arange(float(columns))).mean().backward()
+        return grads(w)
+
+    return step
+
+
+@scenario
+def tall_and_wide_matrices() -> Step:
+    """Formulas of matrices ask which size is greater: sizes do not vary."""
+    w = leaf(3, 3)
+
+    def step(time: int) -> Any:
+        rows = (5, 4, 3, 2)[time % 4]
+        x = torch.arange(3.0 * rows).reshape(rows, 3).sin() @ w
+        q, r = torch.linalg.qr(x)
+        (q.sum() + r.pow(2).sum()).backward()
+        return grads(w)
+
+    return step
+
+
+@scenario
+def backward_of_the_same_graph_inside_of_a_hook() -> Step:
+    x, log = leaf(3), []
+
+    def step(time: int) -> Any:
+        log.clear()
+        y = x * x
+        s = y.exp().sum()
+
+        def hook(g: torch.Tensor) -> None:
+            log.append(len(log))
+            if len(log) == 1:
+                s.backward(retain_graph=True)
+                log.append(x.grad.clone())
+
+        y.register_hook(hook)
+        s.backward(retain_graph=True)
+        return list(log), grads(x)
+
+    return step
+
+
+class _Logging(torch.utils._python_dispatch.TorchDispatchMode):
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self.log = log
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.log.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@scenario
+def under_a_mode_of_the_users() -> Step:
+    x, log = leaf(3), []
+
+    def step(time: int) -> Any:
+        log.clear()
+        loss = x.sin().sum()
+        with _Logging(log):
+            loss.backward()
+        return list(log), grads(x)
+
+    return step
+
+
+@scenario
+def nested_tensors() -> Step:
+    x, y = leaf(2, 3), leaf(4, 3)
+
+    def step(time: int) -> Any:
+        nested = torch.nested.as_nested_tensor([x, y], layout=torch.jagged)
+        (nested * 2).values().sum().backward()
+        return grads(x, y)
+
+    return step
+
+
 def seen(one: Any) -> Any:
     """An observation, tensors dense and on their own."""
     if isinstance(one, torch.Tensor):

@@ -19,7 +19,7 @@ import torch
 
 from tests.conformance.op_db_samples import UNINITIALISED, copied, table
 from windfall import autograd, backward, torch_abi
-from windfall.engine import CompiledSegment, Engine
+from windfall.engine import CompiledSegment, Engine, VaryingSegment
 from windfall.engine.engine import BY_TORCH, DEPARTED, RECORDED, REPLAYED
 from windfall.events import EventLog
 from windfall.options import Options
@@ -30,9 +30,17 @@ SKIPPED = UNINITIALISED | {"linalg.eig"}
 HOW = (RECORDED, REPLAYED, DEPARTED, BY_TORCH)
 
 
-def op_by_op(graph: torch.fx.Graph, types: Sequence[Any], name: str) -> CompiledSegment:
-    outputs: Any = graph.output_node().args[0]
-    return CompiledSegment(autograd.interpreter(graph), (False,) * len(outputs))
+class OpByOp:
+    """Graphs are interpreted."""
+
+    def __call__(self, graph: torch.fx.Graph, types: Sequence[Any], name: str) -> CompiledSegment:
+        outputs: Any = graph.output_node().args[0]
+        return CompiledSegment(autograd.interpreter(graph), (False,) * len(outputs))
+
+    def varying(
+        self, graph: torch.fx.Graph, types: Sequence[Any], name: str
+    ) -> VaryingSegment | None:
+        return VaryingSegment(self(graph, types, name), ())
 
 
 def engine(native: bool = False) -> Engine:
@@ -40,7 +48,7 @@ def engine(native: bool = False) -> Engine:
     log = EventLog(records=False)
     if native:
         return backward.engine_for(Options.checked(), log)
-    return Engine(op_by_op, log)
+    return Engine(OpByOp(), log)
 
 
 def names() -> list[str]:

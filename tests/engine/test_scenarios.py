@@ -6,17 +6,27 @@ import pytest
 
 import windfall
 from tests.engine.scenarios import SCENARIOS, difference, observed
-from windfall.engine.engine import BY_TORCH, DEPARTED, RECORDED, REPLAYED
+from windfall.engine.engine import BY_TORCH, CONFIRMED, DEPARTED, RECORDED, REPLAYED
 
 TIMES = 4
+
+VARYING = {RECORDED: 2, CONFIRMED: 1, REPLAYED: 1}
 
 # How passes of four steps run, where that is not: the first is recorded, three are replayed.
 HOW: dict[str, dict[str, int]] = {
     "constant_of_a_node": {RECORDED: 2, REPLAYED: 2},
     "branches": {RECORDED: 2, REPLAYED: 2},
     "saved_twice_in_one_node_at_first": {RECORDED: 3, REPLAYED: 5},
-    "number_that_changes": {RECORDED: 4},
-    "sizes": {RECORDED: 4},
+    "number_that_changes": {RECORDED: 4},  # an int and a float in turn: two kinds
+    "sizes": VARYING,
+    "scale_that_changes": VARYING,
+    "batch_and_length_that_vary": VARYING,
+    "sizes_that_vary_with_hooks": VARYING,
+    "sizes_that_were_equal_at_first": {RECORDED: 3, CONFIRMED: 1},
+    "tall_and_wide_matrices": {RECORDED: 4},
+    "backward_of_the_same_graph_inside_of_a_hook": {RECORDED: 1, REPLAYED: 3, BY_TORCH: 4},
+    "under_a_mode_of_the_users": {BY_TORCH: 4},
+    "nested_tensors": {BY_TORCH: 4},
     "sizes_through_mean_and_expand": {RECORDED: 4},
     "autocast": {RECORDED: 2, REPLAYED: 2},
     "hook_that_answers_another_layout": {RECORDED: 1, REPLAYED: 1, DEPARTED: 2},

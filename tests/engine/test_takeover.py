@@ -14,7 +14,8 @@ from torch.utils.checkpoint import (
 )
 
 import windfall
-from windfall import torch_abi
+from windfall import backward, torch_abi
+from windfall.engine import live
 from windfall.engine.engine import BY_TORCH, RECORDED, REPLAYED
 
 _OWNERS = (
@@ -221,3 +222,25 @@ def test_saved_values_die_where_eager_lets_them_die() -> None:
             step()
     assert alive == expected
     assert passes.explanation().passes[REPLAYED] >= 3
+
+
+def test_programs_are_cut_where_gradients_wait_to_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once processes exchange gradients: leaves of 1 MiB are updated before operations go on."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512, bias=False) for _ in range(3)])
+    x = torch.randn(2, 512)
+    model(x).sum().backward()
+    expected = [one.grad for one in model.parameters()]
+    segments = []
+    for together in (False, True):
+        backward.forget()
+        monkeypatch.setattr(live, "is_distributed", lambda together=together: together)
+        with windfall.compiled_autograd() as passes:
+            for _ in range(3):
+                model.zero_grad()
+                model(x).sum().backward()
+                for one, wanted in zip(model.parameters(), expected, strict=True):
+                    assert torch.allclose(one.grad, wanted, atol=1e-5)  # type: ignore[arg-type]
+        told = passes.explanation()
+        assert told.passes == {RECORDED: 1, REPLAYED: 2}
+        segments.append(len(told.pass_programs[0].segments))
+    assert segments == [1, 3]

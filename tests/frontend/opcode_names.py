@@ -6,7 +6,7 @@ the interpreter that runs it, and demands of the tables of all versions that not
 
 from __future__ import annotations
 
-from windfall.frontend.words import words
+from windfall.frontend.name_tables import words
 
 Version = tuple[int, int]
 

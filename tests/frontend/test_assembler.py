@@ -31,8 +31,8 @@ from tests.frontend.random_programs import program
 from windfall.errors import InternalError, Unsupported
 from windfall.frontend.assembler import fragment, single_step, successors
 from windfall.frontend.bytecode import decode
-from windfall.frontend.control_flow import Request, control_flow
 from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival
+from windfall.frontend.fragment_plan import Request, control_flow
 from windfall.frontend.fragments import Fragments
 from windfall.frontend.stack_effects import METHOD, PREVIOUS, stack_effects
 from windfall.frontend.state import FrameShape

@@ -22,7 +22,7 @@ from windfall.errors import InternalError, UnfitInput
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.runtime import public, support
-from windfall.runtime.machine import layout
+from windfall.runtime.machine import offsets
 from windfall.runtime.memory import MEMORY
 
 BOTH = pytest.mark.parametrize("native", [True, False], ids=["native", "public"])
@@ -213,7 +213,7 @@ define i32 @step(ptr %buffers, ptr %sizes) {
 
 @BOTH
 def test_long_runs_let_other_threads_in_and_hold_their_inputs(native: bool) -> None:
-    count = layout.RELEASE_BYTES // 4
+    count = offsets.RELEASE_BYTES // 4
     call = bound(program(SLEEP, [buffer("x", "input", count)], [ResultNote(0, f32(count))]), native)
     holder = [torch.zeros(count)]
     seen = weakref.ref(holder[0])
@@ -231,7 +231,7 @@ def test_long_runs_let_other_threads_in_and_hold_their_inputs(native: bool) -> N
 
 
 def test_no_reference_is_leaked_or_lost() -> None:
-    count = layout.RELEASE_BYTES // 4
+    count = offsets.RELEASE_BYTES // 4
     big = TensorType.contiguous(torch.float32, (count,))
     half = TensorType(torch.float32, (count // 2,), (2,))
     released = program(

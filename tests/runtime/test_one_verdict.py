@@ -27,6 +27,7 @@ from windfall.ir.guard import (
     Check,
     ClassAttributesAre,
     Compares,
+    ContentsAre,
     Equals,
     Guard,
     HasKey,
@@ -34,6 +35,7 @@ from windfall.ir.guard import (
     KeysAre,
     LengthIs,
     MroLookupIs,
+    PlainLeaf,
     RegistrationsAre,
     SameObjects,
     ScalarWithin,
@@ -102,6 +104,8 @@ def _of_values() -> Iterator[Check]:
         yield from (LengthIs(count, kind) for kind in (list, tuple, dict, set, range, str))
     for keys in ((), ("a",), ("b",), ("a", "b"), ("b", "a"), (1,), (True,), (None,), (1 << 70,)):
         yield KeysAre(keys)
+    for one in ([], {}, {"a": 1}, [1, 2], {1}, [Plain]):
+        yield ContentsAre.of(one)
     for key in ("a", "training", 1, 1.0, True, None, b"a", (1,), Plain, 1 << 70):
         yield HasKey(key, True)
         yield HasKey(key, False)
@@ -112,6 +116,7 @@ def _of_values() -> Iterator[Check]:
     for bounds in ((0.0, 8.0), (1.0, 1.0), (-1.5, 2.5)):
         yield ScalarWithin(*bounds, True)
         yield ScalarWithin(*bounds, False)
+    yield PlainLeaf()
     yield BindsSymbol(size_symbol("s0", 4))
     yield BindsSymbol(symbol("n0", -1, 1 << 40))
     yield BindsSymbol(symbol("n1", None, None))
@@ -201,6 +206,36 @@ def test_what_a_tensor_holds() -> None:
                 assert judge(held, held) is wanted
                 row = torch.tensor([0.0, number], dtype=dtype)[1]
                 assert judge(row, row) is wanted
+
+
+def _heard(way: str) -> tuple[torch.Tensor, object]:
+    """A leaf that somebody listens to, and what has to stay alive for it."""
+    leaf = torch.ones(3, requires_grad=True)
+    node = torch.autograd.graph.get_gradient_edge(leaf).node
+    if way in ("register_hook", "register_prehook"):
+        return leaf, (node, getattr(node, way)(print))
+    return leaf, (node, getattr(leaf, way.removeprefix("tensor."))(print))
+
+
+def test_leaves_that_nobody_listens_to() -> None:
+    """Machine code reads it where a record before has seen the tensor."""
+    plain = torch.ones(3, requires_grad=True)
+    kind = TensorIs(TensorType.of(plain), torch.Tensor, torch_abi.dispatch_keys(plain))
+    judge = Tiers(Guard(X, kind, ""), Guard(X, PlainLeaf(), ""))
+    assert judge(plain, plain)
+    (plain * 2).sum().backward()  # which has made an accumulator, and let it go
+    assert judge(plain, plain)
+    result = plain * 2  # which holds one
+    assert judge(plain, plain)
+    assert not judge(result, result)
+    assert not judge(torch.ones(2, 3, requires_grad=True)[0], "a view with a history")
+    for way in ("register_hook", "register_prehook", "tensor.register_hook"):
+        leaf, alive = _heard(way)
+        assert not judge(leaf, way), alive
+    leaf, alive = _heard("tensor.register_post_accumulate_grad_hook")
+    assert not judge(leaf, alive)
+    alive[1].remove()  # type: ignore[index]
+    assert torch_abi.is_plain_leaf(leaf) is judge(leaf, "nobody any more")
 
 
 def test_gradients_are_walked_to() -> None:

@@ -42,7 +42,7 @@ from windfall.ir.stages import (
 )
 from windfall.ir.symint import Expression, Size, maximum, minimum, size_symbol
 from windfall.runtime import public
-from windfall.runtime.machine import layout
+from windfall.runtime.machine import offsets
 from windfall.runtime.memory import MEMORY
 
 BOTH = pytest.mark.parametrize("native", [True, False], ids=["native", "public"])
@@ -272,7 +272,7 @@ def test_threads_have_sizes_and_arenas_of_their_own(native: bool) -> None:
     call = bound(through_arena(), native)
     failures: list[int] = []
     # Some are above the size at which the GIL is released while the step runs.
-    counts = [layout.RELEASE_BYTES // 16 + 7, layout.RELEASE_BYTES // 4 + 3, 5, 300_001, 64, 12]
+    counts = [offsets.RELEASE_BYTES // 16 + 7, offsets.RELEASE_BYTES // 4 + 3, 5, 300_001, 64, 12]
 
     def work(number: int) -> None:
         count = counts[number]
@@ -560,7 +560,7 @@ def test_a_float_that_varies(native: bool) -> None:
     assert entry.call(x, float("nan")).isnan().all()
     for wrong in (1, True, "1.0", torch.tensor(1.0), None):
         assert entry.call(x, wrong) is MISS
-    large = torch.randn(layout.RELEASE_BYTES // 8 + 1)
+    large = torch.randn(offsets.RELEASE_BYTES // 8 + 1)
     value = float("2.5")
     before = sys.getrefcount(value)
     assert torch.equal(entry.call(large, value), large + 2.5)

@@ -9,6 +9,10 @@ from windfall.autograd.function import region_of as region_of
 from windfall.autograd.interpret import interpreter as interpreter
 from windfall.autograd.joint import differentiate as differentiate
 from windfall.autograd.partition import split as split
+from windfall.autograd.passes import PASSES as PASSES
 from windfall.autograd.passes import draws as draws
 from windfall.autograd.special_backward import VariantCompiler as VariantCompiler
 from windfall.autograd.variant import Variant as Variant
+from windfall.autograd.wrappers import Flat as Flat
+from windfall.autograd.wrappers import flatten as flatten
+from windfall.autograd.wrappers import holds_wrapped as holds_wrapped

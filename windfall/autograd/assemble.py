@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from windfall.autograd.components import components
 from windfall.autograd.conventions import captured, conventions
+from windfall.ir.backward_pass import backward_pass
 from windfall.ir.relation import Relation
 from windfall.ir.role import Role, RoleKind, Roles, numbered
 from windfall.ir.stages import (
@@ -50,6 +51,7 @@ def assemble(
         conventions(joint, split, retried, placed_writes(program, split), apart),
         regions(joint, split),
         tuple(relations),
+        keeps=any(one.target is backward_pass for one in captured(joint).nodes),
     )
 
 

@@ -22,6 +22,7 @@ import torch.fx
 from windfall import torch_abi
 from windfall.autograd.overlap import EagerIfOverlapping
 from windfall.autograd.passes import memory_root
+from windfall.autograd.spent import spent_result
 from windfall.ir.codec import record
 from windfall.ir.rollback import DrawsNothing
 from windfall.ir.stages import Convention, GraphCallable, Joint, OutputFact, Signature, Split
@@ -216,10 +217,14 @@ def _view(fact: OutputFact, base: torch.Tensor) -> torch.Tensor:
     return result
 
 
+def _fresh(fact: OutputFact, args: Values, result: torch.Tensor) -> torch.Tensor:
+    if fact.spent:
+        return spent_result(result, [args[index] for index in fact.spent])
+    return _view(fact, result) if fact.refused else result
+
+
 _MAKERS: dict[str, Callable[[OutputFact, Values, Values], Any]] = {
-    "fresh": lambda fact, args, results: (
-        _view(fact, results[fact.base]) if fact.refused else results[fact.base]
-    ),
+    "fresh": lambda fact, args, results: _fresh(fact, args, results[fact.base]),
     "input": lambda fact, args, results: args[fact.base],
     "view_of_input": lambda fact, args, results: _view(fact, args[fact.base]),
     "view_of_output": lambda fact, args, results: _view(fact, results[fact.base]),
@@ -256,7 +261,7 @@ def conventions(
         needed.append(DrawsNothing())
     if any(index not in apart for index in signature.writes):
         needed.append(EagerIfOverlapping(signature, symbols, captured(joint)))
-    if signature.hidden or any(one.kind != "fresh" or one.refused for one in signature.outputs):
+    if signature.hidden or any(map(_is_made, signature.outputs)):
         needed.append(Outputs(signature, names))
     whole = [
         (len(names) + index, int(str(one.type.elements)))
@@ -271,6 +276,11 @@ def conventions(
     if split.backward is not None and not joint.grad_enabled:
         needed.append(EnablesGrad())
     return tuple(needed)
+
+
+def _is_made(fact: OutputFact) -> bool:
+    """Whether an output is more than a result of the program."""
+    return fact.kind != "fresh" or bool(fact.refused or fact.spent)
 
 
 def captured(joint: Joint) -> torch.fx.Graph:

@@ -86,7 +86,6 @@ class BodyWriter:
             id(one): self._input(f"constant{place}", TensorType.of(one))
             for place, one in enumerate(constants)
         }
-        self.here = NodeInfo(None)
 
     def _input(self, name: str, type: TensorType) -> Node:
         return set_info(self.graph.placeholder(name), NodeInfo(type.without_grad()))

@@ -148,7 +148,8 @@ def region_of(node: Any) -> BackwardRegion | None:
 def operations_of(node: Any) -> tuple[Any, tuple[int, ...], GraphCallable] | None:
     """The backward of one of our nodes by eager's ops, for who records a whole backward pass: what
     it is (equal for nodes that do the same, given sizes and saved tensors of equal types), its
-    sizes, and a function of the tangents. None: it is not ours."""
+    sizes, and a function of the tangents. None: it is not ours, or hooks have packed what it has
+    saved, and are to be asked when it is its turn."""
     function = getattr(type(node), "_forward_cls", None)
     if function is Door:
         return Door, (), functools.partial(Door.backward, node)
@@ -156,6 +157,8 @@ def operations_of(node: Any) -> tuple[Any, tuple[int, ...], GraphCallable] | Non
         return None
     linked, sizes, _ = node.kept
     if linked.has_bodies:  # which choose by data: what is recorded would be one way for good
+        return None
+    if getattr(node, "is_packed", False):
         return None
     return linked, sizes, lambda *tangents: linked.by_ops(node, tangents)
 
@@ -232,6 +235,7 @@ class LinkedRegion:
             shown = found if len(found) == visible else tuple(found[:visible])
             if not saves_none:
                 context.save_for_backward(*of_primals(primals), *of_found(found))
+                context.is_packed = torch_abi.hooks_saved_tensors()
             context.set_materialize_grads(False)
             if constant:
                 unknown = [shown[index] for index in constant]
@@ -307,6 +311,7 @@ class LinkedRegion:
             for index, place in self._foreign:
                 found[index] = found[index].detach() if place is None else attached[place]
         context.save_for_backward(*of_primals(primals), *of_found(found))
+        context.is_packed = torch_abi.hooks_saved_tensors()
         context.set_materialize_grads(False)
         if len(self.results) == 1:
             return (args[0][2][self.results[0]],)

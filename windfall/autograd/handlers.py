@@ -59,7 +59,7 @@ class Functionalized:
                 written.append(holder[key])
         result = self.func(*positional, **kwargs)
         results = result if isinstance(result, tuple) else (result,)
-        return (*results, *written)
+        return (*results, *written) if self.func._schema.returns else tuple(written)
 
 
 def add_steps(build: Functional, steps: Iterable[Step]) -> None:
@@ -382,6 +382,8 @@ def _add_with_writes(
     kwargs = {name: build.operand(one) for name, one in step.kwargs.items()}
     made = step.result if isinstance(step.result, tuple) else (step.result,)
     results = step.types if isinstance(step.result, tuple) else (step.types,)
+    if not step.func._schema.returns:
+        made = results = ()
     types = (*results, *(build.place(one).type for one in targets))
     node = build.add(func, args, kwargs, types)
     bind_results(build, made, results, node)

@@ -54,7 +54,7 @@ def unsaved(region: BackwardRegion, of_gradients: bool) -> tuple[int, ...]:
     made_of = {
         index
         for index, node in enumerate(split.forward.find_nodes(op="placeholder"))
-        if node in seen
+        if node in seen or not node.users  # what forward never reads carries gradients alone
     }
     made_of.update(count + one for one in foreign if one not in saves.results)
     return tuple(

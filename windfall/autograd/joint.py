@@ -33,8 +33,10 @@ from windfall.autograd.memory import Memory, Place
 from windfall.autograd.passes import PASSES
 from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocast
 from windfall.autograd.repeats import shorten
+from windfall.autograd.spent import spent_inputs
 from windfall.autograd.unroll import unroll
 from windfall.errors import InternalError, Unsupported
+from windfall.ir.backward_pass import backward_pass
 from windfall.ir.custom import CustomGradient
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_text import print_graph
@@ -45,6 +47,7 @@ from windfall.ir.stages import InputFact, Joint, OutputFact, Signature
 from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
 from windfall.ops.symbolic import from_torch
+from windfall.ops.wrapped import Wrap
 
 
 def differentiate(
@@ -69,10 +72,15 @@ def differentiate(
     with Assumptions(outer.relations if outer is not None else ()) as assumed:
         lies = bases(tensors, lying)
         whole = graph, symbols, tensors, grad_enabled, lies, verify
-        joint = None if lies else _repeated(*whole)
+        joint = None if lies or _wraps(graph) else _repeated(*whole)
         if joint is None or verify:
             joint = _agreeing(joint, _passed(*whole)[0])
     return replace(joint, symbols=symbols, relations=tuple(assumed.relations)) if symbols else joint
+
+
+def _wraps(graph: torch.fx.Graph) -> bool:
+    """Whether values between the nodes of a graph are tensors of other classes than torch's."""
+    return any(isinstance(node.target, Wrap) for node in graph.nodes)
 
 
 def _repeated(
@@ -83,7 +91,10 @@ def _repeated(
     shared: Mapping[int, Base],
     verify: bool,
 ) -> Joint | None:
-    """The joint of a graph of equal blocks, of which a few are recorded; None if it has none."""
+    """The joint of a graph of equal blocks, of which a few are recorded; None if it has none. (A
+    backward pass inside of the graph goes through all of them.)"""
+    if any(node.target is backward_pass for node in graph.nodes):
+        return None
     short = shorten(graph, (*symbols, *inputs))
     if short is None:
         return None
@@ -226,6 +237,8 @@ def forward_half(
     add_steps(build, recording.steps)
     writes = _writes(recording, places, build)
     outputs, results = _outputs(recording, build)
+    if recorder.frees:
+        outputs, results = _without_spent(recorder, outputs, results)
     signature = Signature(
         tuple(
             _input_fact(recording, index, index in writes, shared.get(index))
@@ -324,6 +337,31 @@ def _input_fact(recording: Recording, index: int, mutated: bool, base: Base | No
 
 
 # ------------------------------------------------------------------------------------- outputs
+
+
+def _without_spent(
+    recorder: Recorder, outputs: Sequence[OutputFact], results: Sequence[_Result]
+) -> tuple[list[OutputFact], list[_Result]]:
+    """The same, where a pass inside of the graph has freed histories: such results have none that
+    could be differentiated, and say so when they are asked."""
+    recording = recorder.recording
+    left, gone = list(results), dict[int, tuple[int, ...]]()
+    for index, one in enumerate(results):
+        inputs = spent_inputs(recorder, one.tensor) if one.needs_grad else ()
+        if inputs:
+            left[index], gone[index] = replace(one, needs_grad=False), inputs
+    written = [one for one, seen in zip(recording.inputs, recording.visible, strict=True) if seen]
+    views = (one for one in outputs if one.kind == "view_of_output" and one.base in gone)
+    if any(spent_inputs(recorder, one) for one in written) or any(
+        one.needs_grad and one.same_as < 0 for one in views
+    ):
+        raise Unsupported(216, "views, or inputs")
+    return [
+        replace(one, spent=gone[one.base], refused="")
+        if one.kind == "fresh" and one.base in gone
+        else one
+        for one in outputs
+    ], left
 
 
 def _outputs(recording: Recording, build: Functional) -> tuple[list[OutputFact], list[_Result]]:

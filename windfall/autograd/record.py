@@ -31,6 +31,7 @@ import torch.fx
 from windfall import torch_abi
 from windfall.errors import SourceLine, Specialise, Unsupported
 from windfall.ir import node as node_info
+from windfall.ir.backward_pass import backward_pass
 from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import Checkpoint, NodeInfo, Policy, Region, constant
@@ -58,6 +59,8 @@ REASONS = {
     213: "the policy of a checkpoint was asked about an op that is not there",
     214: "gradients of gradients need a value that was not saved",
     215: "a body of a control flow operation is no function of its operands alone",
+    216: "a view is returned, or an input written, whose history a backward pass has freed",
+    217: "a tensor subclass makes something that a graph of plain tensors cannot show",
 }
 
 
@@ -145,6 +148,7 @@ class Recorder:
         self._backward = False
         self._first_sequences: list[int] = []  # sequence number at each captured node's start
         self._origins: list[Origin] = []
+        self.frees = False  # whether a pass inside of the graph has freed its history
         self.mode = fakes.FakeMode(self._observe)
         self.recording = Recording((), ())
 
@@ -317,6 +321,17 @@ class Recorder:
         position = bisect.bisect_right(self._first_sequences, sequence) - 1 if sequence >= 0 else -1
         return self._origins[position] if position >= 0 else _NO_ORIGIN
 
+    def _pass(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+        """A backward pass that the graph holds: its ops belong to what they are gradients of."""
+        self._backward, before = True, self._origin
+        asking.where = lambda: self._backward_origin().origin
+        try:
+            return call(node, values)
+        finally:
+            self._backward, self._origin = False, before
+            asking.where = None
+            self.frees |= not node.args[3]
+
     def _interpret(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         values: dict[torch.fx.Node, Any] = {}
         given = iter(inputs)
@@ -338,7 +353,9 @@ class Recorder:
                     raise Unsupported(210, "a hook on an intermediate tensor")
                 if node.target in (torch_abi.enter_inference, torch_abi.leave_inference):
                     raise Unsupported(209, "inference mode is switched inside of the graph")
-                if isinstance(node.target, Subgraphs) and self._bodies is not None:
+                if node.target is backward_pass:
+                    values[node] = self._pass(node, values)
+                elif isinstance(node.target, Subgraphs) and self._bodies is not None:
                     arguments = [substitute(one, values) for one in node.args]
                     values[node] = self._bodies(self, node.target, arguments)
                 else:

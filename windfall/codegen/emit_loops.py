@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from windfall.codegen import operators
+from windfall.codegen import scalar_code
 from windfall.codegen.emit_values import Scope, ValueText, full_extent, lane_atom
-from windfall.codegen.operators import COMBINE, TYPES, identity
+from windfall.codegen.scalar_code import COMBINE, TYPES, identity
 from windfall.ir.loop import Axis, Buffer, Fold, Loop, Scalar, Statement, Store, walk
 from windfall.ir.symint import Atom, Size, coefficient_of
 from windfall.llvm import NULL, Assembly, CountedLoop, Value, align_of, integer, mangled, vector
@@ -106,7 +106,7 @@ class KernelText(ValueText):
         dtype = self.buffers[statement.buffer].type.dtype
         value = self.deep_value(statement.value)
         scope = self.lane_scope()
-        stored = operators.to_memory(self.code, value, dtype)
+        stored = scalar_code.to_memory(self.code, value, dtype)
         if scope is None:
             self._store_scalar(statement, stored)
             return
@@ -192,7 +192,7 @@ class KernelText(ValueText):
             right = (code.select(mask, right[0], start),)
         if kind == "sum" and dtype.is_floating_point:
             return (code.binary("fadd contract", left[0], right[0]),)
-        return (operators.apply(code, COMBINE[kind], dtype, (left[0], right[0])),)
+        return (scalar_code.apply(code, COMBINE[kind], dtype, (left[0], right[0])),)
 
     def _combined_position(
         self,
@@ -206,13 +206,13 @@ class KernelText(ValueText):
         code = self.code
         dtype = node.arguments[0].dtype
         name = "gt" if kind == "argmax" else "lt"
-        better = operators.apply(code, name, dtype, (right[0], left[0]))
-        equal = operators.apply(code, "eq", dtype, (right[0], left[0]))
+        better = scalar_code.apply(code, name, dtype, (right[0], left[0]))
+        equal = scalar_code.apply(code, "eq", dtype, (right[0], left[0]))
         if dtype.is_floating_point:
-            nan_left = operators.apply(code, "isnan", dtype, (left[0],))
-            nan_right = operators.apply(code, "isnan", dtype, (right[0],))
+            nan_left = scalar_code.apply(code, "isnan", dtype, (left[0],))
+            nan_right = scalar_code.apply(code, "isnan", dtype, (right[0],))
             fresh = code.binary(
-                "and", nan_right, operators.apply(code, "logical_not", torch.bool, (nan_left,))
+                "and", nan_right, scalar_code.apply(code, "logical_not", torch.bool, (nan_left,))
             )
             better = code.binary("or", better, fresh)
             equal = code.binary("or", equal, code.binary("and", nan_left, nan_right))
@@ -239,7 +239,7 @@ class KernelText(ValueText):
             parts = self._combined(node, low, high)
         result = parts[-1]
         if node.dtype.itemsize == 2 and node.dtype.is_floating_point:
-            result = operators.round_half(self.code, result, node.dtype)
+            result = scalar_code.round_half(self.code, result, node.dtype)
         return result
 
     # ---------------------------------------------------------------------------------- loops

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from windfall.codegen import operators
-from windfall.codegen.operators import TYPES
+from windfall.codegen import scalar_code
+from windfall.codegen.scalar_code import TYPES
 from windfall.ir.loop import Axis, Buffer, Scalar, children, indirect_in, is_size
 from windfall.ir.symint import (
     Atom,
@@ -183,7 +183,7 @@ class ValueText:
                 return found
         values = tuple(self.value(argument) for argument in node.arguments)
         dtype = node.arguments[-1].dtype
-        return operators.apply(self.code, node.op, dtype, values)
+        return scalar_code.apply(self.code, node.op, dtype, values)
 
     def _compare_lanes(self, node: Scalar) -> Value | None:
         """A comparison of indices that differ by one from lane to lane: of the lane's number with
@@ -213,11 +213,11 @@ class ValueText:
 
     def _cast(self, node: Scalar) -> Value:
         (argument,) = node.arguments
-        return operators.cast(self.code, self.value(argument), argument.dtype, node.dtype)
+        return scalar_code.cast(self.code, self.value(argument), argument.dtype, node.dtype)
 
     def _index(self, node: Scalar) -> Value:
         value = self.size(node.attribute)
-        return operators.cast(self.code, value, torch.int64, node.dtype)
+        return scalar_code.cast(self.code, value, torch.int64, node.dtype)
 
     def _masked(self, node: Scalar) -> Value:
         condition, body, otherwise = node.arguments
@@ -240,7 +240,7 @@ class ValueText:
             value = code.select(negative, code.binary("add", value, limit), value)
         bad = code.compare("icmp uge", value, limit)
         number = self.errors.setdefault(("index", str(size)), len(self.errors) + 2)
-        operators.raise_error(code, bad, number)
+        scalar_code.raise_error(code, bad, number)
         return code.select(bad, code.like(0, value), value)
 
     def _reduce(self, node: Scalar) -> Value:
@@ -257,7 +257,7 @@ class ValueText:
         if scope is not None and self.is_wide(buffer):
             place = self.wide_address(buffer, offset, scope)
             raw = self.code.load(stored, place, scope.lanes)
-            return operators.from_memory(self.code, raw, node.dtype)
+            return scalar_code.from_memory(self.code, raw, node.dtype)
         step = 0 if scope is None else self._step(offset, scope)
         if step == 0 and not (self.condition is not None and self.condition.lanes > 1):
             raw = self._load_scalar(buffer, offset, stored)
@@ -268,7 +268,7 @@ class ValueText:
             assert scope is not None
             tile = self._tile(buffer, offset, stored, scope, step)
             raw = tile or self._gather(buffer, offset, stored, scope)
-        return operators.from_memory(self.code, raw, node.dtype)
+        return scalar_code.from_memory(self.code, raw, node.dtype)
 
     def _step(self, offset: Size, scope: Scope) -> Size | None:
         """How an offset grows along the lanes; None: not evenly."""

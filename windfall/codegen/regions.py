@@ -27,7 +27,7 @@ from windfall.codegen.plan import bytes_of, plan
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import NoKey, value_key
 from windfall.ir.loop import Buffer, BufferView, Call, Part, PartCall, Schedule
-from windfall.ir.node import NodeInfo, constant, copy_into, info, set_info, tensor_type
+from windfall.ir.node import constant, extracted, info, tensor_type
 from windfall.ir.periods import periods
 from windfall.ir.symint import Expression, hint_of
 from windfall.ops.registry import lookup
@@ -219,7 +219,7 @@ def _divided(
         )
         part = parts.setdefault((key, own), len(parts))
         if part == len(graphs):
-            graphs.append(_cut_out(members, reads, writes))
+            graphs.append(extracted(members, reads, writes))
             placed.append(own)
         pieces.append(Piece(part, reads, writes))
     return Division(graph, tuple(pieces), tuple(graphs), tuple(placed))
@@ -303,21 +303,6 @@ def _described(
 def _plain(node: Node) -> Hashable:
     found = info(node).type
     return found.without_grad() if isinstance(found, TensorType) else found
-
-
-def _cut_out(
-    members: Sequence[Node], reads: Sequence[Node], writes: Sequence[Node]
-) -> torch.fx.Graph:
-    """A piece as a graph of its own."""
-    graph = torch.fx.Graph()
-    made: dict[Node, Node] = {}
-    for node in reads:
-        made[node] = set_info(graph.placeholder(node.name), info(node))
-    for node in members:
-        made[node] = copy_into(graph, node, made.__getitem__)
-    output = graph.output(tuple(made[node] for node in writes))
-    set_info(output, NodeInfo(tuple(info(node).type for node in writes)))
-    return graph
 
 
 # -------------------------------------------------------------------------------------- joining

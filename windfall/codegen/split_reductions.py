@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from windfall.codegen.operators import identity
+from windfall.codegen.scalar_code import identity
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Axis, Buffer, Call, Definition, Loops, Scalar, Scalars, axis
 from windfall.ir.symint import Size, hint_of, product, substitute

@@ -26,7 +26,7 @@ from windfall.codegen.indices import (
     split_axis,
     trailing,
 )
-from windfall.codegen.operators import identity
+from windfall.codegen.scalar_code import identity
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import (
     Axis,

@@ -7,6 +7,7 @@ with its reason.
 
     a recent program's verifier fits → replay
     key known → compile what is not yet, replay
+    a program for sizes that vary fits → replay that (`families.py`)
     key unknown → run node by node, recording
 """
 
@@ -21,12 +22,15 @@ from typing import Any
 import torch
 
 from windfall import torch_abi
+from windfall.engine import live
 from windfall.engine.execution import Execution, PassRequest, plan
+from windfall.engine.families import Family
 from windfall.engine.graph import BackwardGraph, Inline, NodeKey, Unfollowed, inline_none
-from windfall.engine.program import program_of
+from windfall.engine.program import PassProgram, PassSegment, program_of
 from windfall.engine.record import PassRecorder, Unrecorded
-from windfall.engine.replay import Departure, PassReplay, SegmentCompiler
+from windfall.engine.replay import CompiledSegment, CompilesSegments, Departure, PassReplay
 from windfall.engine.steps import Traced
+from windfall.engine.vary import Spread, spread
 from windfall.engine.verify import Matched
 from windfall.events import EventLog, EventType
 from windfall.ir.dtype import TensorType
@@ -35,10 +39,15 @@ from windfall.variants import Variants
 # A backward pass: `how` is one of these; of one that was recorded, its program.
 PASS = EventType("pass", summary=lambda program: program, logs=("passes",))
 RECORDED, REPLAYED = "recorded", "replayed"
+CONFIRMED = "run node by node, as a program for sizes that vary says"
 DEPARTED = "replayed up to a live call, then node by node"
 BY_TORCH = "by torch's engine"
 
 KEPT = 256  # programs of one engine
+DEPTH = (
+    20  # of passes inside of each other, by hooks and checkpoints: each is some frames of Python
+)
+SENT = 1 << 20  # bytes of gradients that are given to other processes at once, at most
 RECENT = 4  # whose verifiers are tried before a key is made
 
 _numbers = itertools.count(-10, -1)  # of passes: torch's own are not negative
@@ -59,13 +68,15 @@ class Engine:
     """Programs of backward passes, and who runs them."""
 
     def __init__(
-        self, compiler: SegmentCompiler, log: EventLog, inline: Inline = inline_none
+        self, compiler: CompilesSegments, log: EventLog, inline: Inline = inline_none
     ) -> None:
         self.log = log
         self.programs: Variants[Any, PassReplay] = Variants(KEPT)
         self._compiler, self._inline = compiler, inline
         # By what is known before any node is looked at: those that are asked first.
         self._recent: Variants[Any, tuple[PassReplay, ...]] = Variants(KEPT)
+        # By what does not vary of a key.
+        self._families: Variants[Any, Family] = Variants(KEPT)
 
     def run_backward(
         self,
@@ -120,14 +131,38 @@ class Engine:
         request = PassRequest(graph.roots, wanted, asked.accumulate)
         key = (door, request, tuple(graph.keys))
         found = self.programs.get(key)
+        seen = None
+        if found is None:
+            seen = spread(door, request, graph.keys)
+            family = self._families.get(seen.skeleton)
+            if family is not None:
+                found, confirmed = family.instance(graph.keys, seen, request)
+                if found is not None:
+                    found.kept = graph.kept
+                    if not confirmed:
+                        return self._confirm(key, graph, request, asked, seen, found)
+                    self.programs.add(key, found)
         if found is None or found.is_stale:
-            return self._record(key, graph, request, asked, found)
+            return self._record(key, graph, request, asked, found, seen)
         if found.prepare(graph):
             recent = [one for one in self._recent.get(door) or () if not one.is_stale]
             self._recent.add(door, (found, *recent[: RECENT - 1]))
         nodes = graph.nodes
         del graph  # and the saved values that it has
         return self._replay(found, asked, nodes)
+
+    def _run_by_node(
+        self, graph: BackwardGraph, request: PassRequest, asked: _Asked
+    ) -> tuple[PassProgram, Sequence[torch.Tensor | None]]:
+        """Run a pass for real: its program, and what it captured."""
+        recorder = PassRecorder()
+        with self._running(asked, request, graph.nodes, graph.keys) as now:
+            execution = Execution(graph, request, asked.keep_graph, recorder, now)
+            execution.run(asked.gradients)
+        wanted = 0 if request.accumulate else len(request.inputs)
+        sent = SENT if live.is_distributed() else None
+        program = program_of(recorder.recording, graph.keys, request.roots, wanted, sent)
+        return program, execution.captured
 
     def _record(
         self,
@@ -136,21 +171,62 @@ class Engine:
         request: PassRequest,
         asked: _Asked,
         before: PassReplay | None,
+        seen: Spread | None,
     ) -> Sequence[torch.Tensor | None]:
-        recorder = PassRecorder()
-        with self._running(asked, request, graph.nodes, graph.keys) as now:
-            execution = Execution(graph, request, asked.keep_graph, recorder, now)
-            execution.run(asked.gradients)
-        wanted = 0 if request.accumulate else len(request.inputs)
-        program = program_of(recorder.recording, graph.keys, request.roots, wanted)
+        program, captured = self._run_by_node(graph, request, asked)
+        self._keep(key, graph, request, program, before, seen)
+        return captured
+
+    def _keep(
+        self,
+        key: Any,
+        graph: BackwardGraph,
+        request: PassRequest,
+        program: PassProgram,
+        before: PassReplay | None,
+        seen: Spread | None,
+    ) -> None:
+        """What was recorded, for passes of this key, and for passes of other sizes."""
         name = f"backward pass {self.programs.added}"
         reason = self._miss(key) if before is None else f"{before.name} is left too often"
-        self.log.add(PASS, name, program, how=RECORDED, reason=reason)
         attempt = 0 if before is None else before.attempt + 1
-        made = PassReplay(program, graph.keys, request, name, self._compiler, attempt)
+        if seen is not None:
+            family = self._families.get(seen.skeleton)
+            if family is None:
+                family = Family(name, self._compiler)
+                self._families.add(seen.skeleton, family)
+            family.learn(graph.keys, seen, program)
+            if family.reason:
+                reason = f"{reason}; sizes do not vary: {family.reason}"
+        self.log.add(PASS, name, program, how=RECORDED, reason=reason)
+
+        def compile_step(place: int, step: PassSegment) -> CompiledSegment:
+            types = [program.types[one] for one in step.inputs]
+            known = [one for one in types if one is not None]
+            return self._compiler(program.graph(step), known, f"{name} graph {place}")
+
+        made = PassReplay(program, graph.keys, request, name, compile_step, attempt)
         made.kept = graph.kept
         self.programs.add(key, made)
-        return execution.captured
+
+    def _confirm(
+        self,
+        key: Any,
+        graph: BackwardGraph,
+        request: PassRequest,
+        asked: _Asked,
+        seen: Spread,
+        made: PassReplay,
+    ) -> Sequence[torch.Tensor | None]:
+        """The first pass that a program for sizes that vary is for."""
+        program, captured = self._run_by_node(graph, request, asked)
+        family = self._families.get(seen.skeleton)
+        if family is not None and family.confirm(made.program, program):
+            self.log.count(PASS, made.name, how=CONFIRMED)
+            self.programs.add(key, made)
+        else:
+            self._keep(key, graph, request, program, None, seen)
+        return captured
 
     def _replay(
         self, known: PassReplay, asked: _Asked, nodes: Sequence[Any], matched: Matched | None = None

@@ -12,7 +12,7 @@ call, since what that answers may differ from what was recorded.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +21,19 @@ import torch.fx
 from windfall.engine.graph import Edge, NodeKey
 from windfall.engine.record import PassRecording
 from windfall.engine.steps import (
-    CallKind,
     LeafUpdate,
+    Lifted,
     LiveCall,
     RecordedOp,
     Register,
     Registers,
     SavedValue,
+    VaryingSize,
 )
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_text import print_graph
-from windfall.ir.node import NodeInfo, add_node, set_info
+from windfall.ir.node import NodeInfo, ValueType, add_node, set_info
+from windfall.ir.symint import Expression, Size, expression_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,10 @@ class PassProgram:
         """What is called live."""
         return tuple(one for one in self.steps if isinstance(one, LiveCall))
 
-    def graph(self, segment: PassSegment) -> torch.fx.Graph:
-        """The operations of a segment as a graph."""
-        return _graph(segment, self.types)
+    def graph(self, segment: PassSegment, symbols: Sequence[Expression] = ()) -> torch.fx.Graph:
+        """The operations of a segment as a graph; of sizes and numbers that vary (`vary.py`) the
+        first inputs are `symbols` and what is lifted."""
+        return _graph(segment, self.types, symbols)
 
     def __str__(self) -> str:
         lines = [f"pass of {', '.join(f'%{one}' for one in self.roots)}"]
@@ -87,11 +90,16 @@ class PassProgram:
 
 
 def program_of(
-    recording: PassRecording, keys: Sequence[NodeKey], roots: Sequence[Edge], wanted: int
+    recording: PassRecording,
+    keys: Sequence[NodeKey],
+    roots: Sequence[Edge],
+    wanted: int,
+    sent: int | None = None,
 ) -> PassProgram:
-    """The program of a recording; `wanted` gradients are answered."""
+    """The program of a recording; `wanted` gradients are answered. `sent`: gradients of leaves go
+    to other processes, so that no more than so many bytes wait for operations behind them."""
     captured = tuple(recording.captured.get(one) for one in range(wanted))
-    steps = _steps(recording)
+    steps = _steps(recording, sent)
     pending = _pending(recording, keys, roots)
     last: dict[int, int] = {}
     for place, step in enumerate(steps):
@@ -122,10 +130,10 @@ def program_of(
     )
 
 
-def _steps(recording: PassRecording) -> list[PassSegment | LiveCall]:
+def _steps(recording: PassRecording, sent: int | None) -> list[PassSegment | LiveCall]:
     """Segments, whose bounds are not yet known, and live calls."""
     steps: list[PassSegment | LiveCall] = []
-    for operations, leaves, call in _divided(recording.steps):
+    for operations, leaves, call in _divided(recording, sent):
         if operations or leaves:
             steps.append(PassSegment(tuple(operations), (), (), (), tuple(leaves)))
         if call is not None:
@@ -134,15 +142,16 @@ def _steps(recording: PassRecording) -> list[PassSegment | LiveCall]:
 
 
 def _divided(
-    steps: Iterable[RecordedOp | LiveCall | LeafUpdate],
+    recording: PassRecording, sent: int | None
 ) -> Iterable[tuple[list[RecordedOp], list[LeafUpdate], LiveCall | None]]:
     """Operations and leaves up to each live call, and that. Updates of leaves with hooks are live
     too: hooks may look at other leaves."""
     operations: list[RecordedOp] = []
     leaves: list[LeafUpdate] = []
-    for step in steps:
+    for step in recording.steps:
         if isinstance(step, RecordedOp):
-            if leaves and leaves[-1].hooked:
+            full = sent is not None and _bytes(recording, leaves) >= sent
+            if leaves and (leaves[-1].hooked or full):
                 yield operations, leaves, None
                 operations, leaves = [], []
             operations.append(step)
@@ -152,6 +161,12 @@ def _divided(
             yield operations, leaves, step
             operations, leaves = [], []
     yield operations, leaves, None
+
+
+def _bytes(recording: PassRecording, leaves: Sequence[LeafUpdate]) -> int:
+    types = [recording.types[one.value] for one in leaves]
+    counts = [0 if one is None else one.elements * one.dtype.itemsize for one in types]
+    return sum(one for one in counts if isinstance(one, int))
 
 
 def _pending(
@@ -224,44 +239,103 @@ def _bounded(
     return PassSegment(step.operations, tuple(inputs), outputs, kept, step.leaves)
 
 
-def _graph(segment: PassSegment, types: Sequence[TensorType | None]) -> torch.fx.Graph:
-    graph = torch.fx.Graph()
-    values: dict[int, torch.fx.Node] = {}
-    for one in segment.inputs:
-        node = add_node(graph, "placeholder", f"v{one}", (), {})
-        values[one] = set_info(node, NodeInfo(types[one]))
+def lifted_in(segment: PassSegment) -> tuple[Lifted, ...]:
+    """The numbers of a segment that are inputs of its graph."""
+    found = (_leaves((one.args, [value for _, value in one.kwargs])) for one in segment.operations)
+    return tuple(dict.fromkeys(one for all in found for one in all if isinstance(one, Lifted)))
 
-    def argument(value: Any) -> Any:
+
+def _leaves(value: Any) -> Iterable[Any]:
+    if isinstance(value, tuple | list):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value
+
+
+def _graph(
+    segment: PassSegment, types: Sequence[TensorType | None], symbols: Sequence[Expression]
+) -> torch.fx.Graph:
+    made = _Graph(segment, types, symbols)
+    for operation in segment.operations:
+        made.add(operation)
+    output = made.graph.output(tuple(made.values[one] for one in segment.outputs))
+    set_info(output, NodeInfo(None))
+    return made.graph
+
+
+class _Graph:
+    """A graph with its inputs, to which operations are added."""
+
+    def __init__(
+        self,
+        segment: PassSegment,
+        types: Sequence[TensorType | None],
+        symbols: Sequence[Expression],
+    ) -> None:
+        self.graph, self._types = torch.fx.Graph(), types
+        self._sizes = {str(one): self._input(str(one), one) for one in symbols}
+        self._numbers: dict[Lifted, torch.fx.Node] = {}
+        for number in lifted_in(segment):
+            assert number.dtype is not None
+            name, kind = f"number{len(self._numbers)}", TensorType.contiguous(number.dtype, ())
+            self._numbers[number] = self._input(name, kind)
+        self.values = {one: self._input(f"v{one}", types[one]) for one in segment.inputs}
+
+    def _input(self, name: str, kind: ValueType) -> torch.fx.Node:
+        return set_info(add_node(self.graph, "placeholder", name, (), {}), NodeInfo(kind))
+
+    def _argument(self, value: Any) -> Any:
         if isinstance(value, Register):
-            return values[value.number]
+            return self.values[value.number]
+        if isinstance(value, VaryingSize):
+            return _size_node(self.graph, self._sizes, value.size)
+        if isinstance(value, Lifted):
+            return self._numbers[value]
         if isinstance(value, tuple | list):
-            return type(value)(argument(one) for one in value)
+            return type(value)(self._argument(one) for one in value)
         return value
 
-    for operation in segment.operations:
-        kwargs = {name: argument(value) for name, value in operation.kwargs}
-        node = add_node(
-            graph, "call_function", operation.function, argument(operation.args), kwargs
-        )
+    def add(self, operation: RecordedOp) -> None:
+        """An operation, and the items of what it answers."""
+        kwargs = {name: self._argument(value) for name, value in operation.kwargs}
+        args, types, values = self._argument(operation.args), self._types, self.values
+        node = add_node(self.graph, "call_function", operation.function, args, kwargs)
         results = operation.results
         if isinstance(results, int):
             set_info(node, NodeInfo(types[results]))
             values.setdefault(results, node)  # an operation in place answers its argument
-            continue
-        kinds = tuple(None if one is None else types[one] for one in results)
-        set_info(node, NodeInfo(kinds))
+            return
+        set_info(node, NodeInfo(tuple(None if one is None else types[one] for one in results)))
         for position, result in enumerate(results):
             if result is not None and result not in values:
-                item = add_node(graph, "call_function", operator.getitem, (node, position), {})
+                item = add_node(self.graph, "call_function", operator.getitem, (node, position), {})
                 values[result] = set_info(item, NodeInfo(types[result]))
-    output = graph.output(tuple(values[one] for one in segment.outputs))
-    set_info(output, NodeInfo(None))
-    return graph
 
 
-def kinds_of(program: PassProgram) -> dict[CallKind, int]:
-    """How many live calls of each kind."""
-    found: dict[CallKind, int] = {}
-    for one in program.calls:
-        found[one.kind] = found.get(one.kind, 0) + 1
-    return found
+def _size_node(
+    graph: torch.fx.Graph, sizes: Mapping[str, torch.fx.Node], size: Size
+) -> torch.fx.Node | int:
+    """A sum of products of symbols as nodes."""
+    if isinstance(size, int):
+        return size
+
+    def made(operation: Any, one: Any, other: Any, value: Size) -> torch.fx.Node:
+        node = add_node(graph, "call_function", operation, (one, other), {})
+        return set_info(node, NodeInfo(value))
+
+    total: torch.fx.Node | None = None
+    done: Size = 0
+    for monomial, coefficient in size.terms:
+        node = sizes[monomial.atoms[0].key]
+        value: Size = expression_of(monomial.atoms[0])
+        for atom in monomial.atoms[1:]:
+            value = value * expression_of(atom)
+            node = made(operator.mul, node, sizes[atom.key], value)
+        if coefficient != 1:
+            value = value * coefficient
+            node = made(operator.mul, node, coefficient, value)
+        done = done + value
+        total = node if total is None else made(operator.add, total, node, done)
+    assert total is not None
+    return made(operator.add, total, size.constant, size) if size.constant else total

@@ -193,7 +193,7 @@ class _Scope(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[RecordedOp] = []
         self.reason = ""
-        self._recorder = recorder
+        self._recorder, self._node = recorder, node
         self._known: dict[int, tuple[torch.Tensor, int]] = {}
         self._saved: dict[Any, SavedValue] = {}
         self._numbers: set[Any] = set()  # saved tensors without dimensions that nobody took
@@ -244,7 +244,8 @@ class _Scope(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         if not self.reason:
             try:
-                self.operations.append(RecordedOp(func, taken[0], taken[1], self._results(result)))
+                results = self._results(result)
+                self.operations.append(RecordedOp(func, *taken, results, self._node))
             except _Unknown as reason:
                 self.reason = f"{func}: {reason}"
         return result

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.fx
@@ -25,6 +25,8 @@ from windfall.engine.record import is_plain
 from windfall.engine.steps import CallKind, LiveCall, SavedValue
 from windfall.engine.verify import Matched, Verifier, verifier
 from windfall.ir.dtype import TensorType
+from windfall.ir.relation import Relation
+from windfall.ir.symint import Expression
 
 Values = list[torch.Tensor | None]
 
@@ -40,7 +42,31 @@ class CompiledSegment:
     owned: tuple[bool, ...]
 
 
-SegmentCompiler = Callable[[torch.fx.Graph, Sequence[TensorType], str], CompiledSegment]
+@dataclass(frozen=True, slots=True)
+class VaryingSegment:
+    """A graph whose sizes vary, as something to call: `symbols` and what is lifted come before the
+    tensors. It is right where the `relations` hold."""
+
+    compiled: CompiledSegment
+    relations: tuple[Relation, ...]
+
+
+class CompilesSegments(Protocol):
+    """Who compiles the graphs of passes."""
+
+    def __call__(
+        self, graph: torch.fx.Graph, types: Sequence[TensorType], name: str
+    ) -> CompiledSegment:
+        """A graph of fixed sizes."""
+
+    def varying(
+        self, graph: torch.fx.Graph, types: Sequence[TensorType | Expression], name: str
+    ) -> VaryingSegment | None:
+        """A graph of sizes that vary; None: each size needs code of its own."""
+
+
+# The compiled graph of a step of a program.
+CompileStep = Callable[[int, PassSegment], CompiledSegment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +89,18 @@ class PassReplay:
         keys: Sequence[NodeKey],
         request: PassRequest,
         name: str,
-        compiler: SegmentCompiler,
+        compile_step: CompileStep,
         attempt: int = 0,
+        is_instance: bool = False,
     ) -> None:
         self.program, self.keys, self.request, self.name = program, tuple(keys), request, name
         self.attempt = attempt
         self.departures = 0
         self.kept: list[Any] = []  # what keys refer to by its address
         self.verifier: Verifier | None = None
-        self._compiler = compiler
+        self._compile_step = compile_step
+        # Of a program for sizes that vary many are made: what comes once needs no verifier.
+        self._until_verifier = 2 if is_instance else 1
         self._running = running(self.keys, request)
         self._compiled: dict[int, CompiledSegment] = {}
         # Registers of the first segment, and where the verifier has read them.
@@ -86,20 +115,19 @@ class PassReplay:
 
     def prepare(self, graph: BackwardGraph) -> bool:
         """Compile what is to be compiled, for a graph of the recorded key that has not yet run;
-        whether that was now."""
+        whether a verifier is there from now on."""
         if self._ready:
             return False
         with self._lock:
             if self._ready:
                 return False
             for place, step in enumerate(self.program.steps):
-                if isinstance(step, PassSegment) and step.operations:
-                    types = [self.program.types[one] for one in step.inputs]
-                    self._compiled[place] = self._compiler(
-                        self.program.graph(step),
-                        [one for one in types if one is not None],
-                        f"{self.name} graph {place}",
-                    )
+                is_new = place not in self._compiled
+                if is_new and isinstance(step, PassSegment) and step.operations:
+                    self._compiled[place] = self._compile_step(place, step)
+            self._until_verifier -= 1
+            if self._until_verifier:
+                return False
             self.verifier = verifier(graph, self.request.inputs)
             first = next(iter(self.program.steps), None)
             if self.verifier is not None and isinstance(first, PassSegment):

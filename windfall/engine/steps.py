@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from windfall.ir.symint import Size
+
 Registers = tuple[int | None, ...]  # None: no gradient
 
 
@@ -39,6 +41,32 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
+class VaryingSize:
+    """Stands for an integer that varies (`vary.py`) among the arguments of an operation."""
+
+    size: Size
+
+    def __str__(self) -> str:
+        return str(self.size)
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """Likewise for another number: an input of the graph, a tensor without dimensions of this
+    dtype."""
+
+    name: str
+    dtype: torch.dtype | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True)
 class SavedValue:
     """A tensor that a node has saved: an attribute, and which of a list."""
 
@@ -50,12 +78,13 @@ class SavedValue:
 @dataclass(frozen=True, slots=True)
 class RecordedOp:
     """One call of an ATen overload. `results` are as the overload answers: one register, or a tuple
-    of them."""
+    of them. `node` is whose formula it is of."""
 
     function: Any
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...]
     results: int | Registers
+    node: int
 
     def __str__(self) -> str:
         given = [str(one) for one in self.args] + [f"{name}={one}" for name, one in self.kwargs]

@@ -2,7 +2,8 @@
 
 Enters: the graph of a recorded pass; later, the roots of another one. Leaves: that one's nodes and
 saved tensors (`Matched`), or None. Invariant: what matches has an equal key (`graph.py` makes
-those; tests compare both); what does not may have one nevertheless, and is asked for its key.
+those; tests compare both), or is a pass of our own nodes whose saved tensors only a recorder could
+confuse; what does not may have one nevertheless, and is asked for its key.
 
 Edges, classes, hooks, arriving gradients and types of tensors are compared in machine code
 (`native.py`). What only Python tells (numbers that were saved, whether somebody unpacks them, the
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from windfall import torch_abi
-from windfall.engine.graph import SAVED_TENSORS, BackwardGraph, How, Inline, are_apart, follow
+from windfall.engine.graph import SAVED_TENSORS, BackwardGraph, How, Inline, follow
 from windfall.engine.native import NativeChecks, WordRow, native_checks, node_words, tensor_words
 from windfall.engine.steps import SavedValue
 from windfall.engine.visible import Visibility, visibility
@@ -75,7 +76,7 @@ class Verifier:
         at = ctypes.addressof(found)
         if self._checks.nodes(self._nodes.address, at, self._count):
             return None
-        distinct = set(found)
+        distinct = set(memoryview(found).cast("B").cast("Q"))
         if len(distinct) != self._count or not self._asks(found, distinct, inputs):
             return None
         try:
@@ -151,8 +152,6 @@ class _Source:
             "_is_live": _is_live,
             "_is_python": _is_python,
             "_inline": graph.inline,
-            "_wrappers": torch_abi.saved_wrappers,
-            "_apart": are_apart,
         }
         self.places: list[SavedValue] = []
         self.tensors: list[torch.Tensor] = []
@@ -220,9 +219,9 @@ class _Source:
         self._lines.append(f"s = _inline({name})")
         self._unless(f"s is not None and s[0] is {what} and s[1] == {sizes}")
         if tensors:
-            self._unless(f"all([r.unpack_hook is None for r in _wrappers({name})])")
+            # That they lie apart matters to who records: here each has its place.
             self._lines.append(f"s = {name}.saved_tensors")
-            self._unless(f"len(s) == {len(tensors)} and _apart(s)")
+            self._unless(f"len(s) == {len(tensors)}")
             start = len(self.tensors)
             for place, one in enumerate(tensors):
                 self.tensors.append(one)

@@ -2,7 +2,7 @@
 
 from windfall.frontend.breaks import described
 from windfall.frontend.capture import capture, example_inputs
-from windfall.frontend.entry import Compiled
+from windfall.frontend.compiled_object import Compiled
 from windfall.frontend.refusal import refuse_break
 from windfall.frontend.segment import rewrite
 from windfall.frontend.state import Continue, Facts, Position, Start, State

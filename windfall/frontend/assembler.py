@@ -31,9 +31,9 @@ from typing import Any
 from windfall.errors import InternalError
 from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
 from windfall.frontend.bytecode import AFTER_LOOP, VERSION, Handler
-from windfall.frontend.control_flow import GENERATOR_FLAGS, ControlFlow, Request, control_flow
 from windfall.frontend.encoding import BytecodeWriter, ExceptionRow
 from windfall.frontend.fragment import RETURNED, UNBOUND, Arrival, Fragment
+from windfall.frontend.fragment_plan import GENERATOR_FLAGS, ControlFlow, Request, control_flow
 from windfall.frontend.stack_effects import LASTI, METHOD, SAVED, VALUE, stack_effects
 
 # ------------------------------------------------------------------------------------------ doors

@@ -170,7 +170,8 @@ UNCAUGHT = declare(
 SUBCLASS = declare(
     11,
     "a tensor subclass or an object with its own torch function protocol",
-    "Its methods may do anything with an operation.",
+    "Its methods may do anything with an operation. A class that says what its tensors are made of "
+    "(`__tensor_flatten__`) and whose methods only compute is compiled.",
     "Unwrap it before the compiled function.",
 )
 GENERATOR = declare(
@@ -384,4 +385,14 @@ WRITTEN_LATER = declare(
     "`torch._fused_adam_` and its like run behind the graph, on the tensors themselves and by "
     "torch's own kernel. What comes after and looks at these tensors stands in another graph.",
     "Nothing, or let the fused step be the last thing that the function does with them.",
+)
+BACKWARD = declare(
+    60,
+    "a backward pass that is not captured",
+    "A pass is part of the graph where all that it goes through was computed in the same graph, "
+    "from leaves that nobody listens to. Passes through tensors with a history from before the "
+    "graph, hooks on leaves or on what the graph computes, `create_graph` in `backward()`, and "
+    "what torch refuses are done by torch's engine, natively; there too, gradients of our graphs "
+    "are compiled.",
+    "Compute the loss in the function that calls `backward()`; call hooks' work directly.",
 )

@@ -33,6 +33,9 @@ from windfall.frontend.breaks import (
     described,
     stop,
 )
+from windfall.frontend.effects import Effect
+from windfall.frontend.exchange import cuts
+from windfall.frontend.gradient_effects import settled
 from windfall.frontend.interpreter import Interpreter
 from windfall.frontend.marks import refusal
 from windfall.frontend.recipe import Recipe
@@ -46,6 +49,7 @@ from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import is_unseen, look, made_here, same
+from windfall.frontend.write_counts import count_writes
 from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
@@ -198,7 +202,8 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
     )
     effects = hold(machine, recipe)
     recipe.lines.extend(effects)
-    for effect in machine.effects.entries:
+    replayed = settled(machine, machine.effects.entries)
+    for effect in replayed:
         line = effect.line(recipe)
         recipe.line(line)
         effects.append(line)
@@ -215,8 +220,11 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
         resume = resumed(machine, recipe)
         _name_module(machine, recipe)
     direct = None if effects or result is None else _direct(machine, recipe)
+    counts = count_writes(machine, recipe) if direct is None else None
+    if counts is not None:
+        recipe.line(counts)
     inputs = _close(machine, recipe)
-    _rely_on_distinctness(machine)
+    _rely_on_distinctness(machine, replayed)
     if machine.facts.verify:
         _verify_covered(machine)
     arguments = recipe.paths([one.source for one in inputs])
@@ -357,6 +365,10 @@ def _close(machine: Interpreter, recipe: Recipe) -> tuple[GraphInput, ...]:
     """End the graph: its output node; what nobody uses is left out."""
     builder = machine.graph
     leave_entered(machine)
+    buckets = builder.buckets or torch_abi.active_buckets()
+    if buckets is not None:
+        sent = cuts(builder.graph, recipe.outputs, buckets)
+        recipe.outputs.extend(one for one in sent if one not in recipe.outputs)
     node = builder.graph.output(tuple(recipe.outputs))
     set_info(node, NodeInfo(tuple(info(one).type for one in recipe.outputs)))
     for one in reversed(builder.calls):
@@ -390,22 +402,28 @@ def names_in(type: TensorType) -> frozenset[str]:
     return frozenset(atom.key for symbols in found for atom in symbols)
 
 
-def _rely_on_distinctness(machine: Interpreter) -> None:
+def _rely_on_distinctness(machine: Interpreter, effects: Sequence[Effect]) -> None:
     """What the program writes is none of the other things that it reads."""
     tensors = [one for one in machine.values.from_outside() if isinstance(one, Tensor) and one.used]
     written = tuple(one for one in tensors if one.is_written(machine))
     others = tuple(one for one in tensors if not one.is_written(machine))
+    apart: set[int] = set()  # tensors that share no memory, and have some, are not one object
     if written and len(tensors) > 1:
         source = Overlap(_sources(written), _sources(others))
         if source.read(machine.state.values):
             source = _placed(machine, source)
+        else:
+            apart = {id(one) for one in written if _has_elements(one._type)}
         machine.guards.add(source, Equals(False), "an argument is written")
-    changed = dict.fromkeys(effect.operands[0] for effect in machine.effects.entries)
+    changed = dict.fromkeys(effect.operands[0] for effect in effects)
     for value in changed:
         alike = tuple(
             one
             for one in machine.values.from_outside()
-            if one is not value and one.guarded and _confusable(one, value)
+            if one is not value
+            and one.guarded
+            and not (id(one) in apart and id(value) in apart)
+            and _confusable(one, value)
         )
         if value.source is not None and alike:
             check = SameObjects(_sources(alike), False)
@@ -450,6 +468,10 @@ def _placed(machine: Interpreter, found: Overlap) -> Overlap:
 
 def _is_fixed(type: object) -> bool:
     return isinstance(type, TensorType) and not names_in(type)
+
+
+def _has_elements(type: TensorType | None) -> bool:
+    return type is not None and _is_fixed(type) and type.elements != 0
 
 
 def _sources(values: Sequence[Value]) -> tuple[Source, ...]:

@@ -10,7 +10,7 @@ import itertools
 from types import CodeType
 
 from windfall.frontend.bytecode import Instruction, Listing, decode
-from windfall.frontend.words import words
+from windfall.frontend.name_tables import words
 
 _READS = words("""
     LOAD_FAST LOAD_CLOSURE LOAD_DEREF STORE_DEREF DELETE_DEREF LOAD_CLASSDEREF MAKE_CELL

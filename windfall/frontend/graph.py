@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from windfall.errors import Unsupported
-from windfall.frontend.breaks import BODY, OPERATION_FAILS, stop
+from windfall.frontend.breaks import BODY, OPERATION_FAILS, SUBCLASS, stop
 from windfall.frontend.contents import Contents
 from windfall.frontend.reads import (
     Reads,
@@ -35,6 +35,8 @@ from windfall.ir.symint import Expression, Size, expression_of, reads_of
 from windfall.ops.fake import FakeMode, Storage, is_fake, storage_of, type_of, writes_of
 from windfall.ops.overrides import standing_for
 from windfall.ops.symbolic import from_torch, trying_reads
+from windfall.ops.wrapped import is_wrapper, structure_of
+from windfall.torch_abi import Buckets
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
@@ -76,6 +78,7 @@ class GraphBuilder:
         self._symbols: dict[str, torch.fx.Node] = {}
         self.fakes: dict[int, Value] = {}  # values by the address of their fake
         self.written: set[Storage] = set()  # memory that some operation wrote
+        self.wrapped: set[Storage] = set()  # memory of what tensor subclasses from outside hold
         self.lanes: Lanes | None = None  # while a function is called on all places at once
         self.late: set[Storage] = set()  # memory that an effect writes, behind the graph
         self.contents = Contents()
@@ -84,6 +87,7 @@ class GraphBuilder:
         self.hides_grad = False  # eager runs what we are in without gradients first, then with them
         self.regions = 0  # how many of these there were
         self.dispatched: list[list[Dispatched]] = []  # ops in each of these, the innermost last
+        self.buckets: Buckets | None = None  # of the wrapper that we are in, if any
         self._mode = FakeMode(self._observe, self.reads.count)
 
     # ------------------------------------------------------------------------------ rolling back
@@ -234,6 +238,12 @@ class GraphBuilder:
                     self.written.add(storage_of(one))
                     self.reads.wrote(one, storage_of(one))
 
+    def _refuse_writes_inside(self) -> None:
+        """What a tensor subclass from outside is made of is written natively: who counts that is
+        the tensor around it."""
+        if self.wrapped and not self.wrapped.isdisjoint(self.written):
+            stop(SUBCLASS, "a tensor subclass from outside is written")
+
     def on_fakes(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> Any:
@@ -245,10 +255,13 @@ class GraphBuilder:
         try:
             with self._mode:
                 if not about_data:
-                    return standing_for(function)(*arguments, **keywords)
+                    result = standing_for(function)(*arguments, **keywords)
+                    self._refuse_writes_inside()
+                    return result
                 asked = (arguments_as_types(arguments), arguments_as_types(keywords))
                 with trying_reads() as granted:
                     result = standing_for(function)(*arguments, **keywords)
+                self._refuse_writes_inside()
             self.reads.confirm(function, asked, given, result, granted())
             return result
         except Unsupported:
@@ -261,6 +274,8 @@ class GraphBuilder:
 
 def value_type(result: Any) -> ValueType:
     """The typed description of a fake result."""
+    if is_wrapper(result):
+        return structure_of(result)
     if is_fake(result):
         return type_of(result)
     if isinstance(result, tuple | list):

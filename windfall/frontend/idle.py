@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from windfall.frontend.loops import BytecodeLoop, loops
+from windfall.frontend.bytecode_loops import BytecodeLoop, loops
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.function import Cell
 from windfall.frontend.values.tensor import Tensor

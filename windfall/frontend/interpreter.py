@@ -34,8 +34,8 @@ from windfall.frontend.graph import GraphBuilder
 from windfall.frontend.guards import Guards
 from windfall.frontend.opcodes.table import HANDLERS, MOVES, Handler
 from windfall.frontend.services import Machine
+from windfall.frontend.size_symbols import Symbols
 from windfall.frontend.state import Facts, FrameShape, Start, State
-from windfall.frontend.symbols import Symbols
 from windfall.frontend.values.base import NULL, PENDING, Raised, Value
 from windfall.frontend.values.calls import has_rule
 from windfall.frontend.values.factory import ValueFactory

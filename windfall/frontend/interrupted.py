@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall import torch_abi
-from windfall.errors import SEGMENT
+from windfall.errors import SEGMENT, traceback_of
 from windfall.frontend.entries import Entries
 from windfall.frontend.state import HELD, Continue, Position
 from windfall.ir.guard import AmbientIs
@@ -76,7 +76,7 @@ def _passed_a_segment(error: BaseException) -> bool:
 
 def _segment_of(error: BaseException) -> types.FrameType | None:
     """The frame of the outermost segment that an exception has passed."""
-    traceback = error.__traceback__
+    traceback = traceback_of(error)
     while traceback is not None:
         if SEGMENT in traceback.tb_frame.f_globals:
             return traceback.tb_frame

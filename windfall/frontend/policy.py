@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional
 
 from windfall import torch_abi
-from windfall.frontend.words import words
+from windfall.frontend.name_tables import words
 
 
 class Treatment(enum.Enum):
@@ -89,6 +89,11 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("random", Treatment.NATIVE),  # each draw is one native step, whatever it takes inside
     ("importlib", Treatment.NATIVE),
     ("numpy", Treatment.NATIVE),
+    # Trainers: what modules ask of them (`self.log`) is bookkeeping.
+    ("lightning.pytorch", Treatment.NATIVE),
+    ("lightning.fabric", Treatment.NATIVE),
+    ("pytorch_lightning", Treatment.NATIVE),
+    ("lightning_fabric", Treatment.NATIVE),
     ("unittest", Treatment.NATIVE),
     ("pytest", Treatment.NATIVE),
 )

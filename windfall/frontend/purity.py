@@ -15,7 +15,7 @@ import types
 from typing import Any
 
 from windfall.frontend.bytecode import decode
-from windfall.frontend.words import words
+from windfall.frontend.name_tables import words
 
 _CACHED: type = type(functools.lru_cache(int))
 

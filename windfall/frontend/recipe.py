@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
+from windfall.frontend.size_symbols import Symbol
 from windfall.frontend.state import HELD
-from windfall.frontend.symbols import Symbol
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
 from windfall.ir.source import Slot, Source

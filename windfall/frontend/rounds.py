@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from windfall.frontend.loops import BytecodeLoop, loops
+from windfall.frontend.bytecode_loops import BytecodeLoop, loops
 from windfall.frontend.state import Position
 from windfall.ir.reading import is_a, is_among
 

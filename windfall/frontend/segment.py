@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from windfall.errors import set_traceback, traceback_of
 from windfall.frontend.capture import Rebuild
-from windfall.frontend.native import NativeWay
+from windfall.frontend.native_way import NativeWay
 from windfall.frontend.resume import Outcome, Resume
 from windfall.frontend.state import HELD, Continue
 from windfall.frontend.tracebacks import through
@@ -116,12 +117,13 @@ def _step(lines: _Lines, resume: Resume, namespace: dict[str, Any]) -> None:
         depth += 1
     if resume.handled is not None:
         # The step sees the exception that is being handled, as `sys.exc_info` and `raise` do.
-        lines.add(f"traceback = {resume.handled}.__traceback__", depth)
+        namespace["traceback_of"], namespace["set_traceback"] = traceback_of, set_traceback
+        lines.add(f"traceback = traceback_of({resume.handled})", depth)
         lines.add("try:", depth)
         lines.add(f"raise {resume.handled}", depth + 1)
         lines.add("except BaseException:", depth)
         depth += 1
-        lines.add(f"{resume.handled}.__traceback__ = traceback", depth)
+        lines.add(f"set_traceback({resume.handled}, traceback)", depth)
     for text in resume.lines:
         lines.add(text, depth)
     if resume.handler is not None or resume.callers:

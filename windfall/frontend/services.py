@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from windfall.frontend.frame import Frame
     from windfall.frontend.graph import GraphBuilder
     from windfall.frontend.guards import Guards
-    from windfall.frontend.symbols import Symbols
+    from windfall.frontend.size_symbols import Symbols
     from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
     from windfall.frontend.values.mapping import Dict
 

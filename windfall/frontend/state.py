@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, ClassVar
 
-from windfall.frontend.words import words
+from windfall.frontend.name_tables import words
 from windfall.ir.codec import record
 from windfall.ir.node import Region
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from windfall.errors import SourceLine
+from windfall.errors import SourceLine, set_traceback, traceback_of
 from windfall.frontend.bytecode import Instruction
 from windfall.ir.codec import record
 from windfall.ir.stages import Span
@@ -56,13 +56,13 @@ def place_of(
 
 def through(error: BaseException, callers: Sequence[SourceLine | TracebackPlace]) -> None:
     """Put the frames of `callers`, outermost first, before those that the exception has passed."""
-    traceback = error.__traceback__
+    traceback = traceback_of(error)
     for one in reversed(callers):
         if isinstance(one, TracebackPlace):
             traceback = types.TracebackType(traceback, _standing(one), one.offset, one.line)
         else:
             traceback = types.TracebackType(traceback, _frame(one), -1, one.line)
-    error.__traceback__ = traceback
+    set_traceback(error, traceback)
 
 
 def _here() -> Iterator[None]:

@@ -624,7 +624,7 @@ add(
         "CustomGradient",
         lambda value: value.parts,
         CustomGradient,
-        ("name", "forward", "backward", "count", "inputs_kept", "constant"),
+        ("name", "forward", "backward", "count", "inputs_kept", "constant", "dirty"),
     ),
 )
 

@@ -71,10 +71,6 @@ class Subgraphs:
         same = isinstance(other, Subgraphs) and self.key is not None
         return same and self.key == other.key  # type: ignore[attr-defined]
 
-    def with_graphs(self, graphs: Sequence[Graph]) -> Subgraphs:
-        """The same with other bodies."""
-        return type(self)(graphs, self.symbols, self.facts)
-
     @property
     def result_types(self) -> tuple[TensorType, ...]:
         """What it answers."""

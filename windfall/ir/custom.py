@@ -2,7 +2,8 @@
 
 Enters: nodes of a graph under construction that are its forward and its backward. Leaves: a
 callable of tensors that autograd differentiates by the second graph. Invariant: neither graph has
-effects; both are made of torch functions only, so the callable may be run on tensors without data.
+effects but on inputs that are marked as written (`dirty`); both are made of torch functions only,
+so the callable may be run on tensors without data.
 
     y, = custom(x)        forward(x) → (y, what backward needs); backward(dy, …) → (dx,)
 """
@@ -28,6 +29,7 @@ class _Function(torch.autograd.Function):
         found = custom.forward_part(*inputs)
         results, kept = found[: custom.count], found[custom.count :]
         context.custom = custom
+        context.mark_dirty(*(inputs[index] for index in custom.dirty))
         context.save_for_backward(*(inputs[index] for index in custom.inputs_kept), *kept)
         context.mark_non_differentiable(*(results[index] for index in custom.constant))
         return tuple(results)
@@ -49,14 +51,17 @@ class CustomGradient:
         count: int,
         inputs_kept: tuple[int, ...],
         constant: tuple[int, ...],
+        dirty: tuple[int, ...] = (),
     ) -> None:
         self.forward_part = torch.fx.GraphModule({}, forward).forward
         self.backward_part = torch.fx.GraphModule({}, backward).forward
-        self.parts = (name, forward, backward, count, inputs_kept, constant)
+        self.parts = (name, forward, backward, count, inputs_kept, constant, dirty)
         self.count = count
         self.inputs_kept = inputs_kept
         self.constant = constant
-        parts = (str(forward), str(backward), str(count), str(inputs_kept), str(constant))
+        self.dirty = dirty
+        facts = (count, inputs_kept, constant, *([dirty] if dirty else ()))
+        parts = (str(forward), str(backward), *map(str, facts))
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
         word = "".join(c if c.isalnum() else "_" for c in name.replace("<locals>", ""))
         self.__name__ = self.__qualname__ = f"{word}_{digest}"
@@ -78,9 +83,10 @@ class CustomGradient:
         grads: Sequence[torch.fx.Node],
         gradients: Sequence[torch.fx.Node | None],
         constant: Sequence[int],
+        dirty: Sequence[int] = (),
     ) -> CustomGradient:
         """From nodes of another graph: `inputs` stand outside of both parts, `grads` are the
-        gradients of `results`, `gradients` those of `inputs`."""
+        gradients of `results`, `gradients` those of `inputs`; forward writes the inputs `dirty`."""
         first = set(forward)
         used = {one for node in backward for one in node.all_input_nodes}
         used |= {one for one in gradients if one is not None}
@@ -103,4 +109,4 @@ class CustomGradient:
             place[node] = copy_into(again, node, place.__getitem__)
         again.output(tuple(place[one] if one is not None else None for one in gradients))
         assert all(node in first or node in inputs for node in results), "results are made inside"
-        return cls(name, made, again, len(results), tuple(held), tuple(constant))
+        return cls(name, made, again, len(results), tuple(held), tuple(constant), tuple(dirty))

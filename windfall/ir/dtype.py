@@ -10,6 +10,7 @@ crosses rooms. Invariant: a `TensorType` holds no tensor, so no record keeps use
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -113,3 +114,21 @@ class TensorType:
         if not self.is_contiguous:
             text += f"({', '.join(map(str, self.strides))})"
         return text + (" grad" if self.requires_grad else "")
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedType(TensorType):
+    """A tensor of a class that is made of others (`__tensor_flatten__`): the metadata that it
+    shows, and what it is made of. `parts` are the tensors at the attributes `names`, which may be
+    such again; `context` is what its class said of the rest."""
+
+    wrapper: type = torch.Tensor
+    names: tuple[str, ...] = ()
+    parts: tuple[TensorType, ...] = ()
+    context: Any = None
+
+    def __str__(self) -> str:
+        parts = ", ".join(
+            f"{name}: {part}" for name, part in zip(self.names, self.parts, strict=True)
+        )
+        return f"{self.wrapper.__name__}({parts})" + (" grad" if self.requires_grad else "")

@@ -10,7 +10,7 @@ the autograd room holds ATen overloads only, in SSA form.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -125,6 +125,23 @@ def copy_into(
     made = torch_abi.new_node(graph, node.op, node.target, args, kwargs, node.name)
     made.meta.update(node.meta)
     return made
+
+
+def extracted(
+    nodes: Iterable[torch.fx.Node],
+    inputs: Iterable[torch.fx.Node],
+    results: Sequence[torch.fx.Node],
+) -> torch.fx.Graph:
+    """Some nodes of a graph as a graph of their own; what they read from outside are its inputs."""
+    graph = torch.fx.Graph()
+    made: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in inputs:
+        made[node] = set_info(graph.placeholder(node.name), info(node))
+    for node in nodes:
+        made[node] = copy_into(graph, node, made.__getitem__)
+    output = graph.output(tuple(made[node] for node in results))
+    set_info(output, NodeInfo(tuple(info(node).type for node in results)))
+    return graph
 
 
 def constant(node: torch.fx.Node) -> Any:

@@ -54,6 +54,15 @@ class Table(Generic[Function]):
         """Take a row out."""
         self._rows = _checked(tuple(row for row in self._rows if row.name != name))
 
+    def foreign(self) -> list[str]:
+        """The rows that somebody else than windfall has added."""
+        return [row.name for row in self._rows if not is_own(row.run)]
+
+
+def is_own(function: Any) -> bool:
+    """Whether a function stands in windfall itself."""
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "windfall"
+
 
 def _checked(rows: tuple[Row[Function], ...]) -> tuple[Row[Function], ...]:
     places = {row.name: place for place, row in enumerate(rows)}

@@ -89,6 +89,11 @@ def dict_of(value: Any) -> Any:
     return attribute(value, "__dict__")
 
 
+def reads_are_hooked(cls: type) -> bool:
+    """Whether reading an attribute of an instance runs a method of the program."""
+    return type(resolve(cls, "__getattribute__")) is not types.WrapperDescriptorType
+
+
 def item(value: Any, key: Any) -> Any:
     """An item of a list, tuple, dict, or of a subclass past its own methods."""
     kind = type(value)

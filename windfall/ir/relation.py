@@ -270,6 +270,12 @@ def assumptions() -> Assumptions | None:
     return _THREAD.assumptions
 
 
+def current_relations() -> list[Relation]:
+    """All that this thread may rely upon just now."""
+    assumed = assumptions()
+    return [] if assumed is None else assumed.all_relations()
+
+
 def _set_assumptions(value: Assumptions | None) -> None:
     _THREAD.assumptions = value
 

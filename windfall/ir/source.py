@@ -151,12 +151,17 @@ class Derived(Source):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DictOf(Derived):
-    """The instance dictionary of an object."""
+    """The instance dictionary of an object. `hooked`: its class has its own `__getattribute__`,
+    which generated text goes past."""
 
     reader = reading.dict_of
 
+    hooked: bool = False
+
     def text(self, base: str, name_of: NameOf) -> str:
         """The dictionary."""
+        if self.hooked:
+            return f"{name_of(reading.dict_of, 'dict_of')}({base})"
         return f"{base}.__dict__"
 
     def __str__(self) -> str:

@@ -165,7 +165,8 @@ class OutputFact:
     `base` (hidden ones count after those that are outputs). constant: `value`, not a tensor of the
     graph. A view is made again by `views`, ATen view ops one upon the other as (overload, further
     arguments, keywords). `same_as`: the very object that an earlier output is. `refused`: autograd
-    refuses writes to it, for it is a view that was made so (`torch_abi.refused_view`)."""
+    refuses writes to it, for it is a view that was made so (`torch_abi.refused_view`). `spent`: a
+    backward pass inside of the graph has freed its history, which led to these inputs."""
 
     kind: Literal["fresh", "input", "view_of_input", "view_of_output", "constant"]
     type: TensorType | None = None
@@ -176,6 +177,7 @@ class OutputFact:
     views: tuple[tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], ...] = ()
     same_as: int = -1
     refused: str = ""
+    spent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,6 +461,7 @@ class Executable:
     conventions: tuple[Convention, ...] = ()
     node: tuple[BackwardRegion, ...] = ()
     relations: tuple[Relation, ...] = ()  # what it assumes of sizes, besides what was known
+    keeps: bool = False  # it makes gradients: memory of large results is used again by later calls
 
     @property
     def bare(self) -> Program | None:

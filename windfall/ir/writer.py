@@ -82,6 +82,9 @@ class NativeCheckWriter(Protocol):
     ) -> bool:
         """What a tensor without dimensions holds, which an earlier check has seen to be one."""
 
+    def is_plain_leaf(self, cell: Cell) -> bool:
+        """A leaf without hooks, which an earlier check has seen to be a tensor."""
+
     def is_number(self, source: Source) -> bool:
         """Whether a number is read here that is no object (a size, a length)."""
 

@@ -23,7 +23,7 @@ FAMILIES = (
     "indexing",
     "joining",
     "sorting",
-    "native",
+    "called",
     "pooling",
     "factorisation",
     "bags",

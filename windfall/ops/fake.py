@@ -47,6 +47,7 @@ from windfall.ops.fake_tensor import (
     forget_constant,
     hint,
     is_fake,
+    is_wrapper_class,
     lift,
     make,
     number_of,
@@ -54,6 +55,7 @@ from windfall.ops.fake_tensor import (
     place_of,
     settled_type,
     storage_of,
+    takes_ops_apart,
     type_of,
     typed,
     varying_number,
@@ -93,6 +95,7 @@ __all__ = [
     "functional_name",
     "infer",
     "is_fake",
+    "is_wrapper_class",
     "number_of",
     "offset_of",
     "returns_of",
@@ -129,6 +132,8 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        if any(map(takes_ops_apart, types)):
+            return NotImplemented
         kwargs = kwargs or {}
         if plan_of(func).composite:
             with self:

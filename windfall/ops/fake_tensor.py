@@ -77,6 +77,8 @@ class FakeTensor(torch.Tensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        if any(map(takes_ops_apart, types)):
+            return NotImplemented
         return cls._fake_run(func, args, kwargs or {})
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -94,6 +96,17 @@ class FakeTensor(torch.Tensor):
     def data_ptr(self) -> NoReturn:
         """Reads an address."""
         raise DataDependent("data_ptr()")
+
+
+def is_wrapper_class(cls: type) -> bool:
+    """Whether tensors of a class can be taken apart into others (`wrapped.py`)."""
+    return hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__")
+
+
+def takes_ops_apart(cls: type) -> bool:
+    """Whether an op on a tensor of this class goes to its parts: the class is then asked before we
+    are, wherever its tensor stands among the arguments."""
+    return cls is not FakeTensor and is_wrapper_class(cls)
 
 
 def is_fake(value: object) -> TypeGuard[FakeTensor]:

@@ -147,11 +147,6 @@ def is_channels_last(sizes: Sizes, strides: Sizes) -> bool:
     return len(sizes) == 4 and is_dense(sizes, strides, channels_last_strides(sizes))
 
 
-def is_channels_last_3d(sizes: Sizes, strides: Sizes) -> bool:
-    """Whether a 5-d tensor is stored with its channels innermost."""
-    return len(sizes) == 5 and is_dense(sizes, strides, channels_last_strides(sizes))
-
-
 @remembered
 def is_non_overlapping_and_dense(sizes: Sizes, strides: Sizes) -> bool:
     """Whether the elements fill a range of memory, in whatever order of dimensions."""

@@ -58,6 +58,11 @@ def _scalar_op(name: str) -> Body | None:
     return lambda *terms: terms[0].apply(name, *terms[1:])
 
 
+def _bitwise(name: str) -> Body:
+    """Of booleans the logical op: their bits are one byte that is 0 or 1."""
+    return lambda x, y: x.apply(f"{'logical' if _boolean(x) else 'bitwise'}_{name}", y)
+
+
 def _rounding(name: str) -> Body:
     """Integers pass through unchanged."""
     return lambda x: x if _integral(x) else x.apply(name)
@@ -234,14 +239,7 @@ for _other, _mark in (("Tensor", T), ("Scalar", N)):
     for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
         row(f"{_name}.{_other}", COMPARE, (T, _mark), _scalar_op(_name))
     for _name in ("and", "or", "xor"):
-        row(
-            f"bitwise_{_name}.{_other}",
-            INTEGRAL,
-            (T, _mark),
-            lambda x, y, name=_name: x.apply(
-                f"logical_{name}" if _boolean(x) else f"bitwise_{name}", y
-            ),
-        )
+        row(f"bitwise_{_name}.{_other}", INTEGRAL, (T, _mark), _bitwise(_name))
 for _name in ("left", "right"):
     _shift = _scalar_op(f"shift_{_name}")
     row(f"bitwise_{_name}_shift.Tensor", SHIFTS, (T, T), _shift)
@@ -250,14 +248,7 @@ for _name in ("left", "right"):
     row(f"__{_name[0]}shift__.Tensor", SHIFTS, (T, T), _shift)
     row(f"__{_name[0]}shift__.Scalar", SHIFTS, (T, N), _shift)
 for _name in ("and", "or", "xor"):
-    row(
-        f"bitwise_{_name}.Scalar_Tensor",
-        INTEGRAL,
-        (N, T),
-        lambda x, y, name=_name: x.apply(
-            f"logical_{name}" if _boolean(x) else f"bitwise_{name}", y
-        ),
-    )
+    row(f"bitwise_{_name}.Scalar_Tensor", INTEGRAL, (N, T), _bitwise(_name))
     row(f"logical_{_name}.default", LOGICAL, (T, T), _scalar_op(f"logical_{_name}"))
 row(
     "remainder.Scalar_Tensor",

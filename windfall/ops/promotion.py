@@ -21,7 +21,6 @@ Number = bool | int | float | complex
 
 REDUCED = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float64, torch.float32, *REDUCED)
-COMPLEXES = (torch.complex32, torch.complex64, torch.complex128)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 # What generated code can hold in a register: the lowering of anything else is a call of the op.

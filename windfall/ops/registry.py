@@ -26,6 +26,7 @@ from typing import Any
 
 from windfall import torch_abi
 from windfall.ir.control_flow import Subgraphs
+from windfall.ir.passes import is_own
 
 Shape = Callable[..., Any]
 Lower = Callable[..., Any]
@@ -121,6 +122,16 @@ def lookup(target: Any) -> Op:
         name = str(target)
         op = _BY_TARGET[target] = _OPS.get(name) or Op(name, refuses=is_foreign(target))
         return op
+
+
+def foreign() -> list[str]:
+    """The ATen ops whose record somebody else than windfall has declared."""
+    return [
+        op.name
+        for op in _OPS.values()
+        if any(one is not None and not is_own(one) for one in (op.shape, op.lower))
+        and op.name.startswith("aten.")
+    ]
 
 
 def is_foreign(target: Any) -> bool:

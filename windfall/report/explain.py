@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from windfall.caching import CACHE
 from windfall.engine import PASS, PassProgram
 from windfall.events import LOGS, Eager, Event, EventKind, EventLog, EventType
 from windfall.ir.graph_text import print_graph, short_line
@@ -95,6 +96,11 @@ class Explanation:
         return sum(event.facts.get("times", 1) for event in gone)
 
     @property
+    def cached(self) -> dict[str, int]:
+        """What the cache on disk did, and how often: found, stored, not stored, unreadable."""
+        return dict(Counter(event.facts["how"] for event in self.events if event.kind is CACHE))
+
+    @property
     def passes(self) -> dict[str, int]:
         """How often backward passes ran how, under compiled autograd."""
         counted = Counter[str]()
@@ -164,6 +170,7 @@ class Explanation:
             "evictions": self.evictions,
             "passes": self.passes,
             "trees": self.trees,
+            "cached": self.cached,
             "pass_reasons": self.pass_reasons,
             "pass_programs": [str(one) for one in self.pass_programs],
             "seconds": self.seconds(),
@@ -341,6 +348,7 @@ TEXTS: dict[str, Callable[[Event], str]] = {
     "recompiles": _reason,
     "evictions": _reason,
     "passes": _told,
+    "cache": _told,
 }
 
 

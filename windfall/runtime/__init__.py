@@ -1,7 +1,7 @@
 """Native entry, guards, launcher, arena: what runs when a compiled function is called."""
 
 from windfall.runtime.bind import bind, bind_placed, verified
-from windfall.runtime.dispatch import callable_type, dispatcher, replace_entries, set_slow_path
+from windfall.runtime.call_path import callable_type, dispatcher, replace_entries, set_slow_path
 from windfall.runtime.entry import enter
 from windfall.runtime.guards import CompiledCheck, compile_check
 from windfall.runtime.memory import MEMORY

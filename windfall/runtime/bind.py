@@ -28,9 +28,9 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Program
 from windfall.ir.symint import Expression, evaluate, symbol_atom
 from windfall.runtime import support
-from windfall.runtime.machine import layout
+from windfall.runtime.execution_table import add_plan, can_be_native
+from windfall.runtime.machine import offsets
 from windfall.runtime.memory import ALIGNMENT
-from windfall.runtime.plan import add_plan, can_be_native
 from windfall.runtime.public import Places, PublicProgram
 from windfall.runtime.results import check_program, result_types
 from windfall.runtime.words import Words, after
@@ -102,11 +102,11 @@ def placed_run(
 def _builtin(program: Program, name: str, keep: bool = False, verify: bool = False) -> Bound:
     """A native program as a builtin, by a function of the machine."""
     words = Words()
-    header = words.add(*[0] * layout.BLOCK.size)
+    header = words.add(*[0] * offsets.BLOCK.size)
     everything = tuple(range(len(program.results)))
     plan = add_plan(words, program, everything, "tuple", keep=keep, verify=verify)
     for word, value in (("slots", len(program.symbols) + len(program.inputs)), ("plan", plan)):
-        words.set(after(header, layout.BLOCK.places[word]), value)
+        words.set(after(header, offsets.BLOCK.places[word]), value)
     code = support.support()
     assert code is not None
     words.keep.append(code)
@@ -125,7 +125,7 @@ def verified(
         for type, one in zip(types, inputs[len(names) :], strict=True):
             plain = one.device.type == device and torch_abi.is_plain_tensor(one)
             if not plain or not _fits(one, _at(type, values)):
-                raise UnfitInput(layout.UNFIT)
+                raise UnfitInput(offsets.UNFIT)
         return call(*inputs)
 
     return checked

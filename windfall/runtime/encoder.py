@@ -42,10 +42,10 @@ from windfall.ir.source import (
 )
 from windfall.ir.symint import Expression
 from windfall.runtime import support
-from windfall.runtime.arithmetic import GREATEST, LEAST, Arithmetic, word_range
-from windfall.runtime.machine import layout
+from windfall.runtime.machine import offsets
 from windfall.runtime.machine.basics import RECORD_WORDS, STEPS
 from windfall.runtime.machine.object_steps import READ_ROW
+from windfall.runtime.size_code import GREATEST, LEAST, Arithmetic, word_range
 from windfall.runtime.words import Place, Word, Words, after
 
 DEAD = 1  # an address that no object has: what stands where an identity was that died
@@ -62,7 +62,7 @@ class Encoder:
         self.code = code
         self.words = Words()
         self.words.keep.append(code)
-        self.header = self.words.add(*[0] * layout.BLOCK.size)
+        self.header = self.words.add(*[0] * offsets.BLOCK.size)
         self._slot_cells = self.words.add(*[0] * slot_count)
         self._slot_count = slot_count
         self._records: list[tuple[Word, ...]] = []
@@ -215,7 +215,7 @@ class EncodedCheck:
     def set(self, **words: Word) -> None:
         """Fill in words of the header."""
         for name, word in words.items():
-            self.words.set(after(self.header, layout.BLOCK.places[name]), word)
+            self.words.set(after(self.header, offsets.BLOCK.places[name]), word)
 
     def builtin(self, name: str, function: str) -> Callable[..., Any]:
         """The builtin whose code is `function` of the shared code and whose data is this table."""

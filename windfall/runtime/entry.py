@@ -27,8 +27,8 @@ from windfall.ir.stages import MISS, Entry, Program, Segment
 from windfall.runtime import guards, support
 from windfall.runtime.bind import bind
 from windfall.runtime.encoder import EncodedCheck
+from windfall.runtime.execution_table import add_plan, can_be_floats, can_be_native
 from windfall.runtime.guard_text import check_text, python_check
-from windfall.runtime.plan import add_plan, can_be_floats, can_be_native
 from windfall.runtime.results import check_program
 from windfall.runtime.usage import CLOCK, Usage
 

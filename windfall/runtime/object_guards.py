@@ -19,10 +19,10 @@ from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, KeysOf, Source
 from windfall.ir.symint import Size
 from windfall.ir.writer import Cell
-from windfall.runtime.arithmetic import COMPARISON_CODES, fits
 from windfall.runtime.encoder import Encoder, is_plain_key
 from windfall.runtime.machine.basics import STEPS
 from windfall.runtime.machine.object_steps import FOUND_ROW
+from windfall.runtime.size_code import COMPARISON_CODES, fits
 from windfall.runtime.words import Word
 
 # Classes whose instances, and those of subclasses, keep their length in one word: the field of the

@@ -21,7 +21,6 @@ import torch
 from windfall.errors import GraphFailed, InternalError
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.ir.symint import Expression, Size
-from windfall.runtime.arithmetic import check_words, evaluator
 from windfall.runtime.memory import MEMORY
 from windfall.runtime.results import (
     errors_of,
@@ -31,6 +30,7 @@ from windfall.runtime.results import (
     result_types,
     sole_shapes,
 )
+from windfall.runtime.size_code import check_words, evaluator
 
 Places = Sequence[torch.Tensor | None]  # memory for each of `results.result_buffers`
 

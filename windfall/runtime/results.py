@@ -1,8 +1,8 @@
 """What a program's results are made of: which buffers, seen how.
 
-Enters: a `Program`. Leaves: answers to both ways of running it (`plan.py`, `public.py`), so that
-they cannot differ. Invariant: results never lie in the arena; a fresh buffer that only one result
-sees, and sees whole, is allocated in that result's shape.
+Enters: a `Program`. Leaves: answers to both ways of running it (`execution_table.py`,
+`public.py`), so that they cannot differ. Invariant: results never lie in the arena; a fresh buffer
+that only one result sees, and sees whole, is allocated in that result's shape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from windfall.errors import GraphFailed, InputsWritten, InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.stages import Program, ResultNote
 from windfall.ir.symint import Size, hint_of, known_at_least, symbol_atom
-from windfall.runtime.machine.layout import NO_MEMORY
+from windfall.runtime.machine.offsets import NO_MEMORY
 
 
 def check_program(program: Program) -> None:

@@ -17,11 +17,11 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.source import ByMethod, Distance, Overlap, SizeOf, Source, StrideOf
 from windfall.ir.symint import Expression, Size, known_at_least
 from windfall.ir.writer import Cell
-from windfall.runtime.arithmetic import fits
 from windfall.runtime.machine.tensor_step import DIMENSION_ROW, TENSOR_ROW, WANTED
 from windfall.runtime.machine.thread_step import CAST_ROW
 from windfall.runtime.object_guards import ObjectRecords, float_bits
 from windfall.runtime.results import is_static, span_bytes, static
+from windfall.runtime.size_code import fits
 from windfall.runtime.words import MASK, Word
 
 _SCALARS = (torch.float32, torch.float64)
@@ -86,6 +86,15 @@ class CheckWriter(ObjectRecords):
             return False
         size = type.dtype.itemsize
         self.record("scalar", cell, size, float_bits(low), float_bits(high), int(whole))
+        return True
+
+    def is_plain_leaf(self, cell: Cell) -> bool:
+        """Of a tensor that a record has seen."""
+        layout = torch_abi.leaf_layout()
+        if layout is None or cell not in self.ranks:
+            return False
+        places = (layout.function, layout.accumulator, layout.hooks, layout.post_hook)
+        self.record("plain_leaf", cell, layout.kind, *places, layout.count, *layout.node_hooks)
         return True
 
     # --------------------------------------------------------------------------------- numbers

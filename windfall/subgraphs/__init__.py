@@ -9,8 +9,8 @@ constant) of the subgraphs behind it, which are compiled when they are first rea
     z = y[:n] + 1        subgraph, of y and the size n
 """
 
+from windfall.subgraphs.cuts import Subgraph, partition, reads_data
 from windfall.subgraphs.driver import PartitionedGraph
-from windfall.subgraphs.partition import Subgraph, partition, reads_data
 from windfall.subgraphs.runner import Shared
 from windfall.subgraphs.variant import NativeSubgraph
 

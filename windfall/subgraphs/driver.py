@@ -13,7 +13,7 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.ir.node import constant
-from windfall.subgraphs.partition import Subgraph, is_number, partition, roots
+from windfall.subgraphs.cuts import Subgraph, is_number, partition, roots
 from windfall.subgraphs.runner import Runner, Shared
 from windfall.subgraphs.variant import Call, defined, tuple_text
 

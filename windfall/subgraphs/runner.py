@@ -18,7 +18,7 @@ from windfall.errors import GraphFailed, Specialise, Unsupported
 from windfall.events import Eager, EventKind, EventLog
 from windfall.ir.node import info, set_info
 from windfall.ir.relation import Relation
-from windfall.subgraphs.partition import Subgraph
+from windfall.subgraphs.cuts import Subgraph
 from windfall.subgraphs.specialise import Specialisation, filled
 from windfall.subgraphs.variant import MISS, Call, Compile, SubgraphVariant
 

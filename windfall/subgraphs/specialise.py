@@ -31,7 +31,7 @@ from windfall.ir.symint import (
     symbol_atom,
     symbols_of,
 )
-from windfall.subgraphs.partition import Subgraph
+from windfall.subgraphs.cuts import Subgraph
 
 # An integer beyond these is a constant: products of two would not fit 64 bits.
 _SMALLEST, _LARGEST = -(1 << 31), (1 << 31) - 1

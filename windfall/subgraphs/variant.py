@@ -18,7 +18,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard
 from windfall.ir.relation import Relation
 from windfall.ir.symint import Expression
-from windfall.subgraphs.partition import Subgraph
+from windfall.subgraphs.cuts import Subgraph
 
 Call = Callable[..., tuple[Any, ...]]
 

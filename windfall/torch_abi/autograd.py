@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from windfall.torch_abi.probes import NotFound, fact
 from windfall.torch_abi.takeover import run_by_real_engine
 
 
@@ -38,6 +39,20 @@ def gradients(
     )
 
 
+@fact
+def freed_history_text() -> str:
+    """What torch says to a backward pass through a history that was freed."""
+    with torch.enable_grad():
+        leaf = torch.ones(1, requires_grad=True)
+        result = leaf.exp()
+    gradients([result], [leaf], [torch.ones(1)])
+    try:
+        gradients([result], [leaf], [torch.ones(1)])
+    except RuntimeError as error:
+        return str(error)
+    raise NotFound("a history is not freed")
+
+
 def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
     """Version counters; a tensor of inference mode has none and counts as 0."""
     try:
@@ -50,6 +65,11 @@ def raise_version(tensor: torch.Tensor, by: int) -> None:
     """Count writes that a tensor would have seen in eager."""
     if not tensor.is_inference():
         torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))
+
+
+def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:
+    """Let each tensor have counted so many writes."""
+    torch._C._autograd._unsafe_set_version_counter(tensors, versions)
 
 
 def raise_versions(tensors: list[torch.Tensor]) -> None:
@@ -79,6 +99,11 @@ def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
 _CreationMeta = torch._C._autograd.CreationMeta
 BY_FUNCTION = _CreationMeta.IN_CUSTOM_FUNCTION.name  # by an `autograd.Function`
 _REFUSED = (BY_FUNCTION, _CreationMeta.MULTI_OUTPUT_NODE.name)
+
+
+def is_view(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view to autograd."""
+    return tensor._is_view()
 
 
 def refused_view(tensor: torch.Tensor) -> str:

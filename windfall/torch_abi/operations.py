@@ -29,7 +29,6 @@ class Parameter(NamedTuple):
 
     name: str
     type: str
-    has_default: bool
     default: Any
 
 
@@ -39,8 +38,7 @@ def op_schema(overload: Any) -> tuple[str, str, tuple[Parameter, ...], tuple[str
     if schema is None:
         return None
     parameters = tuple(
-        Parameter(each.name, str(each.real_type), each.has_default_value(), each.default_value)
-        for each in schema.arguments
+        Parameter(each.name, str(each.real_type), each.default_value) for each in schema.arguments
     )
     results = tuple(str(each.real_type) for each in schema.returns)
     return schema.name, schema.overload_name, parameters, results
@@ -55,6 +53,15 @@ def op_writes(overload: Any) -> bool | None:
 def is_operation(value: Any) -> bool:
     """Whether a callable is an op of the dispatcher: a packet of overloads, or one overload."""
     return issubclass(type(value), torch._ops.OpOverload | torch._ops.OpOverloadPacket)
+
+
+def answers_nothing(value: Any) -> bool:
+    """Whether a callable is an op of a library of the user's, no overload of which has a result: it
+    is called for what it writes, or for its effects."""
+    if not is_operation(value):
+        return False
+    overloads = [value] if is_overload(value) else [getattr(value, n) for n in value.overloads()]
+    return all(one.namespace != "aten" and not one._schema.returns for one in overloads)
 
 
 def custom_operation(value: Any) -> Any:

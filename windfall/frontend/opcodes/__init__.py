@@ -1,9 +1,9 @@
 """Handlers of the bytecode, by family; `table.py` first."""
 
 from windfall.frontend.opcodes import (  # noqa: F401  (each import fills the table)
-    build,
     calls,
     control,
+    displays,
     exceptions,
     operators,
     stack,

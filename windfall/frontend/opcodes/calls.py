@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from windfall.errors import InternalError
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.bytecode import Instruction
-from windfall.frontend.opcodes.build import demand_iterable
+from windfall.frontend.opcodes.displays import demand_iterable
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import NULL, PENDING, Keywords, Value

@@ -21,10 +21,21 @@ from windfall.frontend.polyfills import (
     matching,
     optimizers,
     ordering,
+    parallel,
 )
 
 _MODULES = (
-    *(attention, checkpointing, control_flow, core, iterators, matching, optimizers, ordering),
+    *(
+        attention,
+        checkpointing,
+        control_flow,
+        core,
+        iterators,
+        matching,
+        optimizers,
+        ordering,
+        parallel,
+    ),
 )
 TABLE: dict[str, Callable[..., Any]] = {
     name.removesuffix("_"): function

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from windfall.errors import InternalError
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.steps import (  # noqa: F401  (fill the table)
-    build,
     calls,
+    displays,
     exceptions,
     match,
-    names,
     operators,
+    variables,
 )
 from windfall.frontend.steps.control import FINISH, TRUTH_JUMPS
 from windfall.frontend.steps.writer import NATIVE, StepWriter

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.errors import InternalError
+from windfall.errors import InternalError, set_traceback, traceback_of
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.steps.writer import StepWriter, native
 from windfall.frontend.values.class_value import find
@@ -38,11 +38,12 @@ def _reraise(writer: StepWriter, instruction: Instruction) -> None:
 
 def _again(writer: StepWriter, error: str) -> None:
     before = writer.fresh("r")
-    writer.line(f"{before} = {error}.__traceback__")
+    read, write = (writer.known(one, one.__name__) for one in (traceback_of, set_traceback))
+    writer.line(f"{before} = {read}({error})")
     writer.line("try:")
     writer.line(f"    raise {error}")
     writer.line("except BaseException:")
-    writer.line(f"    {error}.__traceback__ = {before}")
+    writer.line(f"    {write}({error}, {before})")
     writer.line("    raise")
 
 
@@ -93,4 +94,5 @@ def _bind(raw: Any, owner: Any) -> Any:
 @native("WITH_EXCEPT_START")
 def _with_except_start(writer: StepWriter, instruction: Instruction) -> None:
     exception, leave = writer.stack[-1], writer.stack[-4]
-    writer.result(f"{leave}(type({exception}), {exception}, {exception}.__traceback__)")
+    read = writer.known(traceback_of, "traceback_of")
+    writer.result(f"{leave}(type({exception}), {exception}, {read}({exception}))")

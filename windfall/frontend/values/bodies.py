@@ -28,7 +28,7 @@ from windfall.frontend.values.unchanged import Condition, changed, condition
 from windfall.frontend.values.unseen import look
 from windfall.ir.control_flow import Subgraphs, output_of
 from windfall.ir.dtype import TensorType
-from windfall.ir.node import NodeInfo, copy_into, info, set_info
+from windfall.ir.node import copy_into, extracted, info, set_info
 from windfall.ir.symint import Expression, reads_of
 from windfall.ops.fake import Storage, fake, storage_of
 from windfall.ops.symbolic import as_torch
@@ -140,27 +140,12 @@ def _end_body(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     outside = list(dict.fromkeys(one for one in (*used, *results) if one not in inside))
     _check_memory(machine, bodies, leaves, outside)
     graph.written = bodies.written
-    bodies.found.append(CapturedBody(_copied(nodes, outside, results), outside, structure))
+    bodies.found.append(CapturedBody(extracted(nodes, outside, results), outside, structure))
     graph.cut(bodies.start)
     return machine.values.literal(None)
 
 
 _REFUSED = (torch_abi.hooked, torch_abi.enter_inference, torch_abi.leave_inference)
-
-
-def _copied(
-    nodes: Sequence[Node], inputs: Sequence[Node], results: Sequence[Node]
-) -> torch.fx.Graph:
-    """Nodes as a graph of their own."""
-    graph = torch.fx.Graph()
-    made: dict[Node, Node] = {}
-    for node in inputs:
-        made[node] = set_info(graph.placeholder(node.name), info(node))
-    for node in nodes:
-        made[node] = copy_into(graph, node, made.__getitem__)
-    output = graph.output(tuple(made[one] for one in results))
-    set_info(output, NodeInfo(None))
-    return graph
 
 
 def _check_memory(

@@ -9,6 +9,7 @@ before it has changed anything.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from types import FunctionType
@@ -73,7 +74,7 @@ def rule_of(function: Any) -> Rule | None:
     if found is None and function.__module__ in OF_MODULES:
         home = sys.modules.get(function.__module__)
         for name, rule in OF_MODULES.pop(function.__module__).items():
-            calls(getattr(home, name))(rule)
+            calls(operator.attrgetter(name)(home))(rule)
         found = CALLS.get(function)
     return found
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.builtin import exactly
 from windfall.frontend.values.calls import calls
@@ -23,8 +24,7 @@ from windfall.frontend.values.function import Cell
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.supers import Super
-from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.words import words
+from windfall.frontend.values.tensor import ForeignTensor, Tensor
 from windfall.ir.guard import ABSENT, RegistrationsAre
 from windfall.ir.reading import class_name, is_a, is_among, mro_of
 from windfall.ir.source import Known
@@ -76,6 +76,10 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
         if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
             real = value.real if isinstance(value, Tensor) else None
             return real is not None and isinstance(real, cls)
+        if is_among(cls, (nn.Parameter, nn.Buffer)) and isinstance(value, ForeignTensor):
+            # An attribute says it: one of those that are relied upon (`wrapper.py`).
+            value.guard_attributes(machine)
+            return isinstance(value.real, cls)
         if cls.__module__ == "torch" and isinstance(value, Tensor) and cls is not torch.Tensor:
             return isinstance(value.fake(machine), cls)
     if relied(machine, type(cls), "__instancecheck__") in _PLAIN_CHECKS:

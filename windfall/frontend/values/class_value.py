@@ -14,14 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION, stop
 from windfall.frontend.classnames import short_name
+from windfall.frontend.name_tables import words
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import CALLS
 from windfall.frontend.values.function import Method
 from windfall.frontend.values.wrap import wraps, wraps_if
-from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs, MroLookupIs, TypeIs
-from windfall.ir.reading import class_dict, class_name, flags_of, is_a, is_among, mro_of, resolve
+from windfall.ir.reading import (
+    class_dict,
+    class_name,
+    flags_of,
+    is_a,
+    is_among,
+    mro_of,
+    reads_are_hooked,
+    resolve,
+)
 from windfall.ir.source import Attribute, DictOf, Item, Known, Source
 
 if TYPE_CHECKING:
@@ -196,7 +205,7 @@ class Class(Given):
         ):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         # Where the metaclass has a text of that name, the class's own goes before it.
-        table = DictOf(self.source)
+        table = DictOf(self.source, reads_are_hooked(type(self.real)))
         return values.wrap(found, Item(table, name) if own else Attribute(self.source, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:

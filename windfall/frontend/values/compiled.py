@@ -1,7 +1,7 @@
 """Compiled objects inside of compiled code: what they were made of is read in their place.
 
-Enters: a `StandIn` (`frontend/entry.py`: `Compiled`). Leaves: an object whose call is a call of the
-original. Invariant: passed on, it is still the compiled object itself.
+Enters: a `StandIn` (`frontend/compiled_object.py`: `Compiled`). Leaves: an object whose call is a
+call of the original. Invariant: passed on, it is still the compiled object itself.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.class_value import Class, find, relied
 from windfall.frontend.values.constant import BINARY, COMPARE, Constant
 from windfall.frontend.values.function import Method
 from windfall.frontend.values.objects import Object, is_plain_class
 from windfall.frontend.values.wrap import wraps_if
-from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, Equals
 from windfall.ir.reading import class_name, dict_of, is_a, is_among
 from windfall.ir.source import Known, Source

@@ -10,6 +10,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from windfall.errors import set_exception_field, traceback_of
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.effects import restore
 from windfall.frontend.tracebacks import TracebackPlace, through
@@ -183,12 +184,13 @@ class Exception_(Object):
         if self.lines:
             function, lines = recipe.known(through, "through"), recipe.known(self.lines, "lines")
             recipe.line(f"{function}({name}, {lines})")
-        for link, value in (*self.links.items(), *self.fields.items()):
-            recipe.later(f"{name}.{link} = {{}}", value)
+        for link, value in self.links.items():
+            write = recipe.known(set_exception_field, "set_exception_field")
+            recipe.later(f"{write}({name}, {link!r}, {{}})", value)
+        for field, value in self.fields.items():
+            recipe.later(f"{name}.{field} = {{}}", value)
         self.fill_attributes(recipe, name)
-        for key, written in self.slots.items():
-            if written is not None:
-                recipe.later(f"{name}.{key} = {{}}", written)
+        self.fill_slots(recipe, name)
         return name
 
 
@@ -211,7 +213,8 @@ class Traceback(Value):
     def rebuild(self, recipe: Recipe) -> str:
         """Read from the exception when that exists."""
         later = len(self.owner.lines) - len(self.lines)
-        return f"{recipe.name(self.owner)}.__traceback__" + ".tb_next" * later
+        read = recipe.known(traceback_of, "traceback_of")
+        return f"{read}({recipe.name(self.owner)})" + ".tb_next" * later
 
 
 def _plainly_made(cls: type) -> bool:

@@ -19,6 +19,7 @@ from windfall.frontend.polyfills import iterators
 from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     attention,
     attribute_calls,
+    backward_calls,
     checkpointing,
     checks,
     class_checks,
@@ -41,6 +42,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     module,
     optimizers,
     ordered,
+    parallel,
     partial,
     python_module,
     readings,
@@ -70,7 +72,7 @@ from windfall.frontend.values.ranges import Range
 from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import ABSENT, LengthIs
-from windfall.ir.reading import class_dict, class_name, dict_of, mro_of
+from windfall.ir.reading import class_dict, class_name, dict_of, mro_of, reads_are_hooked
 from windfall.ir.source import DictOf, Known, Source
 
 if TYPE_CHECKING:
@@ -197,7 +199,7 @@ class ValueFactory(Outside):
             made = InstanceDict(owner)
             self.own_dicts.append(made)
             return made
-        found = look(self.wrap(dict_of(real), DictOf(source)))
+        found = look(self.wrap(dict_of(real), DictOf(source, reads_are_hooked(type(real)))))
         if not isinstance(found, Dict):  # `self.__dict__ = self`
             stop(UNKNOWN_ATTRIBUTE, f"the dictionary of {source}, a {found.describe()}")
         return found

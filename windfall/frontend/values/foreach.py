@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall import torch_abi
+from windfall.frontend.name_tables import words
 from windfall.frontend.policy import Treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
@@ -24,7 +25,6 @@ from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.torchapi import treated
 from windfall.frontend.values.unseen import look
-from windfall.frontend.words import words
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine

@@ -22,6 +22,7 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.bytecode import decode
 from windfall.frontend.effects import restore
+from windfall.frontend.name_tables import words
 from windfall.frontend.policy import Treatment, looks_at_frames, treatment
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, rule_of
@@ -31,7 +32,6 @@ from windfall.frontend.values.mapping import InstanceDict
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps
-from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT, IdentityIs
 from windfall.ir.node import Region
 from windfall.ir.reading import resolve
@@ -444,12 +444,6 @@ _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 if hasattr(types.FunctionType, "__type_params__"):  # from 3.12 on
     _WRITABLE |= {"__type_params__"}
     _FIELDS |= {"__type_params__"}
-
-
-_BOUND: dict[type, type] = {
-    types.MethodDescriptorType: types.BuiltinMethodType,
-    types.WrapperDescriptorType: types.MethodWrapperType,
-}
 
 
 def _bound_of_c(recipe: Recipe, method: Method) -> str:

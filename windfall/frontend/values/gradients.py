@@ -18,6 +18,7 @@ from windfall import torch_abi
 from windfall.frontend.breaks import ARGUMENTS, ATTRIBUTE_WRITE, REBUILD, UNKNOWN_ATTRIBUTE, stop
 from windfall.frontend.breaks import UNKNOWN_CALL as CALL
 from windfall.frontend.effects import restore
+from windfall.frontend.gradient_effects import WRITE as GRADIENT_WRITE
 from windfall.frontend.polyfills import core
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
@@ -45,7 +46,9 @@ class Handle(Value):
     __slots__ = ("hook", "method", "tensor", "written")
     made_of = torch.utils.hooks.RemovableHandle
 
-    def __init__(self, tensor: Tensor, method: str, hook: Value, written: set[Any] | None) -> None:
+    def __init__(
+        self, tensor: Tensor, method: str, hook: Value | None, written: set[Any] | None
+    ) -> None:
         super().__init__()
         self.tensor = tensor
         self.method = method
@@ -70,33 +73,37 @@ class Handle(Value):
         fake = self.tensor._fake
         if self.written is not None and fake is not None and storage_of(fake) in self.written:
             stop(REBUILD, "a tensor with a hook is written later")
-        tensor, hook = recipe.name(self.tensor), recipe.name(self.hook)
+        tensor = recipe.name(self.tensor)
+        hook = recipe.name(self.hook) if self.hook is not None else ""
         return recipe.bind(self, f"{tensor}.{self.method}({hook})")
 
 
-def _register(name: str) -> None:
+def _register(name: str, hooks: int = 1) -> None:
     def rule(tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        if keywords or len(arguments) != 1:
+        if keywords or len(arguments) != hooks:
             stop(ARGUMENTS, name)
         fake = tensor.fake(machine)
-        if not fake.requires_grad or (tensor.source is None and name != "register_hook"):
+        if not fake.requires_grad or (tensor.source is None and name not in _OF_RESULTS):
             stop(CALL, f"{name} of {tensor.describe()}")
         written = None
         if tensor.source is None or tensor.is_written(machine):
             if tensor.is_written(machine):
                 stop(CALL, f"{name} of {tensor.describe()}, which was written")
-            # Generated code has no place for it: such a graph runs op by op.
-            hooked = torch_abi.hooked
-            machine.graph.call("call_function", hooked, (tensor.node(machine),), {}, None)
             written = machine.graph.written
-        handle = Handle(tensor, name, arguments[0], written)
+            if torch_abi.is_view(fake):
+                # What arrives at a view arrives at its base: only op by op it is a node by itself.
+                hooked = torch_abi.hooked
+                machine.graph.call("call_function", hooked, (tensor.node(machine),), {}, None)
+        handle = Handle(tensor, name, arguments[0] if hooks else None, written)
         machine.effects.add("{}", handle)
-        return handle
+        return handle if hooks else machine.values.literal(None)
 
     METHOD_RULES[name] = rule
 
 
+_OF_RESULTS = ("register_hook", "retain_grad")
 _register("register_hook")
+_register("retain_grad", hooks=0)
 _register("register_post_accumulate_grad_hook")
 
 
@@ -134,7 +141,7 @@ def _write_grad(tensor: Tensor, machine: Machine, value: Value) -> None:
     before = tensor.children.get("grad")
     machine.effects.undo(lambda: restore(tensor.children, "grad", before))
     tensor.children["grad"] = value
-    machine.effects.add("{}.grad = {}", tensor, value)
+    machine.effects.add(GRADIENT_WRITE, tensor, value)
 
 
 def _write_data(tensor: Tensor, machine: Machine, value: Value) -> None:
@@ -178,6 +185,7 @@ class Context(Value):
         "attributes",
         "cls",
         "constant",
+        "dirty",
         "effects",
         "grads",
         "middle",
@@ -186,6 +194,7 @@ class Context(Value):
         "results",
         "saved",
         "start",
+        "whole",
     )
     made_of = torch.autograd.function.FunctionCtx
 
@@ -199,6 +208,8 @@ class Context(Value):
         self.mode = torch.is_grad_enabled()
         self.attributes = Dict({})
         self.saved: list[Value] = []
+        self.whole = True  # gradients that are missing are zeros
+        self.dirty: list[Value] = []  # arguments that forward writes
         self.constant: list[Value] = []  # results without a gradient
         self.needs: list[bool] = []
         self.results: list[Value] = []
@@ -210,7 +221,7 @@ class Context(Value):
             return Tuple(list(self.saved))
         if name == "needs_input_grad":
             return Tuple([machine.values.literal(one) for one in self.needs])
-        if name in ("save_for_backward", "mark_non_differentiable"):
+        if name in _METHODS:
             return machine.values.method(self, name)
         found = self.attributes.lookup(machine, name)
         if found is None:
@@ -226,12 +237,28 @@ class Context(Value):
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
-        """`save_for_backward` and `mark_non_differentiable`."""
-        target = self.saved if name == "save_for_backward" else self.constant
+        """What a function says of its tensors; once each, as the last word counts."""
+        undo = machine.effects.undo
+        if name == "set_materialize_grads":
+            if keywords or len(arguments) != 1 or not arguments[0].is_constant():
+                stop(ARGUMENTS, name)
+            whole = self.whole
+            undo(lambda: setattr(self, "whole", whole))
+            self.whole = bool(arguments[0].as_constant(machine))
+            return machine.values.literal(None)
+        target: list[Value] = getattr(self, _METHODS[name])
         before = list(target)
-        machine.effects.undo(lambda: target.__setitem__(slice(None), before))
+        undo(lambda: target.__setitem__(slice(None), before))
         target[:] = arguments
         return machine.values.literal(None)
+
+
+_METHODS = {
+    "save_for_backward": "saved",
+    "mark_non_differentiable": "constant",
+    "mark_dirty": "dirty",
+    "set_materialize_grads": "whole",
+}
 
 
 @calls(getattr(torch.autograd.Function.apply, "__func__"))  # noqa: B009
@@ -286,12 +313,17 @@ def _wants_backward(machine: Machine, arguments: Arguments, keywords: Keywords) 
     context, result = arguments
     assert isinstance(context, Context)
     context.results = result.unpack(machine) if isinstance(result, SequenceValue) else [result]
-    for one in context.results:
-        if not isinstance(one, Tensor) or any(same(one, other) for other in context.arguments):
-            stop(CALL, f"{context.cls.describe()} answers {one.describe()}")
-        if one.source is not None:
-            stop(CALL, f"{context.cls.describe()} answers a tensor from outside")
     wanted = any(context.needs)
+    for one in context.results:
+        if not isinstance(one, Tensor):
+            stop(CALL, f"{context.cls.describe()} answers {one.describe()}")
+        # One that is given back as it is is an alias with another gradient; or it is written.
+        given = any(same(one, other) for other in context.arguments)
+        if given and not wanted:
+            stop(CALL, f"{context.cls.describe()} answers {one.describe()}, without gradients")
+        if one.source is not None and not given:
+            stop(CALL, f"{context.cls.describe()} answers a tensor from outside")
+    _judge(machine, context)
     if not wanted:
         _grad_mode(machine, context.mode)
         _no_effects(machine, context)
@@ -299,12 +331,26 @@ def _wants_backward(machine: Machine, arguments: Arguments, keywords: Keywords) 
     return machine.values.literal(wanted)
 
 
+def _judge(machine: Machine, context: Context) -> None:
+    """What was said of tensors is kept to: what is written is an argument and a result; where a
+    gradient may be missing there is one result, whose gradient is there whenever it is asked."""
+    name = context.cls.describe()
+    results = [one for one in context.results if not any(same(one, c) for c in context.constant)]
+    if not context.whole and len(results) != 1:
+        stop(CALL, f"{name} takes gradients that are missing")
+    for one in context.dirty:
+        known = any(same(one, other) for other in context.arguments)
+        if not known or not any(same(one, other) for other in context.results):
+            stop(CALL, f"{name} marks {one.describe()} as written")
+
+
 def _no_effects(machine: Machine, context: Context) -> None:
     if len(machine.effects.entries) != context.effects:
         stop(CALL, f"{context.cls.describe()} has effects")
     written = machine.graph.written
+    dirty = {storage_of(one.fake(machine)) for one in context.dirty if isinstance(one, Tensor)}
     for one in context.arguments:
-        if isinstance(one, Tensor) and storage_of(one.fake(machine)) in written:
+        if isinstance(one, Tensor) and storage_of(one.fake(machine)) in written - dirty:
             stop(CALL, f"{context.cls.describe()} writes its arguments")
 
 
@@ -389,6 +435,7 @@ def _cut(
         context.grads,
         [*wanted, *[None] * (len(outside) - len(tensors))],
         [results.index(one) for one in constant if one in results],
+        [outside.index(one.node(machine)) for one in context.dirty if isinstance(one, Tensor)],
     )
     if any(id(node) not in values for node in outside):
         stop(CALL, f"{context.cls.describe()} uses part of a result")

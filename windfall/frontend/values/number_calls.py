@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Arguments, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.readings import index, item
@@ -18,7 +19,6 @@ from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.symbolic import SymFloat, SymInt, as_size, made
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import look, same
-from windfall.frontend.words import words
 from windfall.ir.relation import decide
 from windfall.ir.symint import Size, maximum, minimum
 

@@ -81,6 +81,13 @@ class Object(Value):
         if isinstance(self._attributes, InstanceDict):
             self._attributes.fill(recipe, written_table(recipe, self.cls.real, name))
 
+    def fill_slots(self, recipe: Recipe, name: str) -> None:
+        """Write its slots, past the class's own `__setattr__`, which has run by now."""
+        for key, written in self.slots.items():
+            if written is not None:
+                write = recipe.known(object.__setattr__, "write_slot")
+                recipe.later(f"{write}({name}, {key!r}, {{}})", written)
+
     def key(self, machine: Machine) -> Any:
         """By identity, where the class leaves it at that."""
         for name in ("__hash__", "__eq__"):
@@ -416,10 +423,7 @@ class Object(Value):
         make = recipe.known(object.__new__ if followed else self.cls.real.__new__, "new")
         name = recipe.bind(self, f"{make}({recipe.name(self.cls)})")
         self.fill_attributes(recipe, name)
-        for key, written in self.slots.items():
-            if written is not None:
-                write = recipe.known(object.__setattr__, "write_slot")
-                recipe.later(f"{write}({name}, {key!r}, {{}})", written)
+        self.fill_slots(recipe, name)
         return name
 
 

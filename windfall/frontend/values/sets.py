@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.bounds import admit, admit_growth, admit_writes
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
+from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Arguments, Keywords, Value, no_method
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant, OutsideKey
@@ -28,7 +29,6 @@ from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look
 from windfall.frontend.values.watched import Watchers
 from windfall.frontend.values.wrap import wraps
-from windfall.frontend.words import words
 from windfall.ir.guard import Equals
 from windfall.ir.source import Item, KeysOf, Source
 

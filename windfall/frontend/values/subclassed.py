@@ -262,9 +262,7 @@ class Subclassed(Object):
             for value in contents._items or ():
                 recipe.later(f"{kind}.append({name}, {{}})", value)
         self.fill_attributes(recipe, name)
-        for key, written in self.slots.items():
-            if written is not None:
-                recipe.later(f"{name}.{key} = {{}}", written)
+        self.fill_slots(recipe, name)
         return name
 
 

@@ -10,11 +10,11 @@ import types
 from typing import TYPE_CHECKING
 
 from windfall.frontend.breaks import UNKNOWN_ATTRIBUTE, UNKNOWN_CALL, stop
+from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.class_value import Class, find, mro
 from windfall.frontend.values.function import BuiltinMethod, Method
 from windfall.frontend.values.objects import BOUND_AS_METHODS, BUILTIN_DESCRIPTORS, Object
-from windfall.frontend.words import words
 from windfall.ir.guard import ABSENT
 from windfall.ir.reading import class_dict, class_name, is_a, is_among
 

@@ -169,7 +169,7 @@ def _makes_text(function: Any, arguments: Sequence[Value]) -> bool:
     return function in (str, repr, ascii, format, join) or module == _OF_STRINGS
 
 
-_OF_STRINGS = "windfall.frontend.opcodes.build"
+_OF_STRINGS = "windfall.frontend.opcodes.displays"
 # Numbers at which functions are tried.
 _INTEGERS = (0, 7, -3, 1 << 62, -(1 << 62))
 _FLOATS = (0.5, -3.0, math.nan, math.inf, 1e300)

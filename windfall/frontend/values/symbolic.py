@@ -27,7 +27,7 @@ import torch
 from windfall.errors import Narrow, Specialise
 from windfall.frontend import intervals
 from windfall.frontend.contents import Content, Formula, number
-from windfall.frontend.symbols import python_text
+from windfall.frontend.size_symbols import python_text
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, Constant, fold
 from windfall.frontend.values.tensor import Tensor

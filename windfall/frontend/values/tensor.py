@@ -30,18 +30,18 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.effects import restore
+from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
 from windfall.frontend.values.function import bound_class
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look, same
-from windfall.frontend.values.wrap import wraps, wraps_if
-from windfall.frontend.words import words
+from windfall.frontend.values.wrap import wraps
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import ABSENT, Equals, HasKey, TensorIs
-from windfall.ir.reading import is_a, is_among
+from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, DictOf, Item, Source
-from windfall.ops.fake import fake, is_fake, storage_of
+from windfall.ops.fake import fake, storage_of
 
 if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
@@ -167,7 +167,7 @@ class Tensor(Value):
         """Rely on an operator's, or attribute's, being torch's own. One that the user has patched
         is used natively."""
         found = machine.guards.rely_on_answer(self.exact_class, name)
-        if not _is_untouched(name, found):
+        if not is_untouched(name, found):
             stop(UNKNOWN_ATTRIBUTE, f"{name} of tensors, which was patched")
 
     def _rely_beside(self, machine: Machine, operation: Any, other: Value) -> None:
@@ -227,7 +227,7 @@ class Tensor(Value):
         found = machine.guards.rely_on_answer(
             self.exact_class, name
         )  # users patch methods of tensors
-        if found is not ABSENT and not _is_untouched(name, found):
+        if found is not ABSENT and not is_untouched(name, found):
             if not isinstance(found, types.FunctionType):
                 stop(UNKNOWN_ATTRIBUTE, f"{name} of tensors, which was patched")
             self.guard_type(machine)
@@ -393,7 +393,8 @@ def _is_of_torch(found: Any) -> bool:
     return str(function.__globals__.get("__name__")).partition(".")[0] == "torch"
 
 
-def _is_untouched(name: str, found: Any) -> bool:
+def is_untouched(name: str, found: Any) -> bool:
+    """Whether what a class answers for a name is torch's own."""
     return found is _OWN.get(name, ABSENT) and _is_of_torch(found)
 
 
@@ -495,13 +496,18 @@ class ForeignTensor(Value):
         """Refused."""
         stop(SUBCLASS, f"{self.describe()}.{name}")
 
+    def guard_attributes(self, machine: Machine) -> None:
+        """Refused."""
+        stop(SUBCLASS, self.describe())
+
     def rebuild(self, recipe: Recipe) -> str:
         """The object itself under a name."""
         return recipe.known(self.real, "tensor")
 
 
-def _of_graph(machine: Machine, value: Any) -> Value:
-    known = machine.graph.fakes.get(id(value)) if is_fake(value) else None
+def of_graph(machine: Machine, value: Any) -> Value:
+    """The value that stands for a tensor without data."""
+    known = machine.graph.fakes.get(id(value))
     assert known is not None, "a tensor comes from outside or from the graph"
     return known
 
@@ -509,14 +515,7 @@ def _of_graph(machine: Machine, value: Any) -> Value:
 @wraps(torch.Tensor, nn.Parameter)
 def _wrap_tensor(machine: Machine, value: Any, source: Source | None) -> Value:
     if source is None:
-        return _of_graph(machine, value)
+        return of_graph(machine, value)
     if not torch_abi.is_plain_tensor(value):
         return machine.values.remember(value, ForeignTensor(value, source))
     return machine.values.remember(value, Tensor(source, value))
-
-
-@wraps_if(20, lambda value: is_a(value, torch.Tensor))
-def _wrap_foreign(machine: Machine, value: Any, source: Source | None) -> Value:
-    if is_fake(value):  # of a class of ours, never the program's
-        return _of_graph(machine, value)
-    return machine.values.remember(value, ForeignTensor(value, source))

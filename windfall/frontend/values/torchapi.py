@@ -43,10 +43,12 @@ from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps
+from windfall.frontend.values.wrapper import wrapper_result
 from windfall.ir.guard import Equals
 from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, BoundTo, Known, Source
 from windfall.ops.fake import is_fake
+from windfall.ops.wrapped import is_wrapper
 
 if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
@@ -120,6 +122,9 @@ def _plain_result(
     result: Any,
 ) -> Value:
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if result is None and torch_abi.answers_nothing(target):
+        machine.graph.call(kind, target, nodes, named, None)
+        return machine.values.literal(None)
     if getattr(target, "__module__", None) != _OPERATORS:
         stop(TORCH_CALL, f"{name} answers {type(result).__name__}")
     if name == "setitem":
@@ -144,9 +149,10 @@ def result_value(machine: Machine, node: torch.fx.Node, result: Any) -> Value:
         known = machine.graph.fakes.get(id(result))
         if known is not None:
             return known
-        if not is_fake(result):
+        if not is_fake(result) and not is_wrapper(result):
             stop(TORCH_CALL, f"{node.target} answers a {type(result).__name__}")
-        made = Tensor(node=node, fake=result)
+        wraps_others = is_wrapper(result)
+        made = wrapper_result(node, result) if wraps_others else Tensor(node=node, fake=result)
         machine.graph.fakes[id(result)] = made
         return made
     if isinstance(result, tuple | list):

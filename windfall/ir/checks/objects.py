@@ -252,6 +252,44 @@ class LengthIs(Check):
         return f"is {class_name(self.exact_class)} of length {self.length}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ContentsAre(Check):
+    """A dict, list or set that holds these very objects, in this order: of a dict its keys, then
+    its values. (A table of functions, by operators.)"""
+
+    identities: ClassVar[tuple[str, ...]] = ("items[]",)
+
+    exact_class: Class
+    items: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, value: Any) -> ContentsAre:
+        """What a container holds now."""
+        return cls(type(value), _contents(value))
+
+    def holds(self, value: Any, *others: Any) -> bool:
+        """Nothing equal will do."""
+        if type(value) is not self.exact_class or not is_among(type(value), _HOLDERS):
+            return False
+        found = _contents(value)
+        same = (one is other for one, other in zip(found, self.items, strict=False))
+        return len(found) == len(self.items) and all(same)
+
+    def implied_class(self) -> Class | None:
+        """The container's."""
+        return self.exact_class
+
+    def __str__(self) -> str:
+        return f"is {class_name(self.exact_class)} that holds the same {len(self.items)} objects"
+
+
+_HOLDERS = (dict, list, set)
+
+
+def _contents(value: Any) -> tuple[Any, ...]:
+    return (*value, *value.values()) if type(value) is dict else tuple(value)
+
+
 @dataclass(frozen=True, slots=True)
 class KeysAre(Check):
     """The keys of an exact dict, in order (constant keys only)."""

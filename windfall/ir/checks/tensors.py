@@ -154,6 +154,30 @@ def _held(value: Any) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainLeaf(Check):
+    """A leaf of autograd that nobody listens to: neither it nor its accumulator has a hook. That it
+    is a tensor, another check says: `TensorIs`."""
+
+    def holds(self, value: Any, *others: Any) -> bool:
+        """As it lies in memory."""
+        if not is_among(type(value), (torch.Tensor, torch.nn.Parameter)):
+            return False
+        return torch_abi.is_plain_tensor(value) and torch_abi.is_plain_leaf(value)
+
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
+        """Where a record has seen the tensor."""
+        cell = writer.cell(source)
+        return cell is not None and writer.is_plain_leaf(cell)
+
+    def explain(self, value: Any) -> str:
+        """Why not."""
+        return f"{written(value)}, which has a history, or hooks"
+
+    def __str__(self) -> str:
+        return "is a leaf without hooks"
+
+
+@dataclass(frozen=True, slots=True)
 class BindsSymbol(Check):
     """An exact int of 64 bits within the range of `symbol`, which has this value from here on."""
 

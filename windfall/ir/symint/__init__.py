@@ -17,11 +17,12 @@ a constant. An atom is a symbol, or a quotient, remainder, minimum or maximum th
 simplified away under the ranges of its symbols.
 
 Four modules, each needing those before it: `expression.py` (what they are made of, sums and
-products), `payloads.py` (what symbols stand for), `ranges.py` (what is always true of a size),
-`operations.py` (quotients, remainders, minima, maxima). Other modules
+products), `payloads.py` (what symbols stand for), `deductions.py` (what is always true of a size),
+`quotients.py` (quotients, remainders, minima, maxima). Other modules
 import this package alone (`payloads.varying` apart, which changes).
 """
 
+from windfall.ir.symint.deductions import growth_of, known_at_least, known_at_most
 from windfall.ir.symint.expression import (
     REBUILD,
     Atom,
@@ -37,7 +38,6 @@ from windfall.ir.symint.expression import (
     symbol_atom,
     symbols_of,
 )
-from windfall.ir.symint.operations import floor_divide, maximum, minimum, modulo
 from windfall.ir.symint.payloads import (
     Hint,
     IndexBound,
@@ -47,7 +47,7 @@ from windfall.ir.symint.payloads import (
     reads_of,
     size_symbol,
 )
-from windfall.ir.symint.ranges import growth_of, known_at_least, known_at_most
+from windfall.ir.symint.quotients import floor_divide, maximum, minimum, modulo
 
 __all__ = [
     "REBUILD",

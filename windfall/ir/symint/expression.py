@@ -1,7 +1,7 @@
 """Expressions themselves: what they are made of, how they are interned, added and multiplied.
 
 Enters: symbols and integers. Leaves: `Expression`s in normal form. Invariant: equal expressions are
-one object. Quotients, remainders, minima and maxima are made by `operations.py`, which needs this
+one object. Quotients, remainders, minima and maxima are made by `quotients.py`, which needs this
 module: it enters them into `REBUILD`, and into `SHORTEN` how sums with remainders get shorter.
 
     >>> s = symbol("s0")
@@ -120,7 +120,7 @@ class Expression:
     terms: tuple[tuple[Monomial, int], ...]
     constant: int
     _bounds: tuple[Bound, Bound] | None
-    least: tuple[Bound] | None  # what `ranges.py` found, once it was asked
+    least: tuple[Bound] | None  # what `deductions.py` found, once it was asked
     _symbols: frozenset[Atom] | None
     _text: str | None
 
@@ -281,7 +281,7 @@ _OPERATIONS: dict[str, Callable[..., int]] = {
 }
 
 # How an operation is made of its arguments, simplified; how a sum with remainders gets shorter (or
-# stays the same object). `operations.py` fills both.
+# stays the same object). `quotients.py` fills both.
 REBUILD: dict[str, Callable[..., Size]] = {}
 SHORTEN: list[Callable[[Expression], Size]] = []
 

@@ -1,2 +1,2 @@
 """The shared machine code, function by function. `support.py` loads it; start reading at
-`builtins.py`, and at `basics.py` for how a function is written."""
+`builtin_bodies.py`, and at `basics.py` for how a function is written."""

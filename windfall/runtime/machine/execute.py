@@ -7,7 +7,7 @@ from windfall.llvm import FALSE, NULL, TRUE, ZERO, Cases, Fields, Value, integer
 from windfall.runtime.machine import arena, gradient_pool
 from windfall.runtime.machine.arithmetic import calculate
 from windfall.runtime.machine.basics import MachineCode, function
-from windfall.runtime.machine.layout import (
+from windfall.runtime.machine.offsets import (
     ARENA_ROW,
     ERROR_ROW,
     FRESH_ROW,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windfall.llvm import FALSE, NULL, TRUE, ZERO, Fields, Struct, Value, integer
 from windfall.runtime.machine.basics import AGAIN, HOLDS, MISS, MachineCode, function, step
-from windfall.runtime.machine.layout import DICT_FLAG, LIST_FLAG, TUPLE_FLAG, TYPE_FLAG
+from windfall.runtime.machine.offsets import DICT_FLAG, LIST_FLAG, TUPLE_FLAG, TYPE_FLAG
 
 # Rows of records: what a class is to find under a name, and what is read from a dictionary.
 FOUND_ROW = Struct("name* wanted*")

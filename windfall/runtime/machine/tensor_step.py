@@ -102,6 +102,32 @@ def _requires_grad(code: MachineCode, object: Value, impl: Value, meta: Value) -
     return code.either(unmarked, lambda: code.flag(torch_abi.REQUIRES_GRAD, impl), integer(1))
 
 
+@step("object* kind function accumulator hooks post_hook count before_node of_tensor behind_node")
+def plain_leaf(code: MachineCode, record: Fields) -> None:
+    """A leaf that nobody listens to, of what was seen to be a tensor; the words are places in its
+    autograd part (`torch_abi.LeafLayout`), and in the node that accumulates its gradient, which is
+    held weakly: its memory is there, and counts who holds it."""
+    impl = code.field(code.value(record), code.tensors.handle, "ptr")
+    meta = code.field(impl, code.tensors.autograd, "ptr")
+    code.check(code.different(meta, NULL))
+    hooks = code.offset(meta, record["hooks"])
+    code.check_words(
+        (code.field(meta, 0), record["kind"]),
+        (code.field(meta, record["function"]), ZERO),
+        (code.field(meta, record["post_hook"]), ZERO),
+        (code.field(hooks, 0), code.field(hooks, 8)),
+    )
+    node = code.field(meta, record["accumulator"], "ptr")
+    with code.when(code.different(node, NULL)):
+        holders = code.load("i32", code.offset(node, record["count"]))
+        with code.when(code.different(holders, integer(0, "i32"))):
+            vectors = [code.offset(node, record[one]) for one in _VECTORS]
+            code.check_words(*((code.field(one, 0), code.field(one, 8)) for one in vectors))
+
+
+_VECTORS = ("before_node", "of_tensor", "behind_node")
+
+
 @step("object* outside count ...")
 def dimensions(code: MachineCode, record: Fields) -> None:
     """Read sizes and strides of what was seen to be a tensor of this rank."""

@@ -14,9 +14,9 @@ from tests.frontend.random_programs import program
 from windfall.errors import InternalError, Unsupported
 from windfall.frontend.assembler import fragment
 from windfall.frontend.bytecode import decode
+from windfall.frontend.bytecode_loops import BytecodeLoop, loop_at, loops, run_loop
 from windfall.frontend.fragment import RETURNED, Arrival
 from windfall.frontend.fragments import Fragments
-from windfall.frontend.loops import BytecodeLoop, loop_at, loops, run_loop
 from windfall.frontend.stack_effects import stack_effects
 from windfall.frontend.state import FrameShape
 

@@ -19,8 +19,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.stages import BufferNote, Program, ResultNote
 from windfall.ir.symint import Expression, Size
 from windfall.runtime import support
-from windfall.runtime.arithmetic import Arithmetic, fits
-from windfall.runtime.machine import gradient_pool, layout
+from windfall.runtime.machine import gradient_pool, offsets
 from windfall.runtime.memory import MEMORY, MOST_BYTES
 from windfall.runtime.results import (
     errors_of,
@@ -32,9 +31,10 @@ from windfall.runtime.results import (
     span_bytes,
     static,
 )
+from windfall.runtime.size_code import Arithmetic, fits
 from windfall.runtime.words import Place, Word, Words
 
-STRUCTURES = {"leaf": layout.LEAF, "tuple": layout.TUPLE, "list": layout.LIST}
+STRUCTURES = {"leaf": offsets.LEAF, "tuple": offsets.TUPLE, "list": offsets.LIST}
 
 
 def can_be_native(program: Program) -> bool:
@@ -133,14 +133,14 @@ def add_plan(
         [_fresh_row(words, program, index, objects, table, keep) for index in fresh]
     )
     arena_rows = words.rows(
-        layout.ARENA_ROW.words(index, *table.quantity(note.offset))
+        offsets.ARENA_ROW.words(index, *table.quantity(note.offset))
         for index, note in enumerate(program.buffers)
         if note.place == "arena"
     )
     object_rows = words.rows(objects.rows)
     order_rows = words.rows((wanted[index],) for index in order)
     error_rows = words.rows(
-        layout.ERROR_ROW.words(code, words.object(kind), words.text(text))
+        offsets.ERROR_ROW.words(code, words.object(kind), words.text(text))
         for code, (kind, text) in errors_of(program).items()
     )
     step = program.code.address(program.steps[0].function) if program.steps else 0  # type: ignore[union-attr]
@@ -150,7 +150,7 @@ def add_plan(
     if arena != 0 or keep:
         words.keep.append(MEMORY.add_user())
     arena_words, touched = table.quantity(arena), table.quantity(_touched(program))
-    plan = layout.PLAN.named(
+    plan = offsets.PLAN.named(
         buffers=len(program.buffers),
         template=template,
         inputs=input_rows[0],
@@ -205,7 +205,7 @@ def _input_rows(
 ) -> list[tuple[Word, ...]]:
     buffers = [index for index, note in enumerate(program.buffers) if note.place == "input"]
     return [
-        layout.INPUT_ROW.words(
+        offsets.INPUT_ROW.words(
             position,
             buffer,
             0 if position in floats else type.dtype.itemsize,
@@ -222,7 +222,7 @@ def _fresh_row(
 ) -> tuple[Word, ...]:
     type = objects.shape_of.get(index, program.buffers[index].type)
     bytes = span_bytes(type)
-    return layout.FRESH_ROW.words(
+    return offsets.FRESH_ROW.words(
         index,
         *_type_words(words, table, type),
         type.dtype.itemsize,
@@ -260,7 +260,7 @@ class _Objects:
             fixed, rank = is_static(type.sizes) and is_static(type.strides), type.rank
             sizes, strides = self._shape(type.sizes, fixed), self._shape(type.strides, fixed)
         start = self._table.quantity(offset)
-        row = layout.OBJECT_ROW.words(kind, index, sizes, strides, *start, int(not fixed), rank)
+        row = offsets.OBJECT_ROW.words(kind, index, sizes, strides, *start, int(not fixed), rank)
         self.rows.append(row)
         return len(self.rows) - 1
 
@@ -269,21 +269,21 @@ class _Objects:
 
     def _make(self, note: ResultNote) -> int:
         if note.buffer is None or note.type is None:
-            return self._row(layout.NOTHING, 0)
+            return self._row(offsets.NOTHING, 0)
         whole = is_whole(note, self._program.buffers[note.buffer].type)
         position = self._inputs.get(note.buffer)
         if position is not None:
             if whole:
-                return self._row(layout.INPUT, position)
-            return self._row(layout.INPUT_VIEW, position, note.type, note.offset)
+                return self._row(offsets.INPUT, position)
+            return self._row(offsets.INPUT_VIEW, position, note.type, note.offset)
         if whole or note.buffer in self.shape_of:
             return self._fresh_object(note.buffer)
         return self._row(
-            layout.OBJECT_VIEW, self._fresh_object(note.buffer), note.type, note.offset
+            offsets.OBJECT_VIEW, self._fresh_object(note.buffer), note.type, note.offset
         )
 
     def _fresh_object(self, buffer: int) -> int:
         found = self._bases.get(buffer)
         if found is None:
-            found = self._bases[buffer] = self._row(layout.RESULT, self._fresh[buffer])
+            found = self._bases[buffer] = self._row(offsets.RESULT, self._fresh[buffer])
         return found

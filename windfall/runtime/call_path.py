@@ -20,7 +20,7 @@ from windfall import locks, stance, torch_abi
 from windfall.errors import GraphFailed, InternalError, hide_our_frames
 from windfall.ir.stages import MISS, Entry
 from windfall.runtime import support
-from windfall.runtime.machine import layout
+from windfall.runtime.machine import offsets
 from windfall.runtime.words import Words
 
 Dispatcher = Callable[..., Any]
@@ -52,7 +52,7 @@ def dispatcher(
         return PublicDispatcher(held, entries)
     words = Words()
     words.keep.append(stance.ASKED)
-    fixed = layout.DISPATCHER.named(
+    fixed = offsets.DISPATCHER.named(
         entries=0,
         slow=id(slow),
         no_entry=words.object(MISS),
@@ -83,7 +83,7 @@ def set_slow_path(call: Dispatcher, slow: Callable[..., Any]) -> None:
     with held.lock:
         held.slow = slow
         if held.block:
-            torch_abi.write_word(held.block + layout.DISPATCHER.offset("slow"), id(slow))
+            torch_abi.write_word(held.block + offsets.DISPATCHER.offset("slow"), id(slow))
 
 
 def _held(call: Dispatcher) -> _Held:
@@ -97,7 +97,7 @@ def _set_entries(held: _Held, entries: Sequence[Entry]) -> None:
     calls = tuple(entry.call for entry in entries)
     with held.lock:
         before, held.entries = held.entries, calls
-        torch_abi.write_word(held.block + layout.DISPATCHER.offset("entries"), id(calls))
+        torch_abi.write_word(held.block + offsets.DISPATCHER.offset("entries"), id(calls))
     del before  # only now: until here the block named it
 
 

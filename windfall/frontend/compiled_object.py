@@ -42,7 +42,7 @@ from windfall.frontend.guard_failures import why_missed
 from windfall.frontend.interrupted import TAKEN, interrupted_at, is_before_its_step
 from windfall.frontend.lazy import initialise
 from windfall.frontend.marks import refuse_required
-from windfall.frontend.native import NativeWay
+from windfall.frontend.native_way import NativeWay
 from windfall.frontend.recompile_policy import RecompilePolicy
 from windfall.frontend.rounds import idle_loop_of, stands_in_loop
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
@@ -84,7 +84,6 @@ class Compiled(StandIn):
         self._on_change = on_change  # told when the entries for so many positional arguments change
         self._points: dict[Any, Entries] = {}
         self._by_count: dict[int, Entries] = {}
-        self._forms: dict[Any, Any] = {}
         self._guard = locks.lock()
         self._leave = NativeWay()
         self._names = _parameter_names(target)

@@ -12,12 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windfall.errors import hide_our_frames
+from windfall.errors import (
+    exception_field,
+    hide_our_frames,
+    set_exception_field,
+    traceback_of,
+)
 from windfall.frontend.bytecode import VERSION, Handler, Instruction, decode
+from windfall.frontend.bytecode_loops import loop_at
 from windfall.frontend.flow import live_variables
 from windfall.frontend.fragment import Arrival, Slots
 from windfall.frontend.fragments import Fragments
-from windfall.frontend.loops import loop_at
 from windfall.frontend.state import Continue, FrameShape, Position
 from windfall.frontend.tracebacks import TracebackPlace, place_of, through
 from windfall.frontend.values.iterator import END, end_is_seen
@@ -55,12 +60,13 @@ class NativeWay:
         frames = [_filled(shape, values) for shape in position.frames]
         handled = next(values) if position.handled else None
         shape, variables, stack = frames[-1]
-        if error.__traceback__ is None:  # CPython relies on one where an exception is handled
+        if traceback_of(error) is None:  # CPython relies on one where an exception is handled
             through(error, tuple(_place(one) for one, _, _ in frames))
         instructions = decode(shape.code).instructions
         if instructions[shape.ip].name == "PUSH_EXC_INFO":
             # Another one is about to be handled, by an `__exit__` for instance: this comes instead.
-            error.__context__ = error.__context__ or stack[-1][1]
+            if exception_field(error, "__context__") is None:
+                set_exception_field(error, "__context__", stack[-1][1])
             stack[-1] = (True, error)
             return _continue(frames[:-1], shape, shape.ip, 0, variables, stack, handled)
         last = shape.ip - 1 if _leaves_with(instructions, shape.ip) else shape.ip
@@ -160,7 +166,7 @@ def _filled(shape: FrameShape, values: Iterator[Any]) -> _Filled:
 
 def _converted(error: BaseException) -> BaseException:
     """What leaves a generator is not taken for its end."""
-    if not isinstance(error, StopIteration):
+    if not issubclass(type(error), StopIteration):  # past its `__class__`
         return error
     made = RuntimeError("generator raised StopIteration")
     made.__cause__ = made.__context__ = error

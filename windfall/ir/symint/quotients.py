@@ -16,6 +16,14 @@ from functools import lru_cache
 from math import gcd
 from typing import Any
 
+from windfall.ir.symint.deductions import (
+    ROUNDS,
+    greatest_known,
+    greatest_of,
+    known_at_least,
+    least_known,
+    least_of,
+)
 from windfall.ir.symint.expression import (
     REBUILD,
     SHORTEN,
@@ -30,14 +38,6 @@ from windfall.ir.symint.expression import (
     make_atom,
     make_monomial,
     make_sum,
-)
-from windfall.ir.symint.ranges import (
-    ROUNDS,
-    greatest_known,
-    greatest_of,
-    known_at_least,
-    least_known,
-    least_of,
 )
 
 _REMEMBERED = 4096  # answers about sizes that vary: their proofs are dear

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from windfall.llvm import FALSE, NULL, TRUE, ZERO, Fields, Struct, Value, integer
 from windfall.runtime.machine.basics import HOLDS, MISS, MachineCode, function
 from windfall.runtime.machine.execute import execute, table_of_cells, table_of_objects
-from windfall.runtime.machine.layout import BLOCK, DISPATCHER, PLAN
+from windfall.runtime.machine.offsets import BLOCK, DISPATCHER, PLAN
 
 RAISED = integer(2, "i32")
 TRIES = 10_000  # of a check that asks to be started again

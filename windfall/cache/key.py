@@ -1,0 +1,105 @@
+"""What shapes code: the key under which something compiled is kept.
+
+Enters: what a compilation is given (graphs, types, relations, options), as records. Leaves: a
+digest, or `Unkeyed` with the reason. Invariant: two compilations with one key make the same code.
+So everything counts unless it is declared not to: every option but those of `HARMLESS`, the
+thread's state, torch's settings, its build, the processor, LLVM, the interpreter, and the text of
+windfall itself; and what is not known by its name alone (a user's op, a rule that was added from
+outside) has no key.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from windfall import jit, torch_abi
+from windfall.errors import WindfallError
+from windfall.ir.codec import Document, Unstorable, dumps, encode
+from windfall.options import Options
+
+# Options that choose what is told, checked or kept, and no code.
+HARMLESS = frozenset(
+    {"fullgraph", "disable", "strict", "verify", "logs", "records", "name", "recompile_limit"}
+    | {"backend_options", "cache", "cache_dir", "cache_bytes"}
+)
+
+# Where named things may stand that a graph refers to: what they are is told by torch's build, the
+# interpreter's version and windfall's own text.
+OWN_MODULES = ("torch", "windfall", "_operator", "operator", "math", "builtins", "types")
+OWN_LIBRARIES = ("aten", "prims", "prim", "_c10d_functional")
+# What another library than those of torch itself may have changed; any makes a graph unkeyed.
+NAMED_TAGS = {"name", "code"}
+OPERATOR_TAGS = {"op": "::", "packet": "."}
+
+
+class Unkeyed(WindfallError):
+    """Nothing tells whether another compilation is the same; the text says why."""
+
+
+def key_of(kind: str, given: Any, options: Options) -> str:
+    """The key of what is made of `given`, a tuple of records."""
+    try:
+        document = encode(given)
+    except Unstorable as error:
+        raise Unkeyed(str(error)) from None
+    check_names(document)
+    if torch_abi.python_kernels():
+        raise Unkeyed(f"kernels of {', '.join(torch_abi.python_kernels())} were registered")
+    made = hashlib.blake2b(digest_size=24)
+    for part in (kind, surroundings(), repr(settings(options)), repr(torch_abi.ambient())):
+        made.update(part.encode())
+        made.update(b"\0")
+    made.update(dumps(document))
+    return made.hexdigest()
+
+
+def check_names(document: Document) -> None:
+    """`Unkeyed` where a document refers to something of the user's."""
+    for tag, *parts in document.nodes:
+        name = parts[0] if parts else ""
+        if tag in NAMED_TAGS and str(name).partition(":")[0].partition(".")[0] not in OWN_MODULES:
+            raise Unkeyed(f"{name} is not torch's")
+        if tag in OPERATOR_TAGS:
+            library = str(name).partition(OPERATOR_TAGS[tag])[0]
+            if library not in OWN_LIBRARIES:
+                raise Unkeyed(f"the op {name} is not torch's")
+
+
+def settings(options: Options) -> tuple[Any, ...]:
+    """What may be changed while the process runs, and shapes code."""
+    chosen = (
+        (one.name, getattr(options, one.name))
+        for one in fields(options)
+        if one.name not in HARMLESS
+    )
+    return (*chosen, *torch_abi.process_settings(), jit.vector_bits())
+
+
+@functools.cache
+def surroundings() -> str:
+    """What is the same for the whole process."""
+    return "\n".join(
+        [
+            *(_source_digest(), sys.version, platform.machine()),
+            *jit.versions(),
+            *(torch.__version__, str(torch.version.git_version), torch.__config__.show()),
+            torch.backends.cpu.get_cpu_capability(),
+        ]
+    )
+
+
+def _source_digest() -> str:
+    """Of the text of windfall: another version of it makes other code."""
+    made = hashlib.blake2b(digest_size=24)
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        made.update(path.name.encode())
+        made.update(path.read_bytes())
+    return made.hexdigest()

@@ -1,0 +1,5 @@
+"""The command line. See README.md of this room."""
+
+from windfall.commands.command import main
+
+__all__ = ["main"]
