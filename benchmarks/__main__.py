@@ -13,10 +13,11 @@ from pathlib import Path
 
 from benchmarks import fresh, memory, results, stages, steady, suites
 from benchmarks.case import Case
-from benchmarks.contenders import CONTENDERS
+from benchmarks.contenders import CONTENDERS, USUAL
 from benchmarks.models import model_cases, model_memory
 from benchmarks.results import Row
 from benchmarks.steps import step_cases
+from benchmarks.trees import tree_cases
 
 Given = argparse.Namespace
 
@@ -69,13 +70,18 @@ SUITES: dict[str, tuple[Part, ...]] = {
         Part(model_cases, _steady, STEADY, "rounds"),
         Part(model_memory, _memory, MEMORY, "repeats"),
     ),
+    "trees": (Part(tree_cases, _steady, STEADY, "rounds"),),
     "memory": (Part(model_memory, _memory, MEMORY, "repeats"),),
 }
+
+# Who runs where nobody is named.
+CONTENDERS_OF = {"trees": ("windfall", "windfall trees", "eager")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one suite; the exit code is 1 where --check is given and a goal was missed."""
     given = _parser().parse_args(arguments)
+    given.contenders = given.contenders or list(CONTENDERS_OF.get(given.suite, USUAL))
     warnings.simplefilter("ignore")  # torch.compile's advice does not belong in the table
     if given.suite == "stages":
         met = stages.run(given.repeats, given.json, given.quick)
@@ -121,7 +127,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--contenders",
         type=_contenders,
-        default=list(CONTENDERS),
         metavar="A,B",
         help=f"who runs, of {', '.join(CONTENDERS)}; the first is the baseline",
     )

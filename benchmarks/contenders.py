@@ -42,6 +42,14 @@ def _windfall(program: Program, backend: Backend | None) -> Program:
     return compiled
 
 
+def _trees(program: Program, backend: Backend | None) -> Program:
+    import windfall
+
+    chosen = backend or "windfall"
+    compiled: Program = windfall.compile(program, backend=chosen, mode="reduce-overhead")
+    return compiled
+
+
 def remembering(module: torch.fx.GraphModule, examples: list[Any]) -> Program:
     """A backend whose graph costs nothing: it answers what it answered at its first call."""
     answer: Any = None
@@ -74,7 +82,9 @@ CONTENDERS: dict[str, Contender] = {
     "eager": Contender(lambda program, backend: program),
     "windfall": Contender(_windfall, _windfall_note),
     "torch.compile": Contender(_torch_compile),
+    "windfall trees": Contender(_trees),
 }
 # Peers with programs of their own (`Subject.own`), where they are installed.
 PEERS = tuple(name for name in ("jax",) if importlib.util.find_spec(name) is not None)
 CONTENDERS |= {name: Contender(lambda program, backend: program) for name in PEERS}
+USUAL = ("eager", "windfall", "torch.compile", *PEERS)  # where nobody is named

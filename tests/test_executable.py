@@ -84,8 +84,8 @@ def test_an_equal_graph_is_reused_with_its_own_roles(monkeypatch: pytest.MonkeyP
     linked: list[tuple[Executable, Any]] = []
     whole = Compiler.link
 
-    def noted(self: Compiler, made: Executable) -> Any:
-        linked.append((made, whole(self, made)))
+    def noted(self: Compiler, made: Executable, *place: Any) -> Any:
+        linked.append((made, whole(self, made, *place)))
         return linked[-1][1]
 
     monkeypatch.setattr(Compiler, "link", noted)
@@ -114,9 +114,9 @@ def test_backward_programs_tell_saved_values_tangents_and_gradients(
     bound: list[Program] = []
     bind = Compiler.bind
 
-    def noted(self: Compiler, program: Program, name: str, backward: bool = False) -> Any:
+    def noted(self: Compiler, program: Program, name: str, **how: Any) -> Any:
         bound.append(program)
-        return bind(self, program, name, backward)
+        return bind(self, program, name, **how)
 
     monkeypatch.setattr(Compiler, "bind", noted)
     x, w = (torch.randn(4, 4, requires_grad=True) for _ in range(2))

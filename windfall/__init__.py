@@ -17,6 +17,7 @@ from windfall.api import (
     explain,
     explanation,
     get_default_backend,
+    graph_trees,
     list_backends,
     reset,
     set_default_backend,
@@ -31,6 +32,7 @@ from windfall.directives import (
     graph_break,
     is_compiling,
     is_exporting,
+    mark_step_begin,
     nested_compile_region,
     nonstrict_trace,
     skip_frame,
@@ -48,7 +50,8 @@ from windfall.errors import (
 )
 from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from windfall.frontend.polyfills.scopes import error_on_graph_break
-from windfall.options import Options
+from windfall.options import Options, TreeOptions
+from windfall.report.trees import tree_picture
 from windfall.saved import load_cache, save_cache
 from windfall.stance import set_stance
 
@@ -60,6 +63,7 @@ __all__ = [
     "InternalError",
     "Options",
     "RecompileError",
+    "TreeOptions",
     "Unsupported",
     "UserError",
     "WindfallError",
@@ -77,12 +81,14 @@ __all__ = [
     "forbid_in_graph",
     "get_default_backend",
     "graph_break",
+    "graph_trees",
     "is_compiling",
     "is_exporting",
     "list_backends",
     "load_cache",
     "mark_dynamic",
     "mark_static",
+    "mark_step_begin",
     "maybe_mark_dynamic",
     "nested_compile_region",
     "nonstrict_trace",
@@ -92,5 +98,6 @@ __all__ = [
     "set_stance",
     "skip_frame",
     "substitute_in_graph",
+    "tree_picture",
     "wrap_numpy",
 ]

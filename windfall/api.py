@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from windfall import backends, backward, directives, frontend, pipeline
+from windfall import backends, backward, directives, frontend, pipeline, runtime
 from windfall.errors import UserError
 from windfall.events import EventLog
-from windfall.options import Options
+from windfall.options import Options, TreeOptions
 from windfall.report.entries import CacheEntry
 from windfall.report.entries import cache_entries as describe_entries
 from windfall.report.explain import Explanation, explanation_of, log_listener
@@ -177,6 +177,24 @@ def reset() -> None:
     for compiled in list(_alive):
         compiled.reset()
     backward.forget()
+    for managers in (runtime.CPU_TREES, *runtime.CUDA_TREES.values()):
+        managers.reset()
+
+
+def graph_trees(
+    fn: Callable[..., Any] | None = None,
+    *,
+    reads: Iterable[torch.Tensor] = (),
+    options: TreeOptions | None = None,
+) -> Any:
+    """A function or module on CUDA tensors that is warmed up, recorded as a CUDA graph, replayed;
+    without one, a decorator. Recordings of all such callables share one pool, and results that are
+    held are never overwritten (`docs/graph-trees.md`). `reads`: tensors that it reads besides its
+    arguments and a module's own. Python in it runs only while it is recorded. On other devices it
+    runs as it is."""
+    if fn is None:
+        return lambda actual: graph_trees(actual, reads=reads, options=options)
+    return runtime.GraphTrees(fn, tuple(reads), options)
 
 
 # ----------------------------------------------------------------------------------------- reports

@@ -367,12 +367,39 @@ def is_exporting() -> bool:
     return False
 
 
+class StepMarks:
+    """Counts the steps that the program marks, by our name or by torch's."""
+
+    def __init__(self) -> None:
+        self._own = 0
+
+    def mark(self) -> None:
+        """A step begins."""
+        self._own += 1
+
+    @property
+    def count(self) -> int:
+        """All marks so far."""
+        return self._own + torch_abi.torch_step_marks()
+
+
+STEP_MARKS = StepMarks()
+
+
+def mark_step_begin() -> None:
+    """Say that a step of the program begins: graph trees (`mode="reduce-overhead"`) begin a path
+    anew, whatever of the last one is alive. Results of earlier steps stay what they are, said or
+    not. Inside of compiled code it does nothing: a step begins where a call begins."""
+    STEP_MARKS.mark()
+
+
 def cudagraph_mark_step_begin() -> None:
-    """Say that an iteration begins. Nothing is replayed into the same memory here, so results of
-    earlier calls stay what they are, said or not."""
+    """`mark_step_begin` by torch's name."""
+    STEP_MARKS.mark()
 
 
 give(graph_break, Directive("break", "windfall.graph_break()"))
 give(skip_frame, Directive("leave", "windfall.skip_frame()"))
 give(is_compiling, Directive("true"))
+give(mark_step_begin, Directive("nothing"))
 give(cudagraph_mark_step_begin, Directive("nothing"))

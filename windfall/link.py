@@ -28,11 +28,19 @@ from windfall.ir.stages import (
     Program,
 )
 from windfall.on_demand import BackwardCompiler, GraphCompiler, partitioned
+from windfall.runtime import RegionPlace
 
 
-def link(executable: Executable, compiler: GraphCompiler) -> GraphCallable:
-    """The callable of an executable."""
-    call = _PROGRAMS[type(executable.program)](executable.program, executable, compiler)
+def link(
+    executable: Executable, compiler: GraphCompiler, place: RegionPlace | None = None
+) -> GraphCallable:
+    """The callable of an executable. `place`: where it stands in a call of the user's, for graph
+    trees."""
+    if place is not None and isinstance(executable.program, Program):
+        keep, name = executable.keeps, executable.name
+        call = compiler.bind(executable.program, name, keep=keep, place=place)
+    else:
+        call = _PROGRAMS[type(executable.program)](executable.program, executable, compiler)
     if executable.node:
         device = executable.program.device if isinstance(executable.program, GraphProgram) else ""
         backward = BackwardCompiler(compiler, executable.name, executable.node[0], device)

@@ -45,10 +45,15 @@ class GraphCompiler(Stages, Protocol):
         """An ATen graph as native code; `refusing`: it is the first to look at the data."""
 
     def bind(
-        self, program: Program, name: str, backward: bool = False, keep: bool = False
+        self,
+        program: Program,
+        name: str,
+        backward: bool = False,
+        keep: bool = False,
+        place: runtime.RegionPlace = ...,
     ) -> GraphCallable:
         """A program as a callable; that of a backward checks what it is given. `keep`: memory of
-        large results is used again."""
+        large results is used again. `place`: where it stands in a call of the user's."""
 
     def link(self, executable: Executable) -> GraphCallable:
         """An executable as a callable."""

@@ -20,10 +20,40 @@ from windfall.events import LOGS
 
 Backend = str | Callable[..., Any]
 
+
+def _accept(name: str, value: Any, accepted: tuple[Any, ...]) -> None:
+    if not any(value is one or (isinstance(one, str) and value == one) for one in accepted):
+        listed = ", ".join(map(repr, accepted))
+        raise UserError(f"{name}={value!r} is not known; accepted: {listed}")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeOptions:
+    """How graph trees work (`docs/graph-trees.md`): what `mode="reduce-overhead"` switches on."""
+
+    # A region is recorded if its pooled results and intermediate values take so many bytes: with
+    # fewer, malloc is cheaper than any bookkeeping.
+    minimum_bytes: int = 1 << 20
+    strict: bool = False  # pooled results that are held over a step are an error, not kept
+    rerecord_limit: int = 128  # recordings of one region behind one other
+    recordings: int = 1024  # of one thread; past it the least recently used goes
+    depth: int = 64  # regions on one path
+    sizes: tuple[int, ...] | None = None  # only calls whose sizes that vary are among these
+
+    def __post_init__(self) -> None:
+        for name in ("minimum_bytes", "rerecord_limit", "recordings", "depth"):
+            least = 0 if name == "minimum_bytes" else 1
+            if type(getattr(self, name)) is not int or getattr(self, name) < least:
+                raise UserError(f"{name}={getattr(self, name)!r} must be an int from {least} on")
+        _accept("strict", self.strict, (False, True))
+        if self.sizes is not None and not all(type(one) is int for one in self.sizes):
+            raise UserError(f"sizes={self.sizes!r} must be a tuple of ints")
+
+
 MODES: dict[str, dict[str, Any]] = {
-    # As torch.compile's names; each is a set of other options.
+    # As torch.compile's names; each is a set of other options, where the user says nothing else.
     "default": {},
-    "reduce-overhead": {},
+    "reduce-overhead": {"trees": TreeOptions()},
     "max-autotune": {},
     "max-autotune-no-cudagraphs": {},
 }
@@ -68,6 +98,7 @@ class Options:
     memory_budget: float = 1.0
     compiled_autograd: bool = False  # backward passes inside of a call are recorded and replayed
     partition: str = "min-cut"  # "eager": forward keeps what eager's would
+    trees: TreeOptions | None = None  # None: no graph trees
     cache: str = "on"  # what was compiled is kept on disk; "read": only looked up; "off"
     cache_dir: str = field(default_factory=lambda: default_cache_dir())  # closed to other users
     cache_bytes: int = 1 << 29  # past it, what was used least recently goes
@@ -92,7 +123,8 @@ class Options:
             merged["logs"] = _logs(merged["logs"])
         options = replace(cls(), **merged)
         options._check()
-        return replace(options, **MODES[options.mode])
+        implied = {name: value for name, value in MODES[options.mode].items() if name not in merged}
+        return replace(options, **implied)
 
     def for_backend(self) -> dict[str, Any]:
         """The keywords that a backend of the user is called with, as torch.compile does it."""
@@ -108,6 +140,8 @@ class Options:
         if type(self.recompile_limit) is not int or self.recompile_limit < 1:
             raise UserError(f"recompile_limit={self.recompile_limit!r} must be a positive int")
         _accept("partition", self.partition, PARTITIONS)
+        if not isinstance(self.trees, TreeOptions | None):
+            raise UserError(f"trees={self.trees!r} must be a windfall.TreeOptions or None")
         _accept("cache", self.cache, CACHES)
         if not isinstance(self.cache_dir, str):
             raise UserError(f"cache_dir={self.cache_dir!r} must be the path of a folder, a str")
@@ -130,12 +164,6 @@ class Options:
             raise UserError(f"memory_budget={budget!r} must be a number from 0 to 1")
         if budget != 1 and self.partition != "min-cut":
             raise UserError(f"memory_budget={budget!r} needs partition='min-cut'")
-
-
-def _accept(name: str, value: Any, accepted: tuple[Any, ...]) -> None:
-    if not any(value is one or (isinstance(one, str) and value == one) for one in accepted):
-        listed = ", ".join(map(repr, accepted))
-        raise UserError(f"{name}={value!r} is not known; accepted: {listed}")
 
 
 def _flag(text: str) -> bool:

@@ -46,6 +46,8 @@ from windfall.options import Options
 from windfall.programs import Programs
 from windfall.reuse import Graphs
 
+ELSEWHERE = runtime.RegionPlace()  # in the middle of a call, with results for the user
+
 
 @dataclass(frozen=True, slots=True)
 class Compiler(Programs):
@@ -79,7 +81,7 @@ class Compiler(Programs):
     def _entry(self, state: frontend.State, facts: frontend.Facts) -> Entry:
         captured = self._captured(state, facts)
         made = self._executable(captured, state)
-        call = self.link(made) if made else None
+        call = self.link(made, self._place(captured, state)) if made else None
         if made is not None and made.relations:
             why = "an operation's decision about sizes"
             decided = (Guard(SYMBOLS, Holds(one), why) for one in made.relations)
@@ -91,6 +93,13 @@ class Compiler(Programs):
             native=self.options.native,
         )
         return entry
+
+    def _place(self, captured: Capture, state: frontend.State) -> runtime.RegionPlace:
+        """Where a segment stands in the call, for graph trees."""
+        if self.options.trees is None:
+            return ELSEWHERE
+        starts = not isinstance(state.point, frontend.Position)
+        return runtime.RegionPlace(starts, crosses=captured.resume is not None)
 
     def _captured(self, state: frontend.State, facts: frontend.Facts) -> Capture:
         """`fullgraph=True`: a break is the user's to know of, before anything has run."""
@@ -185,15 +194,29 @@ class Compiler(Programs):
         made: Executable = self.stage(EventKind.ASSEMBLE, name, autograd.assemble, *parts)
         return made
 
-    def link(self, executable: Executable) -> GraphCallable:
-        """An executable as something to call; the same one for the same executable."""
-        return self.graphs.call(executable, lambda: link(executable, self))
+    def link(self, executable: Executable, place: runtime.RegionPlace = ELSEWHERE) -> GraphCallable:
+        """An executable as something to call; the same one for the same executable at the same kind
+        of place."""
+        return self.graphs.call(executable, lambda: link(executable, self, place), place)
 
     def bind(
-        self, program: Program, name: str, backward: bool = False, keep: bool = False
+        self,
+        program: Program,
+        name: str,
+        backward: bool = False,
+        keep: bool = False,
+        place: runtime.RegionPlace = ELSEWHERE,
     ) -> GraphCallable:
         """A program as something to call. What a backward takes no guard has seen; its results, and
-        those that are to `keep` their memory, are thrown away and made anew in each step."""
+        those that are to `keep` their memory, are thrown away and made anew in each step. In graph
+        trees, where these are asked for."""
         how = {"native": self.options.native, "verify": backward, "keep": backward or keep}
-        call: GraphCallable = self.stage(EventKind.BIND, name, runtime.bind, program, **how)
+        trees = self.options.trees
+        if trees is None:
+            bound = self.stage(EventKind.BIND, name, runtime.bind, program, **how)
+        else:
+            called = f"{name} backward" if backward else name
+            parts = (program, called, place, trees, self.log)
+            bound = self.stage(EventKind.BIND, name, runtime.bind_in_tree, *parts, **how)
+        call: GraphCallable = bound
         return call

@@ -27,7 +27,9 @@ class Graphs:
     def __init__(self) -> None:
         # With the graph, since a key has addresses of its constants.
         self._made = Variants[Hashable, tuple[Executable, torch.fx.Graph]](KEPT_GRAPHS)
-        self._calls: WeakKeyDictionary[Executable, GraphCallable] = WeakKeyDictionary()
+        self._calls: WeakKeyDictionary[Executable, dict[Hashable, GraphCallable]] = (
+            WeakKeyDictionary()
+        )
 
     def find(self, key: Hashable, roles: Sequence[Role]) -> Executable | None:
         """What was made for an equal graph, with these roles of inputs."""
@@ -38,11 +40,14 @@ class Graphs:
         """Keep what was made for a graph."""
         self._made.add(key, (executable, graph))
 
-    def call(self, executable: Executable, link: Callable[[], GraphCallable]) -> GraphCallable:
-        """What an executable is linked to, now if not before."""
-        found = self._calls.get(executable)
+    def call(
+        self, executable: Executable, link: Callable[[], GraphCallable], place: Hashable = None
+    ) -> GraphCallable:
+        """What an executable is linked to at a kind of place, now if not before."""
+        linked = self._calls.setdefault(executable, {})
+        found = linked.get(place)
         if found is None:
-            found = self._calls[executable] = link()
+            found = linked[place] = link()
         return found
 
     def _relabelled(self, executable: Executable, roles: Sequence[Role]) -> Executable:
@@ -56,7 +61,5 @@ class Graphs:
             program = replace(program, roles=Roles(inputs, program.roles.results))
         roles_now = Roles(inputs, executable.roles.results)
         made = replace(executable, program=program, roles=roles_now)
-        call = self._calls.get(executable)
-        if call is not None:
-            self._calls[made] = call
+        self._calls[made] = self._calls.setdefault(executable, {})
         return made

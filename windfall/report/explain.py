@@ -31,6 +31,7 @@ from windfall.ir.stages import (
     Split,
 )
 from windfall.ir.text import schedule_text
+from windfall.runtime.trees import TREES
 
 # The step at which a capture stopped runs natively, and all that it calls.
 BEHIND_BREAKS = "a step at a break"
@@ -121,6 +122,12 @@ class Explanation:
         found = self._records(PASS)
         return [record for _, record in found if isinstance(record, PassProgram)]
 
+    @property
+    def trees(self) -> list[str]:
+        """What graph trees did, region by region: how often each ran how, what ran unrecorded and
+        why, what to do about it."""
+        return [_tree_line(event) for event in self.events if event.kind is TREES]
+
     def seconds(self) -> dict[str, float]:
         """Time spent in each stage that ran."""
         spent: dict[str, float] = {}
@@ -173,6 +180,7 @@ class Explanation:
             "recompiles": self.recompiles,
             "evictions": self.evictions,
             "passes": self.passes,
+            "trees": self.trees,
             "cached": self.cached,
             "pass_reasons": self.pass_reasons,
             "pass_programs": [str(one) for one in self.pass_programs],
@@ -181,6 +189,19 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join(_text(self))
+
+
+def _tree_line(event: Event) -> str:
+    facts = event.facts
+    where = f" ({facts['where']})" if facts.get("where") else ""
+    if "counters" in facts:
+        return f"{event.subject}{where}: {facts['counters']}"
+    text = f"{event.subject}{where}: {facts['what']}"
+    times = facts.get("times", 1)
+    text += f" ({times} times)" if times > 1 else ""
+    for name in ("reason", "detail"):
+        text += f"; {facts[name]}" if facts.get(name) else ""
+    return text + (f"; what to do: {facts['remedy']}" if facts.get("remedy") else "")
 
 
 def _operations(capture: Capture) -> int:
@@ -228,6 +249,9 @@ def _head(explained: Explanation) -> Iterable[str]:
         yield f"  compiled again: {reason}"
     for reason in explained.pass_reasons:
         yield f"  a backward pass, {reason}"
+    if explained.trees:
+        yield "  graph trees:"
+        yield from (f"    {line}" for line in explained.trees)
     if explained.evictions:
         gone = _count(explained.evictions, "entry", "entries")
         yield f"  {gone} went: recompile_limit is reached"

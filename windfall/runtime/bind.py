@@ -78,6 +78,27 @@ def bind_placed(program: Program, *, native: bool = True) -> Bound:
     return placed
 
 
+def placed_run(
+    program: Program, *, native: bool = True, verify: bool = False, keep: bool = False
+) -> tuple[Bound, bool]:
+    """As `bind_placed`, for who plans once and runs often: nothing is checked of the arena and of
+    the memory for results. Whether it is one builtin: then the arena is an address (0: one of the
+    owner's), else a tensor or None. `verify` and `keep` as of `bind`."""
+    check_program(program)
+    if native and can_be_native(program):
+        return _builtin(program, "run_placed", keep, verify), True
+    run: Bound = PublicProgram(program).run
+    if not verify:
+        return run, False
+
+    fits = verified(program.inputs, program.symbols, lambda *inputs: inputs)
+
+    def checked(arena: torch.Tensor | None, places: Places, *values: Any) -> tuple[Any, ...]:
+        return run(arena, places, *fits(*values))
+
+    return checked, False
+
+
 def _builtin(program: Program, name: str, keep: bool = False, verify: bool = False) -> Bound:
     """A native program as a builtin, by a function of the machine."""
     words = Words()
