@@ -67,10 +67,10 @@ from windfall.torch_abi.fencing import (
     without_saved_tensor_hooks,
 )
 from windfall.torch_abi.functions import (
-    FUNCTION_APPLY,
     CALL_OF_MODULES,
     CHECKS,
     FOREACH,
+    FUNCTION_APPLY,
     FUSED_STEPS,
     NOT_COMPILED,
     OF_SCHEDULER,
@@ -243,9 +243,9 @@ __all__ = [
     "DETERMINISTIC",
     "DISPATCH_MODES",
     "FENCED",
-    "FUNCTION_APPLY",
     "FOREACH",
     "FORWARD_GRAD",
+    "FUNCTION_APPLY",
     "FUNCTION_MODES",
     "FUNCTION_STATE",
     "FUSED_STEPS",
