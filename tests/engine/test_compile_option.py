@@ -14,6 +14,7 @@ from windfall.engine.engine import RECORDED, REPLAYED
 def _step(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
     model.zero_grad()
     loss = model(x).pow(2).mean()
+    windfall.graph_break()  # else the pass is part of the graph
     loss.backward()
     return loss
 
@@ -54,6 +55,7 @@ def test_modules_methods_and_copies() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.inner.zero_grad()
             loss: torch.Tensor = self.inner(x).sin().sum()
+            windfall.graph_break()
             loss.backward()
             return loss
 
