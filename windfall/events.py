@@ -78,7 +78,7 @@ class EventKind:
     PLAN = EventType("plan", True)
     EMIT = EventType("emit", True, logs=("llvm",))
     BUILD = EventType("build", True, attrgetter("kernels"), ("kernels",))  # without machine code
-    ASSEMBLE = EventType("assemble", True)
+    ASSEMBLE = EventType("assemble", True, attrgetter("native_calls"))
     BIND = EventType("bind", True)
     ENTER = EventType("enter", True, attrgetter("native"))
     BACKEND = EventType("backend", True)  # a backend of the user

@@ -479,6 +479,11 @@ class Executable:
         return self.program if alone else None  # type: ignore[return-value]
 
     @property
+    def native_calls(self) -> int | None:
+        """How many calls from Python one run of its program is; None: it has none of its own."""
+        return len(self.program.steps) if isinstance(self.program, Program) else None
+
+    @property
     def writes(self) -> bool:
         """Whether it writes its inputs."""
         return any(one.written for one in self.roles.inputs)

@@ -146,11 +146,11 @@ class Explanation:
     def native_calls(self) -> list[tuple[str, int]]:
         """How many calls from Python one run of each graph's program is: of machine code, which
         runs any number of kernels at once, and of ops that have no other way."""
-        return [
-            (subject, len(record.program.steps))
-            for subject, record in self._records(EventKind.ASSEMBLE)
-            if isinstance(record, Executable) and isinstance(record.program, Program)
+        made = self._records(EventKind.ASSEMBLE)
+        found = [
+            (name, one.native_calls if isinstance(one, Executable) else one) for name, one in made
         ]
+        return [(name, count) for name, count in found if isinstance(count, int)]
 
     def sources(self) -> list[str]:
         """The Python source of each segment."""

@@ -77,6 +77,49 @@ def autograd_grad_inside():
     return Program(f, [Call(ramp(3), ramp(3, grad=True)) for _ in range(2)])
 
 
+@row("autograd", graphs=(1, 3))
+def hook_and_backward_inside():
+    seen = []
+
+    def f(x, w):
+        w.register_hook(lambda grad: seen.append(grad.clone()) or grad * 2)
+        (x * w).sum().backward()
+        return w.grad + 1
+
+    return Program(f, [Call(ramp(3), ramp(3, grad=True)) for _ in range(2)], state=seen)
+
+
+@row("autograd", graphs=(1, 3))
+def hook_on_result_and_backward_inside():
+    seen = []
+
+    def f(x, w):
+        y = x * w
+        y.register_hook(lambda grad: seen.append(grad.clone()) or grad * 2)
+        y.sum().backward()
+        return w.grad + 1
+
+    return Program(f, [Call(ramp(3), ramp(3, grad=True)) for _ in range(2)], state=seen)
+
+
+@row("autograd", graphs=(2, 2))
+def whole_step():
+    torch.manual_seed(0)
+    weight, bias = nn.Parameter(ramp(3)), nn.Parameter(ramp(3))
+    optimizer = torch.optim.AdamW([weight, bias], lr=0.5)
+
+    def f(x):
+        optimizer.zero_grad()
+        loss = (x * weight + bias).square().sum()
+        loss.backward()
+        nn.utils.clip_grad_norm_([weight, bias], 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    state = (weight, bias, optimizer.state_dict)
+    return Program(f, [Call(ramp(3)) for _ in range(3)], state=state)
+
+
 @row("autograd", graphs=(1, 2))
 def checkpointed():
     def f(x, w):

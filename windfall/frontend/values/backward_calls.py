@@ -23,10 +23,11 @@ from windfall import torch_abi
 from windfall.frontend.breaks import BACKWARD, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.gradients import Handle
 from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.torchapi import result_value
-from windfall.frontend.values.unseen import look
+from windfall.frontend.values.unseen import look, made_here
 from windfall.ir.backward_pass import backward_pass
 from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import WrappedType
@@ -167,6 +168,9 @@ def _refuse(machine: Machine) -> None:
         stop(BACKWARD, "inside of a function that is run again")
     if torch_abi.hooks_saved_tensors():
         stop(BACKWARD, "hooks for saved tensors")
+    operands = (one for effect in machine.effects.entries for one in effect.operands)
+    if any(made_here(one, Handle) for one in operands):
+        stop(BACKWARD, "a hook that is registered before")
     if any(isinstance(one.type, WrappedType) for _, one in graph.inputs):
         stop(BACKWARD, "tensors that are made of tensors")
     for node in graph.calls:
