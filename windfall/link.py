@@ -11,12 +11,15 @@ one that does the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from windfall import autograd
 from windfall.backends import graph_module
 from windfall.devices import DEVICES
+from windfall.events import Eager
 from windfall.ir.stages import (
+    ChoosesEager,
     Executable,
     ForeignProgram,
     GraphCallable,
@@ -43,8 +46,12 @@ def link(
         backward = BackwardCompiler(compiler, executable.name, executable.node[0], device)
         placed = autograd.placed_writes(executable.program, executable.node[0].split)
         call = autograd.differentiable(executable.node, call, backward, placed)
+    count = partial(compiler.count_eager, executable.name, Eager.GRAPH)
     for convention in reversed(executable.conventions):
-        call = convention.around(call)
+        if isinstance(convention, ChoosesEager):
+            call = convention.counting(call, count)
+        else:
+            call = convention.around(call)
     return call
 
 

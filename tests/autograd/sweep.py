@@ -1,13 +1,14 @@
 """torch's own list of ops and samples, each taken through this room and compared with eager.
 
-python -m tests.autograd.sweep [name …]      prints what is unsupported and what is wrong
+python -m tests.autograd.sweep [float32|float64|complex64] [name …]
+                                       prints what is unsupported and what is wrong
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,16 +63,23 @@ UNDETERMINED = {
 }
 
 
-def run_op(info: Any) -> Outcome:
+DTYPES = {str(one)[6:]: one for one in (torch.float32, torch.float64, torch.complex64)}
+
+
+def chosen(arguments: Sequence[str], dtype: torch.dtype) -> tuple[torch.dtype, tuple[str, ...]]:
+    """What a command line asks for: a dtype (this one, unless it names another) and ops."""
+    names = [one for one in arguments if one not in DTYPES]
+    return next((DTYPES[one] for one in arguments if one in DTYPES), dtype), tuple(names)
+
+
+def run_op(info: Any, dtype: torch.dtype = torch.float32) -> Outcome:
     """The first sample of an op, forward and backward."""
     name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
     if info.name in UNDETERMINED:
         return Outcome(name, "skipped", "its result is not determined")
-    differentiable = info.supports_autograd and torch.float32 in info.supported_backward_dtypes(
-        "cpu"
-    )
+    differentiable = info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
     try:
-        sample = next(iter(info.sample_inputs("cpu", torch.float32, requires_grad=differentiable)))
+        sample = next(iter(info.sample_inputs("cpu", dtype, requires_grad=differentiable)))
         tensors: list[torch.Tensor] = []
         rebuild = _flatten([sample.input, sample.args, sample.kwargs], tensors)
 
@@ -94,23 +102,24 @@ def run_op(info: Any) -> Outcome:
     return Outcome(name, "equal")
 
 
-def sweep(names: tuple[str, ...] = ()) -> Iterator[Outcome]:
-    """Every float32 op of torch's list, or those of these names."""
+def sweep(names: tuple[str, ...] = (), dtype: torch.dtype = torch.float32) -> Iterator[Outcome]:
+    """Every op of torch's list that takes the dtype, or those of these names."""
     from torch.testing._internal import common_methods_invocations
 
     # The list's random ops seed the generator themselves, inside what we would record.
     common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
     for info in common_methods_invocations.op_db:
-        if torch.float32 in info.dtypes and (not names or info.name in names):
+        if dtype in info.dtypes and (not names or info.name in names):
             torch.manual_seed(0)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                yield run_op(info)
+                yield run_op(info, dtype)
 
 
-def main(names: tuple[str, ...]) -> None:
+def main(arguments: Sequence[str]) -> None:
+    dtype, names = chosen(arguments, torch.float32)
     counts: dict[str, int] = {}
-    for outcome in sweep(names):
+    for outcome in sweep(names, dtype):
         counts[outcome.kind] = counts.get(outcome.kind, 0) + 1
         if outcome.kind != "equal":
             print(f"{outcome.kind:12} {outcome.name:45} {outcome.detail[:160]}", flush=True)
@@ -118,4 +127,4 @@ def main(names: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    main(tuple(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import windfall
+from windfall.events import Eager
 from windfall.ops.schema import counts_writes
 
 
@@ -142,13 +143,60 @@ def written_later(x, w):
     return hidden, hidden.sin().sum()
 
 
-CONNECTED = [feature, chain, past_and_through, two_of_one_node, a_part, dropped, written_later]
+def around(x, w):
+    inner = (x @ w).sin()
+    hidden = inner * 2
+    return hidden, (hidden.exp() + inner).sum()
 
 
-def _doubled(gradient, seen):
+def around_twice(x, w):
+    stream, maps = x, []
+    for _ in range(2):
+        scores = torch.softmax(stream @ stream.t(), -1)
+        maps.append(scores)
+        stream = (scores @ stream + stream).sin() @ w
+    return *maps, stream.sum()
+
+
+def around_each_other(x, w):
+    inner = (x @ w).sin()
+    first, second = inner * 2, inner.exp()
+    third = first * second
+    return third + inner, second, first, (third + first * inner + second).sum()
+
+
+def around_one_of_two(x, w):
+    deviation, mean = torch.std_mean(x @ w, dim=0)
+    return deviation, (deviation * 2 + mean.exp()).sum()
+
+
+def around_a_write(x, w):
+    inner = x @ w
+    inner.mul_(w.sum())
+    hidden = inner.exp()
+    return hidden, (hidden + inner.sin()).sum()
+
+
+def around_what_was_overwritten(x, w):
+    gates = (x @ w).chunk(2)
+    opened = gates[0].clone().sigmoid_()
+    kept = gates[1] * 2
+    first = kept.exp()
+    kept.tanh_()
+    return first, (opened * first.sin() + kept).sum(), opened
+
+
+CONNECTED = [
+    feature, chain, past_and_through, two_of_one_node, a_part, dropped, written_later, around,
+    around_twice, around_each_other, around_one_of_two, around_a_write,
+    around_what_was_overwritten,
+]  # fmt: skip
+
+
+def _doubled(gradient, index, seen):
     if gradient is None:  # eager says so of a node of its own with two results; we have none
         return None
-    seen.append(gradient)
+    seen.append((index, gradient))
     return gradient * 2
 
 
@@ -166,8 +214,8 @@ def looked_at(call, x, w):
             scalar.backward()
             answers += [one.grad for one in others]
         elif way == "hook":
-            for one in others:
-                one.register_hook(lambda gradient: _doubled(gradient, seen))
+            for index, one in enumerate(others):
+                one.register_hook(lambda given, index=index: _doubled(given, index, seen))
             scalar.backward()
         elif way == "grad":
             answers += torch.autograd.grad(scalar, others, allow_unused=True)
@@ -175,7 +223,7 @@ def looked_at(call, x, w):
             torch.autograd.backward([scalar, *others], [None, *map(torch.ones_like, others)])
         answers += [x.grad, w.grad]
         x.grad = w.grad = None
-    return [*answers, *seen]
+    return [*answers, *(one for _, one in sorted(seen, key=lambda pair: pair[0]))]
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -185,7 +233,7 @@ def test_a_result_is_part_of_the_history_of_those_made_of_it(function, dynamic):
     compiled = windfall.compile(function, dynamic=dynamic)
     ours, eager = looked_at(compiled, x, w), looked_at(function, x, w)
     torch.testing.assert_close(ours, eager)
-    assert any(one is not None for one in eager[:1])
+    assert any(one is not None for one in eager[:3])
     native(compiled)
 
 
@@ -202,8 +250,7 @@ def test_second_derivatives_through_several_nodes(function):
     native(compiled)
 
 
-def test_results_that_others_go_around_leave_the_gradients_right():
-    """Neither gradient can be computed before the other: one node answers both."""
+def test_results_that_others_go_around_are_back_propagated_together():
 
     def run(x):
         inner = x.exp()
@@ -276,6 +323,80 @@ def test_a_written_feature_is_noticed_by_the_node_behind_it():
         hidden.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         total.backward()
+
+
+def _written(x, w):
+    x.mul_(w.sum())
+    return x.sin().sum()
+
+
+def _written_and_around(x, w):
+    before = x.exp() * w
+    x.mul_(before)
+    return (x * before).sum()
+
+
+def _written_in_part(x, w):
+    x[1:].mul_(w[1:])
+    return (x @ w).sum()
+
+
+def _written_and_returned(x, w):
+    x.add_(w.sin())
+    hidden = x * 2
+    return (hidden * x).sum(), hidden
+
+
+WRITTEN = [_written, _written_and_around, _written_in_part, _written_and_returned]
+GIVEN = {
+    "result": lambda x: x * 1,
+    "view": lambda x: (x * 1)[:],
+    "plain": lambda x: x.detach() * 1,
+    "part": lambda x: torch.cat([x, x])[2:6],
+}
+
+
+@pytest.mark.parametrize("look", ["grad", "retain", "hook", "before: hook", "before: retain"])
+@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("function", WRITTEN)
+def test_an_input_that_is_written_is_part_of_the_history(function, kind, look):
+    """Of what was made of it after the write; hooks that it has before belong to eager."""
+    compiled, answers = windfall.compile(function), []
+    torch.manual_seed(3)
+    origin, w = grad(4, 4), grad(4, 4)
+    for call in (compiled, function):
+        origin.grad = w.grad = None
+        seen, x = [], GIVEN[kind](origin)
+        if look.startswith("before") and kind != "plain":
+            _look_at(x, look, seen)
+        found = call(x, w)
+        loss = found[0] if isinstance(found, tuple) else found
+        if look == "grad":
+            seen += torch.autograd.grad(loss, [x, w], retain_graph=True, allow_unused=True)
+        elif look in ("retain", "hook"):
+            _look_at(x, look, seen)
+        loss.backward(retain_graph=True)
+        seen += [x.grad if x.retains_grad else None, origin.grad, w.grad]
+        seen[:] = [None if one is None else one.clone() for one in seen]
+        if x.requires_grad:
+            x.sum().backward()
+        answers.append([*seen, origin.grad, w.grad, x._version, x.is_leaf])
+    assert len(answers[0]) == len(answers[1])
+    for one, other in zip(*answers, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other)
+    if look.startswith("before") and kind != "plain":
+        assert windfall.explanation(compiled).eager == {str(Eager.GRAPH): 1}
+    else:
+        native(compiled)
+
+
+def _look_at(x, look, seen):
+    if "retain" in look:
+        x.retain_grad()
+    else:
+        x.register_hook(lambda given: (seen.append(given.clone()), given * 2)[1])
 
 
 # ----------------------------------------------------------------------------------- versions
@@ -385,3 +506,24 @@ def _given(type):
     if type == "List[Tensor]":
         return [torch.ones(2), torch.ones(3)]
     return [0.5, 2.0] if type.startswith("List") else 0.5
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_node_that_keeps_nothing_runs_again(dynamic):
+    """As in eager, where a graph that was freed is missed only by who needs something of it."""
+
+    def several(x, w):
+        return x.sum(), (x + 1).sum(0), w.exp()
+
+    compiled = windfall.compile(several, dynamic=dynamic)
+    for call in (several, compiled):
+        x, w = grad(3, 4), grad(3)
+        total, rows, needs = call(x, w)
+        for _ in range(2):
+            total.backward()
+            rows.sum().backward()
+        torch.testing.assert_close(x.grad, torch.full((3, 4), 4.0, dtype=torch.float64))
+        needs.sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            needs.sum().backward()
+    native(compiled)

@@ -135,3 +135,55 @@ def test_pieces_written_inside(pieces: str) -> None:
     assert outcome(windfall.compile(run), x) == outcome(run, x)
     with torch.no_grad():
         assert torch.equal(windfall.compile(run)(x), run(x))
+
+
+UNSEEN: dict[str, Function] = {
+    "select": lambda y: y[0],
+    "view": lambda y: y.view(-1),
+    "t": lambda y: y.t(),
+    "slice": lambda y: y[:, 1:],
+    "unbind": lambda y: y.unbind(0)[1],
+    "detach": lambda y: y.detach(),
+}
+WAYS: dict[str, Callable[[Function, torch.Tensor], Any]] = {
+    "as it is": lambda view, y: view(y),
+    "seen again": lambda view, y: view(y).view_as(view(y)),
+    "of what was seen": lambda view, y: view(y.view_as(y)),
+    "used": lambda view, y: view(y) * 2,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("view", UNSEEN)
+@pytest.mark.parametrize("kind", ["leaf", "result", "part"])
+def test_unseen_views(kind: str, view: str, way: str) -> None:
+    """Made under `no_grad` of what needs a gradient: they need one, and lead nowhere."""
+
+    def run(y: torch.Tensor) -> Any:
+        with torch.no_grad():
+            made = WAYS[way](UNSEEN[view], y)
+        return made, made.view_as(made), (y * 2).sum()
+
+    compiled, told = windfall.compile(run), []
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, requires_grad=True)
+    for call in (compiled, run, compiled):
+        y = {"leaf": x, "result": x * 1, "part": (x * 1)[1:]}[kind]
+        one, other, total = call(y)
+        seen: list[Any] = [[made.requires_grad, made.is_leaf] for made in (one, other)]
+        x.grad = None
+        for made in (one, other, total):
+            if made.requires_grad:
+                made.sum().backward(retain_graph=True)
+            seen.append(None if x.grad is None else x.grad.tolist())
+        told.append([*seen, _said_of_a_write(one), _said_of_a_write(other)])
+    assert told[0] == told[1] == told[2]
+    assert windfall.explanation(compiled).eager == {}
+
+
+def _said_of_a_write(view: torch.Tensor) -> str:
+    try:
+        view.mul_(2)
+    except RuntimeError as error:
+        return str(error).partition(" is a view ")[2] or str(error)
+    return ""

@@ -364,7 +364,7 @@ def same(one: Any, other: Any, where: str) -> None:
     """Equal to the last bits, and alike to autograd."""
     assert type(one) is type(other), where
     if isinstance(one, torch.Tensor):
-        torch.testing.assert_close(other, one, msg=lambda text: f"{where}: {text}")
+        torch.testing.assert_close(other, one, equal_nan=True, msg=lambda text: f"{where}: {text}")
         assert one.requires_grad == other.requires_grad and one.is_leaf == other.is_leaf, where
         assert one.stride() == other.stride() and one._version == other._version, where
     elif isinstance(one, list | tuple):

@@ -1,38 +1,132 @@
 """Results that other results are made of: there one autograd node ends and the next begins.
 
-Enters: the recorded results, as autograd's history knows them. Leaves: the `boundaries` among them:
+Enters: the recorded results, as autograd's history knows them. Leaves: the `Boundaries` among them:
 where the gradient of a later result stops, becomes the gradient of the earlier one, and goes on
 from there, as in eager: it can be asked for, retained, and seen by hooks.
 
     f(x) = h, h.sum()  with h = x.exp()      h is one: sum leads to h, h leads to x
 
-Invariant: nodes can be put in an order. A result that others go around as well as through (both
-begin at a value that is no result) is no boundary, for neither gradient could be computed first.
+Where others go around such a result as well as through it, neither gradient could be computed
+first. There the values at which both ways meet again are boundaries too (`met`), though nobody sees
+them:
+
+    f(x) = h, h.sum() + e.sum()  with e = x.exp(), h = e * 2      h is one, and e
+
+Invariant: nodes can be put in an order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.errors import Unsupported
+
 _Edge = tuple[Any, int]  # an autograd node, and which of its results
+_MOST = 256  # meeting points of one graph
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """At which results gradients stop, by their positions; those of `met` come after the others."""
+
+    stops: tuple[int, ...] = ()
+    met: tuple[torch.Tensor, ...] = ()
 
 
 def boundaries(
-    results: Sequence[torch.Tensor], candidates: Iterable[int], door: Any
-) -> tuple[int, ...]:
-    """The candidates, by their positions among the results, at which gradients can stop. Histories
-    end at `door`, where the inputs came in."""
-    edges: dict[_Edge, int] = {(results[i].grad_fn, results[i].output_nr): i for i in candidates}
+    results: Sequence[torch.Tensor], door: Any, values: Callable[[], Iterable[torch.Tensor]]
+) -> Boundaries:
+    """Those at which gradients stop. Histories end at `door`, where the inputs came in; `values`
+    are all tensors that there are."""
+    everything = list(results)
+    edges: dict[_Edge, int] = {_edge(one): index for index, one in enumerate(results)}
+    apart: set[int] = set()  # boundaries with ways around them
+    known: dict[_Edge, torch.Tensor] = {}
     while True:
-        groups, feeds = _walk(results, edges, door)
+        groups, feeds = _walk(everything, edges, door)
         between = _circular({(groups[later], groups[earlier]) for later, earlier in feeds})
         refused = {one for later, one in feeds if (groups[later], groups[one]) in between}
         if not refused:
-            return tuple(sorted({one for _, one in feeds}))
-        edges = {edge: one for edge, one in edges.items() if one not in refused}
+            stops = sorted({one for _, one in feeds})
+            return Boundaries(tuple(stops), tuple(everything[len(results) :]))
+        known = known or {_edge(one): one for one in values() if _has_history(one)}
+        apart |= refused
+        met = _meeting(everything, edges, apart, known, door)
+        if not met or len(edges) > _MOST:
+            raise Unsupported(218, f"result {min(refused)}")
+        for edge in met:
+            edges[edge] = len(everything)
+            everything.append(known[edge])
+
+
+def _edge(tensor: torch.Tensor) -> _Edge:
+    return tensor.grad_fn, tensor.output_nr
+
+
+def _has_history(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:  # a view whose base was written as it may not be
+        return False
+
+
+def _meeting(
+    results: Sequence[torch.Tensor],
+    edges: Mapping[_Edge, int],
+    apart: set[int],
+    known: Mapping[_Edge, torch.Tensor],
+    door: Any,
+) -> list[_Edge]:
+    """Where ways that went past some of the boundaries come to what lies behind these. If all ways
+    from one part to another are cut that lie behind different ones, parts can be put in order: who
+    leads to a boundary does not lie behind it, and all that is behind it does. A value that was
+    overwritten has no tensor to cut at: there it is done where that which overwrote it is read."""
+    behind: dict[Any, frozenset[int]] = {}
+    for one in apart:
+        for node in _history(results[one], door):
+            behind[node] = behind.get(node, frozenset()) | {one}
+    nowhere = frozenset[int]()
+    readers: dict[_Edge, list[Any]] = {}
+    seen: set[Any] = set()
+    for result in results:
+        for node in _history(result, door, seen):
+            for edge in node.next_functions:
+                if edge[0] is not None and edge[0] is not door:
+                    readers.setdefault(edge, []).append(node)
+    found: dict[_Edge, None] = {}
+    waiting = [
+        (edge, node)
+        for edge, nodes in readers.items()
+        for node in nodes
+        if behind.get(edge[0], nowhere) != behind.get(node, nowhere)
+    ]
+    done = set[Any]()
+    while waiting:
+        edge, reader = waiting.pop()
+        if edge in known:
+            found[edge] = None
+        elif reader not in done:
+            done.add(reader)
+            into = [one for one in readers if one[0] is reader]
+            waiting += [(one, node) for one in into for node in readers[one]]
+    return [edge for edge in found if edge not in edges]
+
+
+def _history(result: torch.Tensor, door: Any, seen: set[Any] | None = None) -> Iterable[Any]:
+    """The nodes of a history that were not seen yet."""
+    seen = set() if seen is None else seen
+    waiting = [result.grad_fn]
+    while waiting:
+        node: Any = waiting.pop()
+        if node is None or node is door or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        waiting += [one for one, _ in node.next_functions]
 
 
 def reached(results: Sequence[torch.Tensor], door: Any) -> set[int]:

@@ -20,7 +20,7 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.autograd.overlap import EagerIfOverlapping
+from windfall.autograd.overlap import EagerIfHooked, EagerIfOverlapping
 from windfall.autograd.passes import memory_root
 from windfall.autograd.spent import spent_result
 from windfall.ir.codec import record
@@ -51,12 +51,13 @@ class EnablesGrad:
 class WriteBack:
     """Inputs get the contents that the graph answered for them, its first results. Those at the
     positions `placed` were written by the program itself: their versions are counted, unless that
-    was done inside of autograd's nodes (`counted`)."""
+    was done inside of autograd's nodes (`counted`). Those that are written `early` have been."""
 
     signature: Signature
     names: tuple[str, ...] = ()
     placed: tuple[int, ...] = ()
     counted: bool = False
+    early: tuple[int, ...] = ()
 
     def around(self, call: GraphCallable) -> GraphCallable:
         """`call`, and then the writes, where autograd may see them if it saw them in eager."""
@@ -64,7 +65,7 @@ class WriteBack:
         copied = [
             (position, symbols + index, facts[index].versions, facts[index].visible)
             for position, index in enumerate(writes)
-            if position not in self.placed
+            if position not in self.placed and position not in self.early
         ]
         count = None if self.counted else count_writes(self.signature, symbols, self.placed)
         fresh = len(writes)
@@ -72,7 +73,7 @@ class WriteBack:
         def writing(*args: Any) -> Values:
             results = call(*args)
             for position, index, versions, visible in copied:
-                _write(args[index], results[position], versions, visible)
+                write(args[index], results[position], versions, visible)
             if count is not None:
                 count(args)
             return results[fresh:]
@@ -103,7 +104,16 @@ def count_writes(
     return count
 
 
-def _write(target: torch.Tensor, value: torch.Tensor, versions: int, visible: bool) -> None:
+def written_early(split: Split) -> tuple[int, ...]:
+    """The positions of writes that autograd sees and that other results are made of: an input is
+    written before the nodes of these are attached to it, as in eager."""
+    count, writes = len(split.signature.inputs), split.signature.writes
+    positions = (one - count for one in split.gradients_for if one >= count)
+    return tuple(one for one in positions if one < len(writes))
+
+
+def write(target: torch.Tensor, value: torch.Tensor, versions: int, visible: bool) -> None:
+    """Give an input its new contents; `visible`: autograd sees it."""
     with torch.set_grad_enabled(visible):
         target.copy_(value)
     if versions != 1:
@@ -145,6 +155,27 @@ def without_views(split: Split, forward: GraphCallable) -> GraphCallable:
         return tuple(results)
 
     return call
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Reseen:
+    """Inputs that have other sizes and strides afterwards (`x.t_()`)."""
+
+    inputs: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
+
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """`call`, and then the change, whose versions are counted with those of writes."""
+        inputs = self.inputs
+
+        def reseen(*args: Any) -> Values:
+            results = call(*args)
+            with torch.no_grad():
+                for index, sizes, strides in inputs:
+                    torch_abi.see_as(args[index], sizes, strides)
+            return results
+
+        return reseen
 
 
 @record
@@ -261,6 +292,15 @@ def conventions(
         needed.append(DrawsNothing())
     if any(index not in apart for index in signature.writes):
         needed.append(EagerIfOverlapping(signature, symbols, captured(joint)))
+    if any(one.mutated and one.needs_grad for one in signature.inputs):
+        needed.append(EagerIfHooked(signature, len(symbols), captured(joint)))
+    reseen = [
+        (len(names) + index, one.becomes.sizes, one.becomes.strides)
+        for index, one in enumerate(signature.inputs)
+        if one.becomes is not None
+    ]
+    if reseen:
+        needed.append(Reseen(tuple(reseen)))  # type: ignore[arg-type]
     if signature.hidden or any(map(_is_made, signature.outputs)):
         needed.append(Outputs(signature, names))
     whole = [
@@ -272,7 +312,8 @@ def conventions(
         needed.append(WholeMemory(tuple(whole)))
     if any(one.mutated or one.versions for one in signature.inputs):
         counted = split.backward is not None
-        needed.append(WriteBack(signature, names, tuple(placed), counted))
+        early = written_early(split)
+        needed.append(WriteBack(signature, names, tuple(placed), counted, early))
     if split.backward is not None and not joint.grad_enabled:
         needed.append(EnablesGrad())
     return tuple(needed)

@@ -30,7 +30,7 @@ import torch
 
 from windfall import torch_abi
 from windfall.autograd.assemble import regions
-from windfall.autograd.conventions import without_views, without_writes
+from windfall.autograd.conventions import without_views, without_writes, write, written_early
 from windfall.autograd.higher import Lineage
 from windfall.autograd.histories import edges_of, unsaved
 from windfall.autograd.special_backward import SpecialBackward, VariantCompiler, laid_out
@@ -73,19 +73,29 @@ def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCall
     split = nodes[0].region.split
     visible, symbols = split.visible, len(split.symbols)
     attached = [(one, one.inputs, one.results) for one in nodes]
+    writes, facts = split.signature.writes, split.signature.inputs
+    early = {position: writes[position] for position in written_early(split)}
+    replaced = [index for index in early.values() if facts[index].needs_grad]
 
     def call(*args: Any) -> tuple[Any, ...]:
         sizes, primals = args[:symbols], args[symbols:]
         with torch.no_grad():
             results = forward(*args)
         shown = list(results[:visible])
+        before = list(primals)
+        for index, edge in edges_of(primals, replaced).items():
+            before[index] = edge
         for node, inputs, positions in attached:
-            known = (*primals, *shown)
+            known = (*before, *shown)
             given = (sizes, primals, results)
             found = _attach(node, given, *[known[index] for index in inputs])
             for position, result in zip(positions, found, strict=True):
                 alone = len(positions) == 1
                 shown[position] = result if alone else _door((results[position],), result)
+                if position in early:
+                    index = early[position]
+                    write(primals[index], shown[position], facts[index].versions, visible=True)
+                    shown[position] = primals[index]
         return tuple(shown)
 
     return call
@@ -377,7 +387,7 @@ class LinkedRegion:
             if found is None:
                 return self._op_by_op(context, tangents)
         present = [one for one in given if one is not None]
-        saved = context.saved_tensors
+        saved = self._kept(context)
         try:
             values = found.call(*sizes, *saved, *present) if found.computes else ()
         except UnfitInput:
@@ -386,6 +396,12 @@ class LinkedRegion:
             self._compiler.failed(error)
             return self._op_by_op(context, tangents)  # which says what it finds in the data
         return found.gradients(values, tangents)
+
+    def _kept(self, context: Any) -> Sequence[Any]:
+        """What was saved; it raises if that was freed. Who saves nothing may run again, as in
+        eager."""
+        saved: Sequence[Any] = context.saved_tensors if self.region.component.saved else ()
+        return saved
 
     def _wanted(self, context: Any) -> tuple[int, ...]:
         """The inputs (then results) whose gradients this pass has any use for."""
@@ -451,12 +467,12 @@ class LinkedRegion:
             return None  # counted by whoever compiles; eager answers
 
     def _op_by_op(self, context: Any, tangents: Sequence[Any]) -> Any:
-        saved, sizes = context.saved_tensors, context.kept[1]
+        saved, sizes = self._kept(context), context.kept[1]
         return self._spread(self._special.op_by_op(sizes, saved, tangents))
 
     def _again(self, context: Any, tangents: Sequence[Any]) -> Any:
         """Gradients with a history."""
-        saved, sizes = context.saved_tensors, context.kept[1]
+        saved, sizes = self._kept(context), context.kept[1]
         count, edges = len(self.region.split.signature.inputs), context.kept[2]
         alive = {one: edges[count + one]() for one in self._watched}
         known = {count + one: tensor for one, tensor in alive.items() if tensor is not None}

@@ -13,7 +13,7 @@ the signature; the graph itself is a pure function.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -46,6 +46,7 @@ from windfall.ir.relation import Assumptions, assumptions
 from windfall.ir.stages import InputFact, Joint, OutputFact, Signature
 from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
+from windfall.ops import registry
 from windfall.ops.symbolic import from_torch
 from windfall.ops.wrapped import Wrap
 
@@ -143,14 +144,12 @@ def _differentiate(
 ) -> tuple[Joint, dict[torch.fx.Node, MadeFor]]:
     """`outer` are the symbols of whoever calls the whole, `symbols` what this graph is given."""
     enabled = torch.is_grad_enabled() if grad_enabled is None else grad_enabled
-    half = forward_half(graph, symbols, inputs, enabled, shared, outer, watch)
+    # A body is part of one operation: it has no node of its own to end at.
+    half = forward_half(graph, symbols, inputs, enabled, shared, outer, watch, ends=not is_body)
     signature = half.signature
     writes = len(signature.writes)
-    # A body is part of one operation: it has no node of its own to end at.
-    shown = range(0 if is_body else writes, 0 if is_body else len(half.visible) - signature.hidden)
     captured = [node for node in graph.nodes if node.op == "placeholder"][len(symbols) :]
-    given = half.recorder, half.build, symbols, captured, half.known, shown
-    gradients, gradients_for = _backward(*given)
+    gradients, gradients_for = _backward(half, symbols, captured)
     output = half.build.graph.output((*half.visible, *gradients))
     set_info(output, NodeInfo(None))
     joint = Joint(
@@ -181,7 +180,7 @@ def _ungiven(
     if not any(isinstance(node.target, CustomGradient) for node in graph.nodes):
         return ()
     recording = half.recorder.recording
-    needing = [index for index, one in enumerate(recording.entered) if one.requires_grad]
+    needing = [index for index, needs in enumerate(recording.needs) if needs]
     found = reached([one for one, _ in half.known], recording.door)
     without = {one for one, node in zip(gradients_for, gradients, strict=True) if node is None}
     return tuple(needing[place] for place in sorted(found) if needing[place] in without)
@@ -191,13 +190,14 @@ def _ungiven(
 class ForwardHalf:
     """A recorded forward pass as SSA, before any gradient. `visible` are the nodes of writes and
     fresh results; `known` are those tensors that autograd may be asked about, by their positions
-    among these."""
+    among these, `stops` those of them (by their positions among `known`) that are boundaries."""
 
     recorder: Recorder
     build: Functional
     signature: Signature
     visible: tuple[torch.fx.Node, ...]
     known: tuple[tuple[torch.Tensor, int], ...]
+    stops: tuple[int, ...] = ()
 
 
 def forward_half(
@@ -208,9 +208,12 @@ def forward_half(
     shared: Mapping[int, Base] = MappingProxyType({}),
     outer: tuple[Expression, ...] = (),
     watch: Watch | None = None,
+    *,
+    ends: bool = True,
 ) -> ForwardHalf:
     """Record a graph and make it SSA. `symbols` may have values: then no size varies. `outer` are
-    the symbols of whoever calls the whole, of which this may be a body."""
+    the symbols of whoever calls the whole, of which this may be a body. `ends`: results may be
+    boundaries."""
 
     def body(graph: torch.fx.Graph, sizes: Sequence[Any], types: Sequence[TensorType]) -> Joint:
         made, _ = _differentiate(graph, tuple(sizes), types, None, {}, outer, is_body=True)
@@ -241,7 +244,7 @@ def forward_half(
         outputs, results = _without_spent(recorder, outputs, results)
     signature = Signature(
         tuple(
-            _input_fact(recording, index, index in writes, shared.get(index))
+            _input_fact(recording, index, inputs[index], index in writes, shared.get(index), build)
             for index in range(len(places))
         ),
         tuple(outputs),
@@ -262,7 +265,37 @@ def forward_half(
             if one.needs_grad
         ),
     ]
-    return ForwardHalf(recorder, build, signature, (*written_nodes, *fresh_nodes), tuple(known))
+    visible = [*written_nodes, *fresh_nodes]
+    half = ForwardHalf(recorder, build, signature, tuple(visible), tuple(known))
+    return _bounded(half, watch is not None) if ends and len(known) > 1 else half
+
+
+def _bounded(half: ForwardHalf, is_short: bool) -> ForwardHalf:
+    """With the boundaries between its results; where ways that went around one meet again, what
+    they meet at is a hidden result."""
+    recording, hidden = half.recorder.recording, half.signature.hidden
+    results = [one for one, _ in half.known]
+    found = boundaries(results, recording.door, partial(_values, recording))
+    if is_short and found.met:
+        raise NotRepeating("results are made of each other")
+    nodes = [half.build.read(half.build.place(one)) for one in found.met]
+    first = len(half.visible)
+    known = [(one, first + index) for index, one in enumerate(found.met)]
+    return replace(
+        half,
+        signature=replace(half.signature, hidden=hidden + len(nodes)),
+        visible=(*half.visible, *nodes),
+        known=(*half.known, *known),
+        stops=found.stops,
+    )
+
+
+def _values(recording: Recording) -> Iterator[torch.Tensor]:
+    """Each tensor that the forward pass made."""
+    for step in recording.steps[: recording.forward_steps]:
+        for one in step.result if isinstance(step.result, list | tuple) else [step.result]:
+            if fakes.is_fake(one):
+                yield one
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,23 +308,15 @@ class _Result:
 
 
 def _backward(
-    recorder: Recorder,
-    build: Functional,
-    symbols: Sequence[Expression],
-    captured: Sequence[torch.fx.Node],
-    known: Sequence[tuple[torch.Tensor, int]],
-    shown: Sequence[int],
+    half: ForwardHalf, symbols: Sequence[Expression], captured: Sequence[torch.fx.Node]
 ) -> tuple[list[torch.fx.Node | None], tuple[int, ...]]:
-    """Nodes of the gradients, and what they belong to. `captured` are the inputs; `known` are the
-    results that autograd knows, by their positions: those that are `shown` to the user may be
-    boundaries."""
+    """Nodes of the gradients, and what they belong to. `captured` are the inputs."""
+    recorder, build, known, stops = half.recorder, half.build, half.known, half.stops
     recording = recorder.recording
-    wanted = tuple(index for index, one in enumerate(recording.entered) if one.requires_grad)
+    wanted = tuple(index for index, needs in enumerate(recording.needs) if needs)
     if not known or not wanted:
         return [], ()
     results = [one for one, _ in known]
-    candidates = [index for index, (_, position) in enumerate(known) if position in shown]
-    stops = boundaries(results, candidates, recording.door) if len(known) > 1 else ()
     recorder.differentiate(results, symbols, stops)
     for index, tangent in enumerate(recording.tangents):
         build.placeholder(f"tangent{index}", tangent, fakes.type_of(tangent))
@@ -316,23 +341,49 @@ def _writes(
     for index, (tensor, place) in enumerate(zip(recording.inputs, places, strict=True)):
         if build.place(tensor) is not place:
             now = build.place(tensor)
-            if now.memory is not place.memory or now.type != place.type:
+            if now.memory is not place.memory or not _may_become(recording, index, place, now):
                 raise Unsupported(201, f"input {index}: {place.type} became {now.type}")
         if place.memory.generation and place.memory.input == index:
             written.append(index)
     return tuple(written)
 
 
-def _input_fact(recording: Recording, index: int, mutated: bool, base: Base | None) -> InputFact:
-    leaf = recording.entered[index]
+def _may_become(recording: Recording, index: int, place: Place, now: Place) -> bool:
+    """Whether an input can be given other sizes and strides when all is done: nobody has a history
+    of it, and it begins where it did."""
+    if now.type == place.type:
+        return True
+    tensor = recording.inputs[index]
+    sizes = (*place.type.sizes, *place.type.strides, *now.type.sizes, *now.type.strides)
+    return not (
+        recording.needs[index]
+        or tensor.requires_grad
+        or fakes.offset_of(tensor)
+        or any(isinstance(one, Expression) for one in sizes)
+    )
+
+
+def _input_fact(
+    recording: Recording,
+    index: int,
+    type: TensorType,
+    mutated: bool,
+    base: Base | None,
+    build: Functional,
+) -> InputFact:
     whole = base is not None and base.whole
+    now = build.place(recording.inputs[index]).type
+    changed = (now.sizes, now.strides) != (type.sizes, type.strides)
+    if changed and base is not None:
+        raise Unsupported(201, f"input {index}, which shares its memory: {type} became {now}")
     return InputFact(
-        base.type if base is not None and whole else fakes.type_of(leaf),
+        base.type if base is not None and whole else type,
         mutated,
-        leaf.requires_grad,
+        recording.needs[index],
         recording.versions[index],
         recording.visible[index],
         whole,
+        now.without_grad() if changed else None,
     )
 
 
@@ -372,6 +423,7 @@ def _outputs(recording: Recording, build: Functional) -> tuple[list[OutputFact],
     for value in recording.outputs:
         if not fakes.is_fake(value):
             continue
+        _check_history(value)
         memory = build.place(value).memory
         if owners.get(memory) is value and memory not in positions:
             if value.requires_grad and value.is_leaf:
@@ -396,9 +448,37 @@ def _outputs(recording: Recording, build: Functional) -> tuple[list[OutputFact],
     return facts, results
 
 
+def _check_history(output: torch.Tensor) -> None:
+    """Of a view whose base was written as it may not be, eager says so when it is asked."""
+    try:
+        output.grad_fn  # noqa: B018
+    except RuntimeError as error:
+        raise Unsupported(202, str(error).splitlines()[0]) from error
+
+
+_AS_THEY_LIE = (torch.ops.aten.view_as_real.default, torch.ops.aten.view.dtype)
+
+
+def _check_marks(chain: Sequence[Place]) -> None:
+    """A lazy conjugate is no view of its memory as real numbers; eager goes another way there."""
+    marked = False
+    for one in chain:
+        marked = marked or registry.lookup(one.func).marks
+        if marked and one.func in _AS_THEY_LIE:
+            raise Unsupported(219, str(one.func))
+
+
+def _view(place: Place) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    """What makes a view again; where autograd was off, so it is then."""
+    func = _view_op(place)
+    if place.tensor is not None and torch_abi.was_unseen(place.tensor):
+        return torch_abi.unseen, (func, *place.args), place.kwargs
+    return func, place.args, place.kwargs
+
+
 def _view_op(place: Place) -> Any:
-    """What makes a view again: `detach()` and `.data` were recorded as one op, and differ in whose
-    version counts what is written."""
+    """`detach()` and `.data` were recorded as one op, and differ in whose version counts what is
+    written."""
     if place.func is torch.ops.aten.detach.default and place.parent is not None:
         one, other = place.tensor, place.parent.tensor
         if one is not None and other is not None and not torch_abi.shares_version(one, other):
@@ -466,6 +546,7 @@ def _output_fact(
         raise Unsupported(208, str(type))
     if needs_grad and refused == torch_abi.BY_FUNCTION:
         raise Unsupported(211, str(type))
-    views = tuple((_view_op(one), one.args, one.kwargs) for one in chain)
+    _check_marks(chain)
+    views = tuple(_view(one) for one in chain)
     offset = fakes.offset_of(value)
     return OutputFact(kind, type, base, offset, None, needs_grad, views, refused=refused)  # type: ignore[arg-type]

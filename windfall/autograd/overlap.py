@@ -1,11 +1,12 @@
-"""Inputs that share memory with one that the graph writes: seen at the call, left to eager.
+"""Inputs that cannot be written as a pure graph would: seen at the call, left to eager, counted.
 
-Enters: the types of a graph's inputs and which of them it writes. Leaves: a convention that checks
-the real tensors, by address. Invariant: never wrongly denied; ranges that interleave without
-meeting (columns of one matrix) count as overlapping.
+Enters: the types of a graph's inputs and which of them it writes. Leaves: conventions that look at
+the real tensors. Invariant: overlap, which is checked by address, is never wrongly denied; ranges
+that interleave without meeting (columns of one matrix) count as overlapping.
 
 A pure graph reads all inputs before it writes any; where one lies upon another, eager's order of
-reads and writes matters, and eager is asked.
+reads and writes matters, and eager is asked. Where somebody watches the gradient of an input that
+is written, eager's history of each write matters.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch.fx
 
+from windfall import torch_abi
 from windfall.autograd.interpret import replayer
 from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType
@@ -37,10 +39,60 @@ class EagerIfOverlapping:
 
     def around(self, call: GraphCallable) -> GraphCallable:
         """`call`, or eager."""
+        return self.counting(call, _uncounted)
+
+    def counting(self, call: GraphCallable, count: Callable[[str], None]) -> GraphCallable:
+        """The same; `count` is told why it was eager."""
         overlaps = overlap_check(self.signature, self.symbols)
-        written = tuple(len(self.symbols) + index for index in self.signature.writes)
-        eager = FailsUnseen(written).around(replayer(self.captured))
-        return lambda *inputs: eager(*inputs) if overlaps(inputs) else call(*inputs)
+        eager = _eager(self.signature, len(self.symbols), self.captured)
+
+        def chosen(*args: Any) -> Any:
+            if not overlaps(args):
+                return call(*args)
+            count("an input that is written overlaps another one")
+            return eager(*args)
+
+        return chosen
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class EagerIfHooked:
+    """A graph that writes inputs with a history: where one has a hook, or retains its gradient,
+    eager runs what was captured. Which of the values that the input has in turn a hook belongs to,
+    and which way around it gradients go, only its own history says."""
+
+    signature: Signature
+    symbols: int
+    captured: torch.fx.Graph
+
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """`call`, or eager."""
+        return self.counting(call, _uncounted)
+
+    def counting(self, call: GraphCallable, count: Callable[[str], None]) -> GraphCallable:
+        """The same; `count` is told why it was eager."""
+        facts = enumerate(self.signature.inputs, self.symbols)
+        written = [index for index, one in facts if one.mutated and one.needs_grad]
+        eager = _eager(self.signature, self.symbols, self.captured)
+        is_hooked = torch_abi.is_hooked
+
+        def chosen(*args: Any) -> Any:
+            if not any([is_hooked(args[index]) for index in written]):
+                return call(*args)
+            count("an input that is written has hooks")
+            return eager(*args)
+
+        return chosen
+
+
+def _eager(signature: Signature, symbols: int, captured: torch.fx.Graph) -> GraphCallable:
+    written = tuple(symbols + index for index in signature.writes)
+    return FailsUnseen(written).around(replayer(captured))
+
+
+def _uncounted(reason: str) -> None:
+    """Nobody is told."""
 
 
 def overlap_check(signature: Signature, symbols: Sequence[Expression] = ()) -> Overlap:

@@ -18,6 +18,7 @@ them are legal here; where the user's tensor is a leaf, the write-back raises as
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,8 @@ REASONS = {
     215: "a body of a control flow operation is no function of its operands alone",
     216: "a view is returned, or an input written, whose history a backward pass has freed",
     217: "a tensor subclass makes something that a graph of plain tensors cannot show",
+    218: "ways around a result and through it cannot be told apart",
+    219: "the real numbers of a lazy conjugate are returned",
 }
 
 
@@ -98,6 +101,7 @@ class Recording:
 
     inputs: tuple[torch.Tensor, ...]  # tensors alone
     entered: tuple[torch.Tensor, ...]  # the leaves behind `inputs`
+    needs: tuple[bool, ...] = ()  # which of them needed a gradient, before any was written
     door: Any = None  # the autograd node that stands between them
     outputs: tuple[Any, ...] = ()
     steps: list[Step] = field(default_factory=list)
@@ -167,6 +171,7 @@ class Recorder:
         )
         recording = self.recording
         recording.entered = leaves
+        recording.needs = tuple(one.requires_grad for one in leaves)
         recording.inputs = _enter(leaves)
         functions = [one.grad_fn for one in recording.inputs]
         recording.door = next((one for one in functions if one is not None), None)
@@ -204,7 +209,7 @@ class Recorder:
         """The gradients of `results` with respect to the inputs that need one, then to the results
         at `stops`: what arrives there ends there, and their tangents go on in its place."""
         recording = self.recording
-        wanted = [one for one in recording.entered if one.requires_grad]
+        wanted = list(itertools.compress(recording.entered, recording.needs))
         recording.tangents = tuple(_tangent(one) for one in results)
         arrived: dict[int, torch.Tensor] = {}
 

@@ -10,6 +10,7 @@ without data.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,12 +27,13 @@ def spent_inputs(recorder: Recorder, result: torch.Tensor) -> tuple[int, ...]:
     recording = recorder.recording
     if not recorder.frees or not _is_spent(recorder, result):
         return ()
-    needing = [index for index, one in enumerate(recording.entered) if one.requires_grad]
+    needing = [index for index, needs in enumerate(recording.needs) if needs]
     return tuple(needing[place] for place in sorted(reached([result], recording.door)))
 
 
 def _is_spent(recorder: Recorder, result: torch.Tensor) -> bool:
-    wanted = [one for one in recorder.recording.entered if one.requires_grad]
+    recording = recorder.recording
+    wanted = list(itertools.compress(recording.entered, recording.needs))
     tangent = fakes.fake(fakes.type_of(result), requires_grad=False)
     try:
         with fakes.FakeMode(lambda *_: None), autocast(None):

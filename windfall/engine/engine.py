@@ -24,7 +24,7 @@ import torch
 from windfall import torch_abi
 from windfall.engine import live
 from windfall.engine.execution import Execution, PassRequest, plan
-from windfall.engine.families import Family
+from windfall.engine.families import Family, Instance
 from windfall.engine.graph import BackwardGraph, Inline, NodeKey, Unfollowed, inline_none
 from windfall.engine.program import PassProgram, PassSegment, program_of
 from windfall.engine.record import PassRecorder, Unrecorded
@@ -136,11 +136,12 @@ class Engine:
             seen = spread(door, request, graph.keys)
             family = self._families.get(seen.skeleton)
             if family is not None:
-                found, confirmed = family.instance(graph.keys, seen, request)
-                if found is not None:
+                made = family.instance(graph.keys, seen, request)
+                if made is not None:
+                    found = made.replay
                     found.kept = graph.kept
-                    if not confirmed:
-                        return self._confirm(key, graph, request, asked, seen, found)
+                    if not made.confirmed:
+                        return self._confirm(key, graph, request, asked, seen, family, made)
                     self.programs.add(key, found)
         if found is None or found.is_stale:
             return self._record(key, graph, request, asked, found, seen)
@@ -193,7 +194,7 @@ class Engine:
         if seen is not None:
             family = self._families.get(seen.skeleton)
             if family is None:
-                family = Family(name, self._compiler)
+                family = Family(name, self._compiler, graph.kept)
                 self._families.add(seen.skeleton, family)
             family.learn(graph.keys, seen, program)
             if family.reason:
@@ -216,14 +217,14 @@ class Engine:
         request: PassRequest,
         asked: _Asked,
         seen: Spread,
-        made: PassReplay,
+        family: Family,
+        made: Instance,
     ) -> Sequence[torch.Tensor | None]:
         """The first pass that a program for sizes that vary is for."""
         program, captured = self._run_by_node(graph, request, asked)
-        family = self._families.get(seen.skeleton)
-        if family is not None and family.confirm(made.program, program):
-            self.log.count(PASS, made.name, how=CONFIRMED)
-            self.programs.add(key, made)
+        if family.confirm(made, program):
+            self.log.count(PASS, made.replay.name, how=CONFIRMED)
+            self.programs.add(key, made.replay)
         else:
             self._keep(key, graph, request, program, None, seen)
         return captured

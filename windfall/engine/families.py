@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,11 +35,20 @@ from windfall.ir.dtype import TensorType
 TRIES = 4  # to make one program of two, for passes of one kind
 
 
-class Family:
-    """Passes of one kind: what was recorded first, and the program for all of them."""
+class Instance(NamedTuple):
+    """A program for sizes that vary, at those of one pass."""
 
-    def __init__(self, name: str, compiler: CompilesSegments) -> None:
-        self.name, self._compiler = name, compiler
+    replay: PassReplay
+    varying: VaryingProgram
+    confirmed: bool
+
+
+class Family:
+    """Passes of one kind: what was recorded first, and the program for all of them. `kept` is what
+    keys refer to by its address: it lives as long as these do."""
+
+    def __init__(self, name: str, compiler: CompilesSegments, kept: Sequence[Any]) -> None:
+        self.name, self.kept, self._compiler = name, tuple(kept), compiler
         self.reason = ""  # why there is no program for all
         self._tries = 0
         self._first: tuple[Sequence[NodeKey], Spread, PassProgram] | None = None
@@ -50,27 +59,29 @@ class Family:
 
     def instance(
         self, keys: Sequence[NodeKey], seen: Spread, request: PassRequest
-    ) -> tuple[PassReplay | None, bool]:
-        """The replay of a pass, if there is a program for it; and whether that is confirmed."""
+    ) -> Instance | None:
+        """The replay of a pass, if there is a program for it."""
         with self._lock:
             program, confirmed = self._program, self._confirmed
         values = None if program is None else program.values(seen)
         if program is None or values is None:
-            return None, False
+            return None
         made = program.at(values)
         shown = ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
         compile_step = functools.partial(self._compiled, program, made, values)
         replay = PassReplay(
             made, keys, request, f"{self.name} at {shown}", compile_step, is_instance=True
         )
-        return replay, confirmed
+        return Instance(replay, program, confirmed)
 
-    def confirm(self, made: PassProgram, recorded: PassProgram) -> bool:
-        """A pass that was recorded, and what the program for all says of it."""
-        same = made == replace(recorded, opaque=made.opaque)  # which is text
+    def confirm(self, made: Instance, recorded: PassProgram) -> bool:
+        """Whether a pass did what the program for all says of it."""
+        program = made.replay.program
+        same = program == replace(recorded, opaque=program.opaque)  # which is text
         with self._lock:
-            self._confirmed = same
-            if not same:
+            if self._program is made.varying and same:
+                self._confirmed = True
+            elif self._program is made.varying:
                 self._program, self._tries = None, TRIES
                 self.reason = "the program for sizes that vary was wrong for a third size"
         return same

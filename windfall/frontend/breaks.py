@@ -396,3 +396,10 @@ BACKWARD = declare(
     "are compiled.",
     "Compute the loss in the function that calls `backward()`; call hooks' work directly.",
 )
+SCHEDULE = declare(
+    61,
+    "a schedule of rates takes its step",
+    "Most of `torch.optim.lr_scheduler` look at the number of the epoch in Python. The step is run "
+    "by CPython, at its speed, so that nothing is compiled again as rates change.",
+    "Nothing, or let it be the last thing that the function does.",
+)

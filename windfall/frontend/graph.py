@@ -292,7 +292,8 @@ _INTEGER: dict[str, Callable[..., Any]] = {
     "min": torch.sym_min,
     "max": torch.sym_max,
 }
-_NOISE = re.compile(r"\.__dict__|\['(_parameters|_buffers|_modules)'\]")
+# What is no word of a name: how a table is reached, where an object lies (in this process).
+_NOISE = re.compile(r"\.__dict__|\['(_parameters|_buffers|_modules)'\]| at 0x[0-9a-f]+")
 _OTHER = re.compile(r"\W+")
 
 

@@ -70,6 +70,7 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.nn.utils.clip_grad", Treatment.INLINE),
     ("torch.fx.graph_module", Treatment.INLINE),  # a graph module's call
     ("torch.amp.autocast_mode", Treatment.INLINE),
+    ("torch.amp.grad_scaler", Treatment.INLINE),
     ("torch.nn.attention", Treatment.INLINE),
     ("torch.utils._pytree", Treatment.INLINE),
     ("torch.utils.checkpoint", Treatment.INLINE),

@@ -26,7 +26,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.fx
@@ -154,6 +154,7 @@ class InputFact:
     versions: int = 0  # by how much eager raises its version counter
     visible: bool = False  # autograd sees it being written: its history changes
     whole: bool = False  # it stands for all memory from its start on, as one dimension (`type`)
+    becomes: TensorType | None = None  # with the sizes and strides that it has afterwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,6 +449,14 @@ class Convention(Protocol):
 
     def around(self, call: GraphCallable) -> GraphCallable:
         """A callable of the outer side, from one of the inner side."""
+
+
+@runtime_checkable
+class ChoosesEager(Protocol):
+    """A convention that leaves some calls to eager."""
+
+    def counting(self, call: GraphCallable, count: Callable[[str], None]) -> GraphCallable:
+        """As `Convention.around`; `count` is told why a call was eager."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

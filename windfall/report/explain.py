@@ -22,6 +22,7 @@ from windfall.ir.stages import (
     Break,
     Capture,
     Entry,
+    Executable,
     Joint,
     KernelNote,
     LlvmModule,
@@ -142,6 +143,15 @@ class Explanation:
             note for one in found for note in (one.kernels if isinstance(one, Program) else one)
         ]
 
+    def native_calls(self) -> list[tuple[str, int]]:
+        """How many calls from Python one run of each graph's program is: of machine code, which
+        runs any number of kernels at once, and of ops that have no other way."""
+        return [
+            (subject, len(record.program.steps))
+            for subject, record in self._records(EventKind.ASSEMBLE)
+            if isinstance(record, Executable) and isinstance(record.program, Program)
+        ]
+
     def sources(self) -> list[str]:
         """The Python source of each segment."""
         found = self._records(EventKind.REWRITE)
@@ -159,6 +169,7 @@ class Explanation:
             "effects": [[str(effect) for effect in one.effects] for one in self.captures],
             "source": self.sources(),
             "kernels": [_kernel_dict(note) for note in self.kernels()],
+            "native_calls": [list(one) for one in self.native_calls()],
             "entries": [
                 {"segment": subject, "native": one.native if isinstance(one, Entry) else one}
                 for subject, one in self._records(EventKind.ENTER)
@@ -278,6 +289,9 @@ def _text(explained: Explanation) -> Iterable[str]:
             yield f"  {note.name} ({note.kind})"
             yield from _indented(note.text, "    ")
     yield ""
+    if explained.native_calls():
+        calls = (f"{name} {count}" for name, count in explained.native_calls())
+        yield f"native calls in one run: {', '.join(calls)}"
     yield "time by stage: " + ", ".join(
         f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in explained.seconds().items()
     )

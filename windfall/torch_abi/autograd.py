@@ -5,7 +5,7 @@ Enters: tensors, or the backward pass that runs in this thread. Leaves: what aut
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -91,6 +91,26 @@ def data_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.data
 
 
+def was_unseen(tensor: torch.Tensor) -> bool:
+    """Whether a view was made where autograd was off, of what needs a gradient: it needs one too,
+    as eager has it, and leads nowhere."""
+    return tensor._is_view() and tensor.requires_grad and tensor.grad_fn is None
+
+
+def unseen(tensor: torch.Tensor, view: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A view, made where autograd does not look."""
+    with torch.no_grad():
+        return view(tensor, *args, **kwargs)
+
+
+def see_as(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Give a tensor other sizes and strides, where it begins; nothing is counted."""
+    version = tensor._version if not tensor.is_inference() else None
+    tensor.as_strided_(sizes, strides, tensor.storage_offset())
+    if version is not None:
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+
+
 def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor that autograd takes `tensor` to be a view of."""
     return tensor._base
@@ -129,6 +149,11 @@ as_the_engine_calls: Any = torch._C.DisableTorchFunctionSubclass
 
 def hooked(tensor: Any) -> None:
     """Stands in captured graphs behind a tensor that the program registers a hook on."""
+
+
+def is_hooked(tensor: torch.Tensor) -> bool:
+    """Whether somebody is told of a tensor's gradient: by a hook, or because it is retained."""
+    return bool(tensor._backward_hooks) or tensor.retains_grad
 
 
 def hooks_saved_tensors() -> bool:

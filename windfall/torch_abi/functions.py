@@ -20,6 +20,10 @@ tracing_state: Any = torch._C._get_tracing_state
 # What `nn.Module.__init__` calls first; it counts uses of a feature and answers None.
 log_api_usage_once: Any = torch._C._log_api_usage_once
 
+# What stands in the class as `Function.apply`: a function before torch 2.15, a descriptor of C since.
+_apply: Any = vars(torch.autograd.Function)["apply"]
+FUNCTION_APPLY: Any = getattr(_apply, "__func__", _apply)
+
 
 def scripted_from(function: Any) -> Any:
     """The Python function that torch.jit made a scripted one of; None where it is not known, and of

@@ -60,8 +60,13 @@ def _count_round(machine: Machine, frame: Frame, instruction: Instruction) -> No
         stop(row, f"{machine.graph.idle} rounds without a tensor")
 
 
+_PARAMETERS = 20_000  # operations in the loops of an optimizer
+
+
 def _end_graph(machine: Machine, frame: Frame, size: int) -> None:
     """A loop is unrolled no further, unless what it stands in cannot be cut in two."""
+    if size < _PARAMETERS and str(frame.globals.get("__name__")).startswith("torch.optim."):
+        return  # one round for each parameter, of which there are as many in each call
     if not machine.frames.holds_together and frame.generator is None:
         stop(LARGE_GRAPH, f"a loop after {size} operations")
 

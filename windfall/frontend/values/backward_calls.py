@@ -29,6 +29,7 @@ from windfall.frontend.values.torchapi import result_value
 from windfall.frontend.values.unseen import look
 from windfall.ir.backward_pass import backward_pass
 from windfall.ir.control_flow import Subgraphs
+from windfall.ir.dtype import WrappedType
 from windfall.ir.guard import PlainLeaf
 from windfall.ir.node import info
 from windfall.ops.fake import storage_of, type_of
@@ -166,6 +167,8 @@ def _refuse(machine: Machine) -> None:
         stop(BACKWARD, "inside of a function that is run again")
     if torch_abi.hooks_saved_tensors():
         stop(BACKWARD, "hooks for saved tensors")
+    if any(isinstance(one.type, WrappedType) for _, one in graph.inputs):
+        stop(BACKWARD, "tensors that are made of tensors")
     for node in graph.calls:
         if node.target is torch_abi.hooked:
             stop(BACKWARD, "a hook on a tensor of the graph")
@@ -206,6 +209,8 @@ def _accumulate(machine: Machine, leaf: Tensor, gradient: Tensor, taken: set[Any
         mine = present.fake(machine)
         if mine.requires_grad or mine.layout != torch.strided or found.layout != torch.strided:
             stop(BACKWARD, f"{leaf.describe()}.grad with a history, or sparse")
+        if not _lies_as(mine, leaf.fake(machine)):  # of which torch warns
+            stop(BACKWARD, f"{leaf.describe()}.grad lies otherwise than it")
         machine.values.torch_call("call_method", "add_", [present, gradient], {})
         return
     if not _is_none(present):

@@ -12,6 +12,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+from windfall import torch_abi
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION, stop
 from windfall.frontend.classnames import short_name
 from windfall.frontend.name_tables import words
@@ -220,6 +221,8 @@ class Class(Given):
             return self.value_of(machine, name, raw)
         if is_a(raw, property | functools.cached_property):
             return self.value_of(machine, name, raw)
+        if raw is torch_abi.FUNCTION_APPLY:  # of C, since torch 2.15
+            return Method(machine.values.known(raw, "Function.apply"), self)
         bound = is_a(raw, types.ClassMethodDescriptorType) and self.source is not None
         found = getattr(self.real, name) if bound else None
         if is_a(found, types.BuiltinMethodType):

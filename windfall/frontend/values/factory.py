@@ -48,6 +48,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     readings,
     recurrent,
     references,
+    schedules,
     sets,
     standard,
     subclassed,

@@ -261,7 +261,7 @@ _METHODS = {
 }
 
 
-@calls(getattr(torch.autograd.Function.apply, "__func__"))  # noqa: B009
+@calls(torch_abi.FUNCTION_APPLY)
 def _apply(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     cls, *given = arguments
     plain = torch.autograd.Function
