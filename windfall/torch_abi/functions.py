@@ -20,7 +20,7 @@ tracing_state: Any = torch._C._get_tracing_state
 # What `nn.Module.__init__` calls first; it counts uses of a feature and answers None.
 log_api_usage_once: Any = torch._C._log_api_usage_once
 
-# What stands in the class as `Function.apply`: a function before torch 2.15, a descriptor of C since.
+# What stands in the class as `Function.apply`: a function before torch 2.15, then one of C.
 _apply: Any = vars(torch.autograd.Function)["apply"]
 FUNCTION_APPLY: Any = getattr(_apply, "__func__", _apply)
 
