@@ -24,7 +24,7 @@ from windfall import autograd, jit
 from windfall.cache import Unkeyed, key, key_of
 from windfall.cache import store as stores
 from windfall.ir.passes import Row
-from windfall.options import Options
+from windfall.options import Options, TreeOptions
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -250,6 +250,7 @@ def test_every_option_counts_or_is_declared_harmless() -> None:
         "mode": "reduce-overhead",
         "compiled_autograd": True,
         "backend": "another",
+        "trees": TreeOptions(),
     }
     assert {one.name for one in fields(Options)} == key.HARMLESS | others.keys()
     for name, value in others.items():

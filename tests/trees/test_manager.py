@@ -512,7 +512,9 @@ def test_shutdown_with_live_results() -> None:
     y = bench.call(region, x)
     bench.manager.shutdown()
     assert torch.equal(y, x * 2) and bench.manager.nodes == 0
-    assert torch.equal(bench.manager.call(region, (x,)), bench.manager.call(region, (x,))) or True
+    for _ in range(2):
+        again = bench.manager.call(region, (x,))  # runs, unrecorded
+        assert torch.equal(again, x * 2)
     assert region.counters.skipped == {Skip.REENTERED: 2}
     bench.manager.shutdown()  # once more does nothing
 

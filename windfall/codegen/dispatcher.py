@@ -23,6 +23,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.loop import BufferView, Call, Lazy
 from windfall.ir.symint import Expression
 from windfall.llvm import FALSE, TRUE, ZERO, Value, integer
+from windfall.ops.registry import is_foreign
 
 if TYPE_CHECKING:
     from windfall.codegen.emit import Driver
@@ -113,10 +114,11 @@ def write(driver: Driver, call: Call) -> None:
     (arguments,) = call.arguments
     given = complete(parameters, arguments, dict(invocation.keywords))
     described = torch_abi.described_parameters(invocation.target)
+    own = is_foreign(invocation.target)
     words = [
         _described(driver, value)
         if parameter.name in described and can_describe(value.type)
-        else _encode(driver, parameter.type, value)
+        else _encode(driver, parameter.type, value, own)
         for parameter, value in given
     ]
     stack = driver.reserve(f"[{max(len(words), len(returned))} x i64]", 8)
@@ -162,24 +164,35 @@ def _word(driver: Driver, pointer: Value) -> Value:
     return driver.code.convert("ptrtoint", pointer, "i64")
 
 
-def _encode(driver: Driver, kind: str, value: Any) -> Value:
-    """A value as the word that stands for it."""
+def _encode(driver: Driver, kind: str, value: Any, own: bool = False) -> Value:
+    """A value as the word that stands for it; `own`: tensors have memory of their own."""
     inner = _part(kind, "Optional")
     if inner is not None:
         if value is None:
             return ZERO
-        word = _encode(driver, inner, value)
+        word = _encode(driver, inner, value, own)
         box = _made(driver, "torch_new_stable_ivalue", [])
         driver.code.store(word, box)
         return _word(driver, box)
     inner = _part(kind, "List")
     if inner is not None:
-        words = [_encode(driver, inner, each) for each in value]
+        words = [_encode(driver, inner, each, own) for each in value]
         made = _made(driver, "torch_new_list_reserve_size", [integer(len(words))])
         for word in words:
             driver.call("torch_list_push_back", [made, word])
         return _word(driver, made)
+    if own and kind == "Tensor":
+        return _owned(driver, value)
     return ENCODERS[kind](driver, value)
+
+
+def _owned(driver: Driver, value: BufferView) -> Value:
+    """A copy: an op of somebody else's may keep what it is given, longer than this program keeps
+    its memory as it is."""
+    lent = tensor_handle(driver, driver.pointer(value), value.type)
+    made = _made(driver, "aoti_torch_clone_preserve_strides", [lent])
+    delete(driver, lent)
+    return _word(driver, made)
 
 
 def _tensor(driver: Driver, value: BufferView) -> Value:

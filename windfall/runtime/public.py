@@ -21,6 +21,7 @@ import torch
 from windfall.errors import GraphFailed, InternalError
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.ir.symint import Expression, Size
+from windfall.ops.registry import is_foreign
 from windfall.runtime.memory import MEMORY
 from windfall.runtime.results import (
     errors_of,
@@ -194,7 +195,8 @@ class PublicProgram:
 
     def _action(self, step: NativeStep | PythonStep) -> Action:
         if isinstance(step, PythonStep):
-            return lambda run: self._call_op(step, run)
+            lent = self._lent(step)
+            return lambda run: self._call_op(step, run, lent)
         # A plain C function: ctypes releases the GIL while it runs.
         function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(
             self.program.code.address(step.function)
@@ -208,7 +210,18 @@ class PublicProgram:
             kind, text = self._errors.get(code, unknown)
             raise kind(text)
 
-    def _call_op(self, step: PythonStep, run: _Run) -> None:
+    def _lent(self, step: PythonStep) -> tuple[int, ...]:
+        """Operands in the arena that the op, one of somebody else's, may keep: it gets copies."""
+        if not is_foreign(step.target):
+            return ()
+        named = dict.fromkeys(_references((step.arguments, tuple(step.keywords.values()))))
+        return tuple(one for one in named if self.program.buffers[one].place == "arena")
+
+    def _call_op(self, step: PythonStep, run: _Run, lent: tuple[int, ...]) -> None:
+        for index in lent:
+            tensor = run.tensors[index]
+            assert tensor is not None
+            run.tensors[index] = tensor.clone()  # kernels go on with the arena's
         arguments = [run.substitute(one) for one in step.arguments]
         keywords = {name: run.substitute(one) for name, one in step.keywords.items()}
         try:
