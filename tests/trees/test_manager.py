@@ -514,6 +514,7 @@ def test_shutdown_with_live_results() -> None:
     assert torch.equal(y, x * 2) and bench.manager.nodes == 0
     for _ in range(2):
         again = bench.manager.call(region, (x,))  # runs, unrecorded
+        bench.wait()
         assert torch.equal(again, x * 2)
     assert region.counters.skipped == {Skip.REENTERED: 2}
     bench.manager.shutdown()  # once more does nothing
