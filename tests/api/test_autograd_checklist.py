@@ -33,7 +33,7 @@ def test_every_row_has_a_test(row: str) -> None:
 
 
 def test_how_the_forty_run() -> None:
-    """At least 33 of the 36 that are told here natively; the others say what they do."""
+    """At least 34 of the 36 that are told here natively; the others say what they do."""
     lines = [line.split(" | ") for line in TEXT.splitlines() if line.startswith("| test ")]
     assert len(lines) == 36
-    assert sum(line[2].startswith("native") for line in lines) >= 33
+    assert sum(line[2].startswith("native") for line in lines) >= 34

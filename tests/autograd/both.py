@@ -106,7 +106,8 @@ def both(
     for one in made:
         ran.update(windfall.explanation(one).eager)
     reasons = [one for compiled in made for one in windfall.explanation(compiled).fallbacks]
-    assert dict(ran) == (how or NATIVE), reasons
+    breaks = [str(one) for compiled in made for one in windfall.explanation(compiled).breaks]
+    assert dict(ran) == (how or NATIVE), (dict(ran), reasons, breaks)
     assert any(windfall.explanation(one).kernels() for one in made) or how
     return made
 

@@ -15,7 +15,6 @@ from torch.utils.checkpoint import (
 
 import windfall
 from tests.autograd.both import Compile, both, eager, leaf, raised, seen
-from windfall.report.explain import BEHIND_BREAKS
 
 
 def test_23_checkpointed_dropout_interleaved() -> None:
@@ -245,7 +244,7 @@ def test_30_a_function_that_writes_and_answers_what_has_no_gradient() -> None:
             told.append(seen(x, y))
         return told
 
-    both(scenario, how={BEHIND_BREAKS: 1})
+    both(scenario)
 
 
 def test_32_branches_that_close_over_different_parameters() -> None:
