@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import subprocess
 import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -331,3 +332,37 @@ def test_attributes_behind_the_items_of_a_tuple_are_guarded_natively() -> None:
     for by in (first, second, first):
         assert compiled(torch.ones(2), by).tolist() == [by.scale] * 2
     assert len(windfall.cache_entries(compiled)) == 2
+
+
+def test_written_results_behind_a_break_are_back_propagated() -> None:
+    """What an autograd node has saved may not count as written again when it is handed out."""
+
+    def program(x: torch.Tensor, seen: list[int]) -> dict[str, torch.Tensor]:
+        h = torch.nn.functional.relu((x * 2).tanh_() + 1, inplace=True)
+        seen.append(1)  # so that the segment is no single native call
+        return {"h": h, "t": (h * 3).tanh_()}
+
+    compiled, gradients = windfall.compile(program), []
+    for call in (program, compiled):
+        x = torch.linspace(-2, 2, 8).requires_grad_()
+        results = call(x, [])
+        (results["h"].sum() + results["t"].square().sum()).backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
+    assert not windfall.explanation(compiled).eager
+
+
+def test_modules_made_after_torch_compile_has_run() -> None:
+    """torch's own compiler wraps `Module.__init__` for good, once it has run in a process."""
+    source = """
+import torch, windfall
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+def program(x):
+    return torch.nn.Identity()(x) + 1
+compiled = windfall.compile(program)
+assert torch.equal(compiled(torch.ones(2)), program(torch.ones(2)))
+told = windfall.explanation(compiled)
+assert not told.breaks and not told.eager, (told.breaks, told.eager)
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -303,7 +303,7 @@ def _a_hook_on_what_is_computed(m: Any, o: Any, x: Any, y: Any) -> Any:
     return loss.detach()
 
 
-@program(5, 60)
+@program(31, 60)
 def _keeps_a_gradient(m: Any, o: Any, x: Any, y: Any) -> Any:
     o.zero_grad()
     hidden = m[0](x)

@@ -61,7 +61,7 @@ def records(item: Item) -> tuple[list[Labelled], list[Any]]:
         made.append((function, windfall.compile(function, backend=backend, options=given)))
         return made[-1][1]
 
-    def link(executable: Executable, compiler: Any) -> Any:
+    def link(executable: Executable, compiler: Any, *place: Any) -> Any:
         executables.append((f"link of {executable.name}", executable, {"target": made[-1][0]}))
         return linked(executable, compiler)
 

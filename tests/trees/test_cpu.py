@@ -727,12 +727,20 @@ def test_reset_with_live_results() -> None:
 
 
 def test_trees_go_with_the_last_function() -> None:
-    f = compiled(broken)
-    f(torch.randn(8, 16), torch.randn(16, 16))
-    manager = weakref.ref(tree())
-    del f
-    gc.collect()
-    assert manager() is None or manager().closed  # type: ignore[union-attr]
+    found = []
+
+    def alone() -> None:  # another thread has a manager of its own
+        f = compiled(broken)
+        f(torch.randn(8, 16), torch.randn(16, 16))
+        manager = weakref.ref(tree())
+        del f
+        gc.collect()
+        found.append(manager() is None or manager().closed)  # type: ignore[union-attr]
+
+    thread = threading.Thread(target=alone)
+    thread.start()
+    thread.join()
+    assert found == [True]
 
 
 def test_torch_marks_are_seen() -> None:

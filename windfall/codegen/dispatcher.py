@@ -23,7 +23,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.loop import BufferView, Call, Lazy
 from windfall.ir.symint import Expression
 from windfall.llvm import FALSE, TRUE, ZERO, Value, integer
-from windfall.ops.registry import is_foreign
+from windfall.ops.registry import may_keep
 
 if TYPE_CHECKING:
     from windfall.codegen.emit import Driver
@@ -114,7 +114,7 @@ def write(driver: Driver, call: Call) -> None:
     (arguments,) = call.arguments
     given = complete(parameters, arguments, dict(invocation.keywords))
     described = torch_abi.described_parameters(invocation.target)
-    own = is_foreign(invocation.target)
+    own = may_keep(invocation.target)
     words = [
         _described(driver, value)
         if parameter.name in described and can_describe(value.type)

@@ -129,6 +129,7 @@ class GraphBuilder:
                 node = self.graph.create_node("placeholder", name)
         else:
             node = self.graph.create_node("placeholder", name)
+        node.target = node.name  # of several that are called alike each has its own
         set_info(node, NodeInfo(type))
         self.inputs.append((node, GraphInput(node.name, source, type)))
         return node

@@ -134,6 +134,16 @@ def foreign() -> list[str]:
     ]
 
 
+# Torch's own, besides ATen: they keep nothing of what they are given.
+_TORCH_LIBRARIES = frozenset({"mkldnn", "mkl", "onednn", "quantized", "prims"})
+
+
+def may_keep(target: Any) -> bool:
+    """Whether an op may keep its operands after it has answered."""
+    func = getattr(target, "func", target)
+    return is_foreign(target) and func.namespace not in _TORCH_LIBRARIES
+
+
 def is_foreign(target: Any) -> bool:
     """Whether a target is an op of somebody else's (or that, called on copies of what it writes).
     Which of ATen's refuse data is declared."""

@@ -363,6 +363,7 @@ TEXTS: dict[str, Callable[[Event], str]] = {
     "evictions": _reason,
     "passes": _told,
     "cache": _told,
+    "trees": _told,
 }
 
 

@@ -21,7 +21,7 @@ import torch
 from windfall.errors import GraphFailed, InternalError
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.ir.symint import Expression, Size
-from windfall.ops.registry import is_foreign
+from windfall.ops.registry import may_keep
 from windfall.runtime.memory import MEMORY
 from windfall.runtime.results import (
     errors_of,
@@ -212,7 +212,7 @@ class PublicProgram:
 
     def _lent(self, step: PythonStep) -> tuple[int, ...]:
         """Operands in the arena that the op, one of somebody else's, may keep: it gets copies."""
-        if not is_foreign(step.target):
+        if not may_keep(step.target):
             return ()
         named = dict.fromkeys(_references((step.arguments, tuple(step.keywords.values()))))
         return tuple(one for one in named if self.program.buffers[one].place == "arena")

@@ -96,6 +96,7 @@ from windfall.torch_abi.functions import (
     scan,
     scripted_from,
     tracing_state,
+    untagged,
     while_loop,
 )
 from windfall.torch_abi.graphs import new_node
@@ -435,6 +436,7 @@ __all__ = [
     "tracing_state",
     "unowned_storage",
     "unseen",
+    "untagged",
     "untracked",
     "versions_of",
     "view_base",

@@ -25,6 +25,16 @@ _apply: Any = vars(torch.autograd.Function)["apply"]
 FUNCTION_APPLY: Any = getattr(_apply, "__func__", _apply)
 
 
+def untagged(function: Any) -> Any:
+    """What torch's own compiler has put itself before, as soon as it ran: `Module.__init__`; None
+    for any other function."""
+    code = getattr(function, "__code__", None)
+    if code is None or function.__module__ != "torch._dynamo.mutation_guard":
+        return None
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    return cells["init"].cell_contents if "init" in cells else None
+
+
 def scripted_from(function: Any) -> Any:
     """The Python function that torch.jit made a scripted one of; None where it is not known, and of
     a traced one, which does not do what its function does (it has no name, by which it is told)."""

@@ -41,4 +41,8 @@ def python_kernels() -> list[str]:
     """Ops of ATen that somebody has registered a kernel for, from Python, which CPU tensors meet:
     they may mean something else than the library's own."""
     found = (one.split("/") for one in torch.library._impls if one.startswith("aten/"))
-    return sorted(f"aten::{op}" for _, op, key in found if key not in _ELSEWHERE)
+    return sorted(
+        f"aten::{op}"
+        for _, op, key in found
+        if key not in _ELSEWHERE and not key.startswith("FuncTorch")  # vmap's, by torch itself
+    )

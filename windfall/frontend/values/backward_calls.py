@@ -222,6 +222,10 @@ def _accumulate(machine: Machine, leaf: Tensor, gradient: Tensor, taken: set[Any
     if storage_of(found) in taken or not _lies_as(found, leaf.fake(machine)):
         gradient = _copied(machine, gradient, leaf)
     taken.add(storage_of(gradient.fake(machine)))
+    if torch_abi.view_base(gradient.fake(machine)) is not None:  # as a gradient it is no view
+        made = machine.values.torch_call("call_method", "detach", [gradient], {})
+        assert isinstance(made, Tensor)
+        gradient = made
     leaf.set_attribute(machine, "grad", gradient)
 
 

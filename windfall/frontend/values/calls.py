@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from windfall import torch_abi
 from windfall.frontend.breaks import ARGUMENTS, stop
 from windfall.frontend.values.arity import fits
 from windfall.frontend.values.base import Arguments, Keywords, Value
@@ -71,12 +72,22 @@ def calls_of_module(module: str, name: str) -> Callable[[Rule], Rule]:
 def rule_of(function: Any) -> Rule | None:
     """The rule of a function, if it has one."""
     found = CALLS.get(function)
+    if found is None and torch_abi.untagged(function) is not None:
+        found = CALLS[function] = _untagged(torch_abi.untagged(function))
     if found is None and function.__module__ in OF_MODULES:
         home = sys.modules.get(function.__module__)
         for name, rule in OF_MODULES.pop(function.__module__).items():
             calls(operator.attrgetter(name)(home))(rule)
         found = CALLS.get(function)
     return found
+
+
+def _untagged(init: Any) -> Rule:
+    """`Module.__init__` once torch's own compiler has run in the process: as it was before. What it
+    notes besides is for that compiler alone."""
+    return lambda machine, arguments, keywords: machine.values.known(init, "Module.__init__").call(
+        machine, arguments, keywords
+    )
 
 
 def has_rule(target: Any) -> bool:
