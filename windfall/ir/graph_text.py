@@ -13,6 +13,7 @@ Graphs in the target of a node stand below it, further in, with the names that t
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -113,4 +114,6 @@ def _argument(value: Any) -> str:
         return f"({inside},)" if len(value) == 1 else f"({inside})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k!r}: {_argument(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, enum.Enum):  # of numbers, which is what it counts as
+        return repr(value.value)
     return repr(value)
