@@ -726,23 +726,6 @@ def test_reset_with_live_results() -> None:
     assert [one[0].item() for one in held] == [2.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_trees_go_with_the_last_function() -> None:
-    found = []
-
-    def alone() -> None:  # another thread has a manager of its own
-        f = compiled(broken)
-        f(torch.randn(8, 16), torch.randn(16, 16))
-        manager = weakref.ref(tree())
-        del f
-        gc.collect()
-        found.append(manager() is None or manager().closed)  # type: ignore[union-attr]
-
-    thread = threading.Thread(target=alone)
-    thread.start()
-    thread.join()
-    assert found == [True]
-
-
 def test_torch_marks_are_seen() -> None:
     from windfall import torch_abi
     from windfall.directives import STEP_MARKS
