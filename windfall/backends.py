@@ -13,7 +13,7 @@ A new backend is a class with `compile`, and a row of `BACKENDS` or an entry poi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ import torch
 import torch.fx
 
 from windfall import autograd, plugins, subgraphs, torch_abi
+from windfall.dataclass import dataclass
 from windfall.devices import DEVICES
 from windfall.errors import BackendError, Specialise, Unsupported, UserError
 from windfall.events import Eager, EventKind, EventType

@@ -9,11 +9,11 @@ in between (`records`, `logs`) is shown them: then nothing is taken from the dis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windfall import autograd, codegen
 from windfall.cache import Cache, Unkeyed, cache_for, check_names, key_of
+from windfall.dataclass import dataclass
 from windfall.events import LOGS, STAGES, EventKind, EventType
 from windfall.ir.codec import Unstorable, decode, dumps, encode, loads
 from windfall.ir.relation import current_relations

@@ -22,13 +22,13 @@ import types
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import UserError
 
 Kind = Literal[

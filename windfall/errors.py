@@ -15,9 +15,10 @@ import contextlib
 import gc
 import inspect
 import os
-from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
+
+from windfall.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

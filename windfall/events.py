@@ -14,11 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Any
 
 from windfall import locks
+from windfall.dataclass import dataclass
 
 
 def _nothing(record: Any) -> None:

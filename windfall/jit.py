@@ -14,7 +14,6 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ClassVar
 
 import llvmlite
@@ -22,6 +21,7 @@ import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 
 from windfall import locks, torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError
 
 _SYMBOL_LOCK = locks.lock()  # llvmlite's symbol table is one per process

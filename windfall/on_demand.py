@@ -8,7 +8,7 @@ while this lasts, and as they were after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch.fx
@@ -16,6 +16,7 @@ import torch.fx
 from windfall import runtime, subgraphs, torch_abi
 from windfall.autograd import Variant
 from windfall.backends import Stages, Types
+from windfall.dataclass import dataclass
 from windfall.devices import DEVICES
 from windfall.directives import capturing
 from windfall.errors import InternalError, Unsupported

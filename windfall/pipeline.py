@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +26,7 @@ import torch.fx
 from windfall import autograd, codegen, frontend, runtime
 from windfall.backends import Types, resolve_backend
 from windfall.compiled import compiled_object
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError, Specialise, Unsupported, WindfallError
 from windfall.events import EventKind
 from windfall.ir.guard import SYMBOLS, Guard, Holds

@@ -13,13 +13,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch.fx
 
 from windfall import codegen
 from windfall.caching import Caching
+from windfall.dataclass import dataclass
 from windfall.events import EventKind
 from windfall.ir.control_flow import subgraphs_in
 from windfall.ir.loop import Part, Schedule

@@ -9,9 +9,9 @@ a backend of the user raises.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError, WindfallError
 from windfall.events import Eager, EventKind, EventLog, EventType
 from windfall.ir.spec import verify

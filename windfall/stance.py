@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import UserError
 
 STANCES = {

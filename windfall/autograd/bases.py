@@ -9,9 +9,9 @@ matrix) are left alone; what cannot be one memory is `Unsupported`, and eager's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
+from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.placement import meet

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +27,7 @@ import torch.fx
 from windfall import torch_abi
 from windfall.autograd.functional import MadeFor, Phase
 from windfall.autograd.repeats import KEPT, Label, Short, same_value
+from windfall.dataclass import dataclass
 from windfall.ir.node import NodeInfo, info
 from windfall.ir.stages import InputFact, Joint
 from windfall.ops import fake as fakes

@@ -18,11 +18,11 @@ Invariant: nodes can be put in an order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 
 _Edge = tuple[Any, int]  # an autograd node, and which of its results

@@ -13,7 +13,7 @@ Where sizes vary, arguments begin with the values of the symbols (`names`), on b
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from windfall import torch_abi
 from windfall.autograd.overlap import EagerIfHooked, EagerIfOverlapping
 from windfall.autograd.passes import memory_root
 from windfall.autograd.spent import spent_result
+from windfall.dataclass import dataclass
 from windfall.ir.codec import record
 from windfall.ir.rollback import DrawsNothing
 from windfall.ir.stages import Convention, GraphCallable, Joint, OutputFact, Signature, Split

@@ -8,7 +8,6 @@ lies as its type says; constants are inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from windfall.autograd.partition import cut
 from windfall.autograd.passes import is_view
 from windfall.autograd.record import dense_like
 from windfall.autograd.restride import restride
+from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Subgraphs, output_of, placeholders
 from windfall.ir.dtype import TensorType

@@ -23,7 +23,6 @@ import itertools
 import operator
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,6 +34,7 @@ from windfall.autograd.higher import Lineage
 from windfall.autograd.histories import edges_of, unsaved
 from windfall.autograd.special_backward import SpecialBackward, VariantCompiler, laid_out
 from windfall.autograd.variant import Strides, expressed, tangent_types, variant
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError, UnfitInput, Unsupported
 from windfall.ir.control_flow import subgraphs_in
 from windfall.ir.relation import Assumptions

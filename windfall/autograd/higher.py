@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from windfall.autograd.interpret import at_sizes
 from windfall.autograd.joint import ForwardHalf, forward_half
 from windfall.autograd.passes import PASSES, is_effect, keep_results_distinct
 from windfall.autograd.record import autocast, dense_like
+from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType

@@ -14,7 +14,7 @@ the signature; the graph itself is a pure function.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +35,7 @@ from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocas
 from windfall.autograd.repeats import shorten
 from windfall.autograd.spent import spent_inputs
 from windfall.autograd.unroll import unroll
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError, Unsupported
 from windfall.ir.backward_pass import backward_pass
 from windfall.ir.custom import CustomGradient

@@ -9,7 +9,7 @@ counts beforehand, nothing is: the body is done again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from windfall.autograd.directions import (
 )
 from windfall.autograd.passes import draws
 from windfall.autograd.record import Recorder, dense_like
+from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Scan, Subgraphs, Unwind, While, differentiable, stacked
 from windfall.ir.dtype import TensorType

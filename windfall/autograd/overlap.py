@@ -12,13 +12,13 @@ is written, eager's history of each write matters.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch.fx
 
 from windfall import torch_abi
 from windfall.autograd.interpret import replayer
+from windfall.dataclass import dataclass
 from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType
 from windfall.ir.rollback import FailsUnseen

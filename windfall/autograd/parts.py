@@ -7,7 +7,6 @@ else a node is (run once, run again, saved) is decided in `saving.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ import torch.fx
 
 from windfall.autograd.passes import is_effect
 from windfall.autograd.restride import outermost_first
+from windfall.dataclass import dataclass
 from windfall.ir.node import tensor_type
 from windfall.ir.stages import Joint
 from windfall.ops import registry

@@ -21,7 +21,7 @@ import bisect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +30,7 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine, Specialise, Unsupported
 from windfall.ir import node as node_info
 from windfall.ir.backward_pass import backward_pass

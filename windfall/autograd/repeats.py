@@ -16,12 +16,12 @@ it leaves and of its own inputs, and four of them tell what any number would do.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 import torch.fx
 
+from windfall.dataclass import dataclass
 from windfall.ir.node import copy_into
 from windfall.ir.periods import periods
 

@@ -25,7 +25,6 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,6 +34,7 @@ from windfall.autograd.bits import packed_type
 from windfall.autograd.mincut import INFINITE, FlowGraph
 from windfall.autograd.parts import Parts, undo
 from windfall.autograd.passes import is_effect, is_random, is_view, memory_root
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import Checkpoint, Policy, info
 from windfall.ir.stages import Joint

@@ -15,7 +15,6 @@ of the history that eager's have, or raise where it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +26,7 @@ from windfall.autograd.interpret import at_sizes, replayer
 from windfall.autograd.partition import split
 from windfall.autograd.record import ambient_autocast, autocast
 from windfall.autograd.variant import Strides, Variant, tangent_types, variant
+from windfall.dataclass import dataclass
 from windfall.errors import UnfitInput, Unsupported
 from windfall.events import EventKind, EventType
 from windfall.ir.dtype import TensorType

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -30,6 +30,7 @@ from windfall import torch_abi
 from windfall.autograd.blocks import LAST, THIRD, Blocks, Key, NotRepeating, Stretch, join_name
 from windfall.autograd.functional import MadeFor, Phase
 from windfall.autograd.repeats import Label, Short
+from windfall.dataclass import dataclass
 from windfall.ir.node import KEY, NodeInfo, add_node, info, set_info
 from windfall.ir.stages import Joint, OutputFact
 

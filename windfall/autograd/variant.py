@@ -15,7 +15,7 @@ are the same value are one result, and a gradient that is a tangent is that tang
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ import torch.fx
 from windfall.autograd.partition import copy_node
 from windfall.autograd.passes import distinct, is_effect, memory_root
 from windfall.autograd.restride import restride, same_layout
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, info, set_info, tensor_type
 from windfall.ir.role import Role, RoleKind, Roles, numbered

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.autograd.record import call
+from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType, WrappedType

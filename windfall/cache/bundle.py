@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from windfall.cache.key import surroundings
 from windfall.cache.store import DiskStore, digest
+from windfall.dataclass import dataclass
 from windfall.errors import UserError
 
 MAGIC = b"windfall cache 1\n"

@@ -19,11 +19,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from windfall import locks
 from windfall.cache.directory import look_over_file, private_directory
+from windfall.dataclass import dataclass
 from windfall.errors import WindfallError
 
 NAME = "cache-1.sqlite3"  # the number is that of the tables below

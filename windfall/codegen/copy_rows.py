@@ -10,12 +10,12 @@ as in eager. Indices were looked at before: none is out of bounds (`write_order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import BufferView, Call
 from windfall.ir.node import tensor_type

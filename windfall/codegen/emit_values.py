@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
 from windfall.codegen import scalar_code
 from windfall.codegen.scalar_code import TYPES
+from windfall.dataclass import dataclass
 from windfall.ir.loop import Axis, Buffer, Scalar, children, indirect_in, is_size
 from windfall.ir.symint import (
     Atom,

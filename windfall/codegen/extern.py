@@ -10,13 +10,13 @@ accept as it lies in memory is packed first (`accepts`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from windfall import torch_abi
 from windfall.codegen import control_flow, copy_rows, dispatcher, embedding_backward
+from windfall.dataclass import dataclass
 from windfall.ir.control_flow import KINDS
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import BodyParts, Buffer, BufferView, Call, Invocation

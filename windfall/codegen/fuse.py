@@ -18,10 +18,11 @@ group with a reader only where each element is read by the very iteration that w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from types import MappingProxyType
 
+from windfall.dataclass import dataclass
 from windfall.ir.loop import (
     Axis,
     Call,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ import torch.fx
 
 from windfall.codegen import extern
 from windfall.codegen.builder import LoopBuilder
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import BufferView, Index, Lazy, Scalar

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ import torch.fx
 
 from windfall.codegen.lower import needed
 from windfall.codegen.plan import bytes_of, plan
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.graph_key import NoKey, value_key
 from windfall.ir.loop import Buffer, BufferView, Call, Part, PartCall, Schedule

@@ -14,7 +14,6 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import torch
 from windfall import api, jit, torch_abi
 from windfall.cache import DiskStore, StoreError, UnsafeDirectory, private_directory
 from windfall.commands.verb import Answer, Verb
+from windfall.dataclass import dataclass
 from windfall.options import Options
 
 TESTED_TORCH = ("2.13",)

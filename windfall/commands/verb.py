@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from windfall.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.engine import live
 from windfall.engine.execution import Execution, PassRequest, plan
 from windfall.engine.families import Family, Instance

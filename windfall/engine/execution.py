@@ -9,12 +9,12 @@ live call can go on here (`Execution.go_on`).
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.engine import live
 from windfall.engine.graph import BackwardGraph, Edge, How, NodeKey
 from windfall.engine.queue import ReadyQueue

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.engine.visible import Visibility, visibility
 from windfall.errors import WindfallError
 from windfall.ir.dtype import TensorType

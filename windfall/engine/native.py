@@ -13,12 +13,12 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from windfall import jit, torch_abi
+from windfall.dataclass import dataclass
 from windfall.engine.graph import NodeKey
 from windfall.llvm import Assembly, Code, Fields, Struct, Value, integer
 from windfall.torch_abi import NodeLayout, TensorLayout

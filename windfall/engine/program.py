@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch.fx
 
+from windfall.dataclass import dataclass
 from windfall.engine.graph import Edge, NodeKey
 from windfall.engine.record import PassRecording
 from windfall.engine.steps import (

@@ -10,12 +10,13 @@ one is called live from then on. Nothing is kept of the tensors once their node 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.engine.graph import geometry
 from windfall.engine.steps import (
     CallKind,

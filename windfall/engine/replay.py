@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 import torch.fx
 
 from windfall import locks, torch_abi
+from windfall.dataclass import dataclass
 from windfall.engine import live
 from windfall.engine.execution import PassRequest, ends_of, running, wanted
 from windfall.engine.graph import BackwardGraph, How, NodeKey

@@ -8,11 +8,11 @@ numbers in the `BackwardGraph`).
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.ir.symint import Size
 
 Registers = tuple[int | None, ...]  # None: no gradient

@@ -16,12 +16,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.engine.graph import NodeKey
 from windfall.engine.program import PassProgram, PassSegment
 from windfall.engine.steps import Lifted, LiveCall, RecordedOp, Register, VaryingSize

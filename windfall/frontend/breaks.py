@@ -11,9 +11,9 @@ break is never an error for the user, it only ends a graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NoReturn
 
+from windfall.dataclass import dataclass
 from windfall.directives import breaks_are_errors
 from windfall.errors import SourceLine, Unsupported
 from windfall.ir.stages import Break

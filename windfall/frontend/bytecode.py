@@ -22,10 +22,11 @@ import opcode
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine
 
 VERSION = sys.version_info[:2]

@@ -15,9 +15,9 @@ frame goes on at one of the exits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from types import CodeType
 
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError
 from windfall.frontend.bytecode import Instruction, decode
 from windfall.frontend.fragment import Arrival, Slots

@@ -8,10 +8,10 @@ generator or a step that is held together has done can be taken back as a whole 
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine
 from windfall.frontend.breaks import HOT_RECURSION, RECURSION, stop
 from windfall.frontend.frame import Frame, FrameSnapshot

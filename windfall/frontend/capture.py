@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 import torch.fx
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import (
     Counts,
     InternalError,

@@ -18,12 +18,13 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 import torch.fx
 
+from windfall.dataclass import dataclass
 from windfall.frontend import intervals
 from windfall.frontend.intervals import Interval
 from windfall.ir.guard import Check, ScalarWithin

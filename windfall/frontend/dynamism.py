@@ -9,9 +9,10 @@ compiled anew for each thing that varies, not for each of its values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.frontend.state import Facts
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (

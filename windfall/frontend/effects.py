@@ -9,9 +9,9 @@ such objects are built once, with their final contents.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from windfall.dataclass import dataclass
 from windfall.ir.reading import class_dict, mro_of
 
 if TYPE_CHECKING:

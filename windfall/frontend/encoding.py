@@ -14,10 +14,10 @@ a jump goes in the direction that its opcode says.
 from __future__ import annotations
 
 import dis
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError
 from windfall.frontend.bytecode import CACHES
 

@@ -13,10 +13,10 @@ on the stack from the bottom (NULLs have none), then the exception being handled
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError
 from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
 

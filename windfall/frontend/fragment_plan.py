@@ -11,9 +11,9 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType
 
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError
 from windfall.frontend.breaks import GENERATOR, UNKNOWN_OPCODE, stop
 from windfall.frontend.fragment import Arrival

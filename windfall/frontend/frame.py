@@ -8,10 +8,10 @@ described at a break.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine
 from windfall.frontend.bytecode import Listing, decode
 from windfall.frontend.tracebacks import TracebackPlace, place_of

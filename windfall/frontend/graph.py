@@ -10,12 +10,13 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.fx
 
+from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.frontend.breaks import BODY, OPERATION_FAILS, SUBCLASS, stop
 from windfall.frontend.contents import Contents

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
+from windfall.dataclass import dataclass
 from windfall.ir.relation import decide
 from windfall.ir.symint import Expression, Size, bounds, floor_divide, hint_of, reads_of
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.errors import Specialise, UserError
 from windfall.ir.reading import is_a
 

@@ -8,8 +8,8 @@ is read again, or whose object's end is seen, has a slot, and none else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine
 from windfall.frontend.breaks import HOT_RECURSION, LARGE_GRAPH, REASONS
 from windfall.frontend.callstack import has_slot, shape_of

@@ -10,11 +10,11 @@ its value is read from; a size of 0 or 1 is never a symbol, because broadcasting
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine, Specialise
 from windfall.frontend.marks import DynamicMark, marks_of
 from windfall.frontend.reads import expected

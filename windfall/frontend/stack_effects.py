@@ -15,10 +15,10 @@ import dis
 import functools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType
 from typing import TypeVar
 
+from windfall.dataclass import dataclass
 from windfall.frontend.breaks import UNKNOWN_OPCODE, stop
 from windfall.frontend.bytecode import VERSION, Handler, Instruction, Listing, decode
 from windfall.frontend.encoding import Location, location

@@ -12,10 +12,11 @@ from __future__ import annotations
 import builtins
 import keyword
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import Any, ClassVar
 
+from windfall.dataclass import dataclass
 from windfall.frontend.name_tables import words
 from windfall.ir.codec import record
 from windfall.ir.node import Region

@@ -13,9 +13,10 @@ import inspect
 import itertools
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine, set_traceback, traceback_of
 from windfall.frontend.bytecode import Instruction
 from windfall.ir.codec import record

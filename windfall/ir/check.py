@@ -10,9 +10,9 @@ raises as eager does, or answers None. Invariant: the message is computed only w
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.ir.relation import COMPARISONS
 
 # What torch says where the program says nothing.

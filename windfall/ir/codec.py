@@ -25,7 +25,7 @@ import enum
 import json
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -33,6 +33,7 @@ import torch.fx
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from windfall import jit
+from windfall.dataclass import dataclass
 from windfall.errors import WindfallError
 from windfall.ir import (
     control_flow,

@@ -9,11 +9,11 @@ crosses rooms. Invariant: a `TensorType` holds no tensor, so no record keeps use
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.ir.symint import Expression, Size, maximum, product, reads_of
 
 CPU = torch.device("cpu")

@@ -15,9 +15,10 @@ more is a guard that does not hold.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine
 from windfall.ir.checks.base import Check, Class
 from windfall.ir.checks.objects import (

@@ -15,11 +15,11 @@ are found for free, and a `reduce` node that does not depend on an axis is compu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.scalar import (

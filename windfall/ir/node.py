@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Union
 
 import torch.fx
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Size

@@ -12,12 +12,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, cast
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import BY_SHORT_NAME, TensorType, contiguous_strides
 from windfall.ir.loop import (
     REDUCTIONS,

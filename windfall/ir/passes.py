@@ -12,9 +12,9 @@ the record is looked over after each row (`spec.py`), so that a fault is told wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from windfall.dataclass import dataclass
 from windfall.errors import InternalError
 from windfall.ir import spec
 

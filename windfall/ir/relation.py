@@ -19,11 +19,11 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import gcd, lcm
 from types import TracebackType
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import Specialise
 from windfall.ir.symint import (
     Atom,

@@ -11,7 +11,8 @@ value and a tangent) have different roles; names do not count, so that equal gra
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from windfall.dataclass import dataclass
 
 
 class RoleKind(enum.Enum):

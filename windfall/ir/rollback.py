@@ -10,12 +10,12 @@ come to its end. Graphs that run op by op, or in pieces, write as they go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import GraphFailed
 from windfall.ir.codec import record
 from windfall.ir.stages import GraphCallable

@@ -17,10 +17,11 @@ kinds by steps of its own (`runtime/encoder.py`); what it does not, it leaves to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.ir import reading
 
 # Gives the name under which generated text finds an object: `name_of(object, hint)`.

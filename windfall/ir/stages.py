@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.fx
 
+from windfall.dataclass import dataclass
 from windfall.errors import SEGMENT, InternalError, SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from windfall.dataclass import dataclass
 from windfall.llvm.instructions import Instructions
 from windfall.llvm.values import Struct, Value, integer
 

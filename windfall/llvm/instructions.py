@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from windfall.dataclass import dataclass
 from windfall.llvm.values import NULL, Value, align_of, integer, literal, mangled, vector
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ refuses is given to eager, which says what is wrong, if anything is (ADR 0027).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.ir.loop import Lazy
 from windfall.ir.symint import Size
 from windfall.ops.folding import size_term

@@ -11,11 +11,12 @@ layout are eager's; the body is computed in the dtype in which eager computes, t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ops.folding import op

@@ -9,7 +9,6 @@ images are scalar; these are ten times as fast.)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import prod
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size

@@ -21,10 +21,10 @@ torch's schema or against what the op does with its samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.ir.control_flow import Subgraphs
 from windfall.ir.passes import is_own
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.errors import SourceLine, Specialise
 from windfall.ir.relation import COMPARISONS, Relation, assumptions, decide, known, told
 from windfall.ir.symint import (

@@ -13,11 +13,11 @@ One file: one table of rows, and what they share.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Index, Lazy
 from windfall.ir.symint import Size, hint_of, known_at_least, maximum, minimum

@@ -10,9 +10,9 @@ stand side by side). Leaves: `Windows`, which knows how many there are and what 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.symint import Size
 from windfall.ops.layout import smaller, suggested_strides

@@ -7,10 +7,10 @@ nothing and keeps no entry alive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.ir.stages import Entry
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from windfall.caching import CACHE
+from windfall.dataclass import dataclass
 from windfall.engine import PASS, PassProgram
 from windfall.events import LOGS, Eager, Event, EventKind, EventLog, EventType
 from windfall.ir.graph_text import print_graph, short_line

@@ -15,12 +15,13 @@ import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard, HasKey, TensorIs, symbol_of
 from windfall.ir.reading import is_among

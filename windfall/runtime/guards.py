@@ -19,9 +19,9 @@ A kind of check is one class of `ir`, which says its native form to the `Writer`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.ir.guard import Guard, first_failure
 from windfall.ir.source import AMBIENT, SYMBOLS, Distance, Overlap, ScalarOf, Source
 from windfall.runtime import support

@@ -14,10 +14,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from dataclasses import dataclass
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.runtime import support
 from windfall.runtime.machine import arena, gradient_pool
 

@@ -7,13 +7,13 @@ may call; one compiles at a time; what cannot be compiled runs op by op, and is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
 from windfall import locks
+from windfall.dataclass import dataclass
 from windfall.errors import GraphFailed, Specialise, Unsupported
 from windfall.events import Eager, EventKind, EventLog
 from windfall.ir.node import info, set_info

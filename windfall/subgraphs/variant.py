@@ -8,12 +8,12 @@ miss.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch.fx
 
 from windfall import runtime
+from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard
 from windfall.ir.relation import Relation

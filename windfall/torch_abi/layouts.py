@@ -15,11 +15,11 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.torch_abi.probes import NotFound, bytes_at, fact, only, peek, word_offset, words_at
 
 

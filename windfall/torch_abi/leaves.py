@@ -9,10 +9,10 @@ None and no tensor is known to be such a leaf.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.torch_abi.nodes import node_address, node_layout
 from windfall.torch_abi.probes import NotFound, fact, only, words_at
 from windfall.torch_abi.tensors import tensor_layout

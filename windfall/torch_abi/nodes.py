@@ -15,11 +15,11 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.torch_abi.probes import NotFound, bytes_at, fact, only, words_at
 from windfall.torch_abi.tensors import tensor_layout
 

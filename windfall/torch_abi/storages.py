@@ -12,11 +12,11 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.torch_abi.probes import NotFound, bytes_at, fact, only, words_at
 
 _WORDS = 12  # of a storage, up to its allocator and a few behind it

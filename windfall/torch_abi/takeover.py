@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import torch
 from torch.autograd.graph import GradientEdge
 
 from windfall import locks
+from windfall.dataclass import dataclass
 
 _REAL: Any = torch.autograd.Variable._execution_engine
 

@@ -14,11 +14,11 @@ import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.torch_abi.builtins import libc
 from windfall.torch_abi.probes import (
     NotFound,

@@ -14,11 +14,11 @@ import ctypes
 import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.torch_abi.probes import (
     NotFound,
     bytes_at,

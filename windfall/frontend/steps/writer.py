@@ -7,9 +7,10 @@ Enters: names of values on the stack. Leaves: lines of Python, the stack after t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.frontend.bytecode import Instruction
 
 NULL_NAME = "NULL"

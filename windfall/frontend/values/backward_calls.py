@@ -14,12 +14,12 @@ gradient of that leaf should. Here gradients of one pass never share memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.frontend.breaks import BACKWARD, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls

@@ -8,13 +8,13 @@ Invariant: a body that did anything but compute new tensors breaks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.frontend.breaks import BODY, stop
 from windfall.frontend.polyfills import control_flow
 from windfall.frontend.values.base import Arguments, Keywords, Value

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.frontend import intervals
 from windfall.frontend.intervals import Interval
 from windfall.frontend.policy import Treatment

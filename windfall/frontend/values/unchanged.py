@@ -7,10 +7,10 @@ compared, as far as frames can reach them. What is not known counts as changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.frontend.frame import Frame
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.unseen import is_unseen, made_here, settled

@@ -11,9 +11,9 @@ every check of every sort of object in all of them).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.ir.constants import written
 from windfall.ir.source import Source
 from windfall.ir.symint import Expression, Size

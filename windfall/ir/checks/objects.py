@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import abc
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.ir.checks.base import Check, Class
 from windfall.ir.constants import by_identity, cut, same_constant, same_items, shown, written
 from windfall.ir.reading import (

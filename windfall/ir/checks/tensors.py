@@ -7,12 +7,13 @@ symbolic is no business of `holds`: `numbers` tells what must be bound or compar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.ir.checks.base import Check, Class
 from windfall.ir.constants import written
 from windfall.ir.dtype import TensorType

@@ -10,8 +10,7 @@ call being compiled. Invariant: nothing guesses at a value that is read from dat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windfall.dataclass import dataclass
 from windfall.errors import Specialise
 from windfall.ir.symint.expression import Bound, Expression, Size, symbol, symbols_of
 

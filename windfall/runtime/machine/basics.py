@@ -18,8 +18,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from windfall.dataclass import dataclass
 from windfall.llvm import FALSE, NULL, ZERO, Assembly, Code, Fields, Struct, Value, integer
 from windfall.torch_abi import ObjectLayout, StorageCount, TensorLayout, ThreadLayout
 

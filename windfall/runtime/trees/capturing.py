@@ -16,12 +16,13 @@ import enum
 import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.runtime.trees.device import GraphRegion, Made, NotRecordable, PoolBlock, Skip
 
 

@@ -7,9 +7,9 @@ where a tree can gain nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.events import EventLog, EventType
 from windfall.ir.stages import Program
 from windfall.options import TreeOptions

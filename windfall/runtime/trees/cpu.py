@@ -17,12 +17,12 @@ copied, and results that cross a break. What the user is given, and gradients, a
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.ir.role import RoleKind
 from windfall.ir.stages import NativeStep, Program
 from windfall.ir.symint import evaluate, symbol_atom

@@ -15,12 +15,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from windfall import locks, torch_abi
+from windfall.dataclass import dataclass
 from windfall.runtime.trees.capturing import CapturedRecording, CapturingDevice, OutputRow
 from windfall.runtime.trees.device import NotRecordable, PoolBlock, Skip
 

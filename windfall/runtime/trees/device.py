@@ -16,8 +16,10 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
+
+from windfall.dataclass import dataclass
 
 _NUMBERS = itertools.count()
 

@@ -22,9 +22,9 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from windfall.dataclass import dataclass
 from windfall.directives import STEP_MARKS, StepMarks
 from windfall.errors import InternalError, UserError
 from windfall.options import TreeOptions

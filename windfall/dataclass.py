@@ -1,0 +1,178 @@
+"""`dataclass`, as the standard library's, at a tenth of its cost at import.
+
+Enters: a class with annotated fields, and the library's own words (`frozen`, `slots`, `eq`,
+`weakref_slot`). Leaves: a data class to everything that asks (`fields`, `replace`, `match`), of
+which no method was compiled yet.
+
+The library compiles up to six methods of each class by `exec` when its module is imported; some
+270 classes made half of `import windfall`. Here comparison, hash, text and freezing are functions
+that all classes share or closures over one getter, and `__init__` is compiled when the first object
+is made: most processes never make an object of most classes. It writes a frozen object through the
+descriptors of its slots, which takes less than half of the time of `object.__setattr__`.
+
+Invariant: an object behaves as the library's would. What the library has and this has not
+(`order`, `InitVar`, `unsafe_hash`) is refused by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+Method = Callable[..., Any]
+Values = Callable[[Any], tuple[Any, ...]]
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(cls=None, /, **words):
+        """`@dataclass` or `@dataclass(frozen=True, slots=True, …)`."""
+        return _processed(cls, **words) if cls is not None else lambda one: _processed(one, **words)
+
+
+def _processed(
+    cls: type,
+    *,
+    frozen: bool = False,
+    slots: bool = False,
+    eq: bool = True,
+    weakref_slot: bool = False,
+) -> type:
+    own = {name: cls.__dict__.get(name) for name in ("__init__", "__repr__", "__eq__", "__hash__")}
+    # `frozen` is not told to the library: it would compile two methods, and ours does the same.
+    made: Any = dataclasses.dataclass(
+        init=False, repr=False, eq=False, slots=slots, weakref_slot=weakref_slot
+    )(cls)
+    known = dataclasses.fields(made)
+    if own["__init__"] is None:
+        _init_when_called(made, frozen and slots, frozen)
+    if own["__repr__"] is None:
+        made.__repr__ = _repr
+    if eq:
+        values = _values([one.name for one in known if one.compare])
+        if own["__eq__"] is None:
+            made.__eq__ = _equality(values)
+        if own["__hash__"] is None:
+            made.__hash__ = _hash(values) if frozen else None
+    if frozen:
+        made.__setattr__, made.__delattr__ = _refuse_to_set, _refuse_to_delete
+        if slots and "__getstate__" not in cls.__dict__:
+            made.__getstate__, made.__setstate__ = _state, _set_state
+    return made  # type: ignore[no-any-return]
+
+
+def _values(names: list[str]) -> Values:
+    """A tuple of these attributes, of any number of them."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    if not names:
+        return lambda one: ()
+    only = attrgetter(names[0])
+    return lambda one: (only(one),)
+
+
+def _equality(values: Values) -> Method:
+    def __eq__(self: Any, other: object) -> Any:
+        return (
+            values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+        )
+
+    return __eq__
+
+
+def _hash(values: Values) -> Method:
+    return lambda self: hash(values(self))
+
+
+@recursive_repr()
+def _repr(self: Any) -> str:
+    shown = (
+        f"{one.name}={getattr(self, one.name)!r}" for one in dataclasses.fields(self) if one.repr
+    )
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _is_fixed(self: Any, name: str) -> bool:
+    """A field, or anything of an object of a data class itself: a plain subclass may have more."""
+    return name in self.__dataclass_fields__ or "__dataclass_fields__" in type(self).__dict__
+
+
+def _refuse_to_set(self: Any, name: str, value: object) -> None:
+    if _is_fixed(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
+
+
+def _refuse_to_delete(self: Any, name: str) -> None:
+    if _is_fixed(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
+
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, one.name) for one in dataclasses.fields(self)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for one, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, one.name, value)
+
+
+def _init_when_called(cls: Any, by_slots: bool, frozen: bool) -> None:
+    """An `__init__` that is compiled when it is first called; two threads compile the same."""
+
+    def __init__(self: Any, *args: Any, **named: Any) -> None:
+        made = _compiled_init(cls, by_slots, frozen)
+        if cls.__init__ is __init__:
+            cls.__init__ = made
+        made(self, *args, **named)
+
+    cls.__init__ = __init__
+
+
+def _compiled_init(cls: Any, by_slots: bool, frozen: bool) -> Method:
+    # What stands around the method begins with an underscore and no field does: no name hides one.
+    outer: dict[str, Any] = {"_missing": dataclasses.MISSING, "_setattr": object.__setattr__}
+    positional: list[str] = []
+    keyword: list[str] = []
+    lines: list[str] = []
+    for one in dataclasses.fields(cls):
+        name, value = one.name, one.name
+        if one.default is not dataclasses.MISSING:
+            outer[f"_default_{name}"] = one.default
+            parameter = f"{name}=_default_{name}"
+            value = name if one.init else f"_default_{name}"
+        elif one.default_factory is not dataclasses.MISSING:
+            outer[f"_made_{name}"] = one.default_factory
+            parameter = f"{name}=_missing"
+            made = f"_made_{name}()"
+            value = f"{made} if {name} is _missing else {name}" if one.init else made
+        else:
+            parameter = name
+            if not one.init:
+                continue  # `__post_init__` or a later step writes it
+        if one.init:
+            (keyword if one.kw_only else positional).append(parameter)
+        if by_slots:
+            outer[f"_set_{name}"] = getattr(cls, name).__set__
+            lines.append(f"_set_{name}(self, {value})")
+        elif frozen:
+            lines.append(f"_setattr(self, {name!r}, {value})")
+        else:
+            lines.append(f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    parameters = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])
+    body = "\n  ".join(lines or ["pass"])
+    text = (
+        f"def make({', '.join(outer)}):\n def __init__({parameters}):\n  {body}\n return __init__"
+    )
+    names: dict[str, Any] = {}
+    exec(text, {}, names)  # the fields of a class of ours, as the standard library does it
+    init: Method = names["make"](**outer)
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    return init
