@@ -8,6 +8,7 @@ import functools
 import itertools
 import pickle
 import textwrap
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ CLASSES = {
             e: int = dataclasses.field(default=5, init=False)
             f: list = dataclasses.field(default_factory=list, init=False, repr=False)
             g: int = dataclasses.field(default=7, kw_only=True)
-            kind: ClassVar[str] = "kind"
+            kind: typing.ClassVar[str] = "kind"
     """,
     "after": """
         class C:
@@ -73,9 +74,13 @@ VALUES: dict[str, tuple[Any, ...]] = {"none": (), "one": (float("nan"),)}
 
 
 def made_by(dataclass: Callable[..., Any], text: str, words: dict[str, Any]) -> Any:
-    names: dict[str, Any] = {"dataclasses": dataclasses, "made": dataclass(**words)}
+    names: dict[str, Any] = {
+        "dataclasses": dataclasses,
+        "typing": typing,
+        "made": dataclass(**words),
+    }
     names["__name__"] = __name__  # where the library looks up what annotations mean
-    exec("from typing import ClassVar\n" + textwrap.dedent(text), names)
+    exec(textwrap.dedent(text), names)
     return dataclass(**words)(names["C"])
 
 
@@ -155,6 +160,28 @@ def test_plain_classes_derived_of_frozen_ones_have_attributes_of_their_own() -> 
     assert one.more == 2
     with pytest.raises(dataclasses.FrozenInstanceError):
         one.a = 3
+
+
+def test_the_library_derives_from_ours_and_ours_from_the_librarys() -> None:
+    words = {"frozen": True, "slots": True}
+    for first, second in itertools.permutations((ours.dataclass, dataclasses.dataclass)):
+        base = made_by(first, CLASSES["one"], words)
+        derived: Any = second(**words)(
+            type("D", (base,), {"__annotations__": {"b": "int"}, "b": 2})
+        )
+        assert derived(1) == derived(1, 2) != derived(1, 3)
+        assert repr(derived(1)) == "D(a=1, b=2)"
+        assert derived.__slots__ == ("b",)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            derived(1).a = 2
+
+
+def test_what_is_not_known_is_refused() -> None:
+    for kind in ("dataclasses.InitVar[int]", "dataclasses.KW_ONLY"):
+        with pytest.raises(TypeError, match="not known"):
+            made_by(ours.dataclass, f"class C:\n    a: {kind}", {})
+    with pytest.raises(ValueError, match="mutable default"):
+        made_by(ours.dataclass, "class C:\n    a: list = []", {})
 
 
 def test_text_of_one_that_holds_itself() -> None:

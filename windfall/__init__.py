@@ -5,55 +5,59 @@ model = windfall.compile(model)
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 if not (3, 11) <= sys.version_info[:2] <= (3, 12):  # `frontend/bytecode.py` knows no other one
     _present = ".".join(map(str, sys.version_info[:3]))
     raise ImportError(f"windfall reads the bytecode of CPython 3.11 and 3.12; this is {_present}")
 
-from windfall.api import (
-    cache_entries,
-    compile,
-    disable,
-    explain,
-    explanation,
-    get_default_backend,
-    graph_trees,
-    list_backends,
-    reset,
-    set_default_backend,
-)
-from windfall.backward import compiled_autograd
-from windfall.directives import (
-    allow_in_graph,
-    assume_constant_result,
-    cudagraph_mark_step_begin,
-    disallow_in_graph,
-    forbid_in_graph,
-    graph_break,
-    is_compiling,
-    is_exporting,
-    mark_step_begin,
-    nested_compile_region,
-    nonstrict_trace,
-    skip_frame,
-    substitute_in_graph,
-    wrap_numpy,
-)
-from windfall.errors import (
-    BackendError,
-    BreakError,
-    InternalError,
-    RecompileError,
-    Unsupported,
-    UserError,
-    WindfallError,
-)
-from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
-from windfall.frontend.polyfills.scopes import error_on_graph_break
-from windfall.options import Options, TreeOptions
-from windfall.report.trees import tree_picture
-from windfall.saved import load_cache, save_cache
-from windfall.stance import set_stance
+from windfall.doors import door
+
+if TYPE_CHECKING:
+    from windfall.api import (
+        cache_entries,
+        compile,
+        disable,
+        explain,
+        explanation,
+        get_default_backend,
+        graph_trees,
+        list_backends,
+        reset,
+        set_default_backend,
+    )
+    from windfall.backward import compiled_autograd as compiled_autograd
+    from windfall.directives import (
+        allow_in_graph,
+        assume_constant_result,
+        cudagraph_mark_step_begin,
+        disallow_in_graph,
+        forbid_in_graph,
+        graph_break,
+        is_compiling,
+        is_exporting,
+        mark_step_begin,
+        nested_compile_region,
+        nonstrict_trace,
+        skip_frame,
+        substitute_in_graph,
+        wrap_numpy,
+    )
+    from windfall.errors import (
+        BackendError,
+        BreakError,
+        InternalError,
+        RecompileError,
+        Unsupported,
+        UserError,
+        WindfallError,
+    )
+    from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
+    from windfall.frontend.polyfills.scopes import error_on_graph_break as error_on_graph_break
+    from windfall.options import Options, TreeOptions
+    from windfall.report.trees import tree_picture as tree_picture
+    from windfall.saved import load_cache, save_cache
+    from windfall.stance import set_stance as set_stance
 
 __version__ = "0.1.0"
 
@@ -101,3 +105,51 @@ __all__ = [
     "tree_picture",
     "wrap_numpy",
 ]
+
+# Loaded by their first use: who only imports the package, or asks `is_compiling`, loads no room.
+_MODULES = {
+    "BackendError": "errors",
+    "BreakError": "errors",
+    "InternalError": "errors",
+    "Options": "options",
+    "RecompileError": "errors",
+    "TreeOptions": "options",
+    "Unsupported": "errors",
+    "UserError": "errors",
+    "WindfallError": "errors",
+    "allow_in_graph": "directives",
+    "assume_constant_result": "directives",
+    "cache_entries": "api",
+    "compile": "api",
+    "compiled_autograd": "backward",
+    "cudagraph_mark_step_begin": "directives",
+    "disable": "api",
+    "disallow_in_graph": "directives",
+    "error_on_graph_break": "frontend.polyfills.scopes",
+    "explain": "api",
+    "explanation": "api",
+    "forbid_in_graph": "directives",
+    "get_default_backend": "api",
+    "graph_break": "directives",
+    "graph_trees": "api",
+    "is_compiling": "directives",
+    "is_exporting": "directives",
+    "list_backends": "api",
+    "load_cache": "saved",
+    "mark_dynamic": "frontend.marks",
+    "mark_static": "frontend.marks",
+    "mark_step_begin": "directives",
+    "maybe_mark_dynamic": "frontend.marks",
+    "nested_compile_region": "directives",
+    "nonstrict_trace": "directives",
+    "reset": "api",
+    "save_cache": "saved",
+    "set_default_backend": "api",
+    "set_stance": "stance",
+    "skip_frame": "directives",
+    "substitute_in_graph": "directives",
+    "tree_picture": "report.trees",
+    "wrap_numpy": "directives",
+}
+_LIGHT = ("directives", "errors", "options", "stance")
+__getattr__, __dir__ = door(__name__, _MODULES, alone=_LIGHT)

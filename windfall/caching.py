@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from windfall import autograd, codegen
 from windfall.cache import Cache, Unkeyed, cache_for, check_names, key_of
 from windfall.dataclass import dataclass
-from windfall.events import LOGS, STAGES, EventKind, EventType
+from windfall.events import LOGS, STAGES, EventKind
 from windfall.ir.codec import Unstorable, decode, dumps, encode, loads
 from windfall.ir.relation import current_relations
 from windfall.ops import registry
@@ -22,8 +22,6 @@ from windfall.staging import Staging
 
 Made = TypeVar("Made")
 
-# `how`: found, stored, not stored (and why), unreadable (and why).
-CACHE = EventType("cache", logs=("cache",))
 # Stages that are told of although something was found.
 _TOLD = (EventKind.CAPTURE, EventKind.REWRITE, EventKind.BUILD, EventKind.BIND, EventKind.ENTER)
 _LEFT_OUT = frozenset(STAGES) - frozenset(_TOLD)
@@ -44,7 +42,7 @@ class Caching(Staging):
         try:
             key = self._key(kind, name, given)
         except Unkeyed as reason:
-            self.note(CACHE, name, how="not stored", reason=str(reason))
+            self.note(EventKind.CACHE, name, how="not stored", reason=str(reason))
             return make()
         found: Made | None = self._found(cache, key, name)
         if found is not None:
@@ -79,9 +77,9 @@ class Caching(Staging):
         except Exception as error:  # whatever it is: it is made anew
             reason = f"{type(error).__name__}: {error}"
             cache.quarantine(key, reason)
-            self.note(CACHE, name, how="unreadable", reason=reason)
+            self.note(EventKind.CACHE, name, how="unreadable", reason=reason)
             return None
-        self.note(CACHE, name, how="found", bytes=len(data))
+        self.note(EventKind.CACHE, name, how="found", bytes=len(data))
         self.log.add(EventKind.BUILD, name, getattr(made, "program", made))  # whose kernels to tell
         return made
 
@@ -90,11 +88,11 @@ class Caching(Staging):
             document = encode(made)
             check_names(document)
         except (Unstorable, Unkeyed) as reason:
-            self.note(CACHE, about, how="not stored", reason=str(reason))
+            self.note(EventKind.CACHE, about, how="not stored", reason=str(reason))
             return
         data = dumps(document)
         cache.put(key, data, about)
-        self.note(CACHE, about, how="stored", bytes=len(data))
+        self.note(EventKind.CACHE, about, how="stored", bytes=len(data))
 
 
 def _added_rules() -> Iterator[str]:

@@ -17,13 +17,20 @@ Invariant: an object behaves as the library's would. What the library has and th
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
+Field = dataclasses.Field[Any]
 Method = Callable[..., Any]
 Values = Callable[[Any], tuple[Any, ...]]
+
+# Annotations are text here (`from __future__ import annotations`), or say it in theirs.
+_CLASS_VARIABLE = ("ClassVar", "typing.ClassVar")
+_UNKNOWN = ("InitVar", "dataclasses.InitVar", "KW_ONLY", "dataclasses.KW_ONLY")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -43,17 +50,19 @@ def _processed(
     weakref_slot: bool = False,
 ) -> type:
     own = {name: cls.__dict__.get(name) for name in ("__init__", "__repr__", "__eq__", "__hash__")}
-    # `frozen` is not told to the library: it would compile two methods, and ours does the same.
-    made: Any = dataclasses.dataclass(
-        init=False, repr=False, eq=False, slots=slots, weakref_slot=weakref_slot
-    )(cls)
-    known = dataclasses.fields(made)
+    known = _fields(cls)
+    made: Any = _with_slots(cls, known, weakref_slot) if slots else cls
+    made.__dataclass_fields__ = known
+    made.__dataclass_params__ = _model(frozen, eq).__dataclass_params__  # type: ignore[attr-defined]
+    if "__match_args__" not in cls.__dict__:
+        matched = (one.name for one in known.values() if one.init and not one.kw_only)
+        type.__setattr__(made, "__match_args__", tuple(matched))
     if own["__init__"] is None:
         _init_when_called(made, frozen and slots, frozen)
     if own["__repr__"] is None:
         made.__repr__ = _repr
     if eq:
-        values = _values([one.name for one in known if one.compare])
+        values = _values([one.name for one in known.values() if one.compare])
         if own["__eq__"] is None:
             made.__eq__ = _equality(values)
         if own["__hash__"] is None:
@@ -63,6 +72,63 @@ def _processed(
         if slots and "__getstate__" not in cls.__dict__:
             made.__getstate__, made.__setstate__ = _state, _set_state
     return made  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _model(frozen: bool, eq: bool) -> type:
+    """A class that the library made: what its own functions look for in a data class is taken of
+    it, whatever the version."""
+
+    class Model:
+        """One field."""
+
+        one: int
+
+    return dataclasses.dataclass(frozen=frozen, eq=eq)(Model)
+
+
+def _fields(cls: type) -> dict[str, Field]:
+    """Those of the bases, then the class's own; defaults stay behind as attributes of the class."""
+    found: dict[str, Field] = {}
+    for base in reversed(cls.__mro__[1:]):
+        found.update(getattr(base, "__dataclass_fields__", {}))
+    plain = dataclasses.fields(_model(False, True))[0]._field_type  # type: ignore[attr-defined]
+    for name, kind in inspect.get_annotations(cls).items():
+        if str(kind).startswith(_CLASS_VARIABLE):
+            continue
+        if str(kind).startswith(_UNKNOWN):
+            raise TypeError(f"{cls.__qualname__}.{name}: {kind} is not known here")
+        default = cls.__dict__.get(name, dataclasses.MISSING)
+        if isinstance(default, dataclasses.Field):
+            one = default
+            if one.default is dataclasses.MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, one.default)
+        else:
+            one = dataclasses.field(default=default)
+        if one.default.__class__.__hash__ is None:
+            raise ValueError(f"mutable default of {cls.__qualname__}.{name}: use default_factory")
+        one.name, one.type, one._field_type = name, kind, plain  # type: ignore[attr-defined]
+        one.kw_only = one.kw_only is True
+        found[name] = one
+    return found
+
+
+def _with_slots(cls: type, known: dict[str, Field], weakref_slot: bool) -> type:
+    """The class anew: slots are decided when a class is made."""
+    inherited: set[str] = set()
+    for base in cls.__mro__[1:]:
+        there = base.__dict__.get("__slots__", ())
+        inherited.update((there,) if isinstance(there, str) else there)
+    names = {name: value for name, value in cls.__dict__.items() if name not in known}
+    names.pop("__dict__", None)
+    names.pop("__weakref__", None)
+    more = ("__weakref__",) if weakref_slot else ()
+    names["__slots__"] = (*(name for name in known if name not in inherited), *more)
+    made: type = type(cls)(cls.__name__, cls.__bases__, names)
+    made.__qualname__ = cls.__qualname__
+    return made
 
 
 def _values(names: list[str]) -> Values:

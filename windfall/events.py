@@ -91,6 +91,13 @@ class EventKind:
     RECOMPILE = EventType("recompile", logs=("recompiles",))  # a call fitted no entry
     SPECIALISE = EventType("specialise")  # a size had to be fixed
     EVICT = EventType("evict", logs=("evictions",))  # an entry went
+    # Executables on disk: `how` one was found, stored, not stored (then with its `reason`).
+    CACHE = EventType("cache", logs=("cache",))
+    # A backward pass of our engine: `how` it went, and the program of one that was recorded.
+    PASS = EventType("pass", summary=_itself, logs=("passes",))
+    # What a tree did: `what`, and where it ran unrecorded, `reason` and `remedy`; the `counters` of
+    # a region that was registered go on counting.
+    TREES = EventType("trees", logs=("trees",))
 
 
 STAGES = tuple(kind for kind in TYPES.values() if kind.is_stage)

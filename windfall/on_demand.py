@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 import torch.fx
 
-from windfall import runtime, subgraphs, torch_abi
-from windfall.autograd import Variant
+from windfall import autograd, runtime, subgraphs, torch_abi
 from windfall.backends import Stages, Types
 from windfall.dataclass import dataclass
 from windfall.devices import DEVICES
@@ -69,7 +68,7 @@ class BackwardCompiler:
     region: BackwardRegion  # one of the graph's: what is asked of it is the same in all
     device: str = ""
 
-    def compile(self, variant: Variant) -> GraphCallable:
+    def compile(self, variant: autograd.Variant) -> GraphCallable:
         """Native code, or the device's, which raises `UnfitInput` of anything but the tensors that
         it was compiled for; `Unsupported`, and counted, where eager's backward has to answer."""
         symbols = variant.symbols

@@ -19,6 +19,7 @@ from tests.architecture.scan import Module, Reference
 FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "dataclass",
+        "doors",
         "errors",
         "locks",
         "options",

@@ -20,8 +20,9 @@ from torch.utils.checkpoint import checkpoint
 
 import windfall
 from windfall.errors import UserError
+from windfall.events import EventKind
 from windfall.options import TreeOptions
-from windfall.runtime.trees import CPU_TREES, TREES, Skip, TreeManager
+from windfall.runtime.trees import CPU_TREES, Skip, TreeManager
 
 Tensor = torch.Tensor
 ALL = TreeOptions(minimum_bytes=0)
@@ -749,7 +750,7 @@ def test_explain_tells() -> None:
     text = "\n".join(told.trees)
     assert "broken" in text and "replayed 2" in text and "test_cpu.py" in text
     assert "graph trees" in str(told) and told.to_dict()["trees"] == told.trees
-    assert {event.kind for event in told.events} >= {TREES}
+    assert {event.kind for event in told.events} >= {EventKind.TREES}
 
 
 def test_a_picture_of_the_tree() -> None:

@@ -32,12 +32,11 @@ from windfall.engine.replay import CompiledSegment, CompilesSegments, Departure,
 from windfall.engine.steps import Traced
 from windfall.engine.vary import Spread, spread
 from windfall.engine.verify import Matched
-from windfall.events import EventLog, EventType
+from windfall.events import EventKind, EventLog
 from windfall.ir.dtype import TensorType
 from windfall.variants import Variants
 
-# A backward pass: `how` is one of these; of one that was recorded, its program.
-PASS = EventType("pass", summary=lambda program: program, logs=("passes",))
+# How a pass went.
 RECORDED, REPLAYED = "recorded", "replayed"
 CONFIRMED = "run node by node, as a program for sizes that vary says"
 DEPARTED = "replayed up to a live call, then node by node"
@@ -99,7 +98,7 @@ class Engine:
             except Unfollowed as unfollowed:
                 reason = str(unfollowed)
         if reason is not None:
-            self.log.count(PASS, "backward", how=BY_TORCH, reason=reason)
+            self.log.count(EventKind.PASS, "backward", how=BY_TORCH, reason=reason)
             with torch_abi.running(None):
                 return torch_abi.run_by_real_engine(
                     *(roots, gradients, keep_graph, create_graph, inputs),
@@ -199,7 +198,7 @@ class Engine:
             family.learn(graph.keys, seen, program)
             if family.reason:
                 reason = f"{reason}; sizes do not vary: {family.reason}"
-        self.log.add(PASS, name, program, how=RECORDED, reason=reason)
+        self.log.add(EventKind.PASS, name, program, how=RECORDED, reason=reason)
 
         def compile_step(place: int, step: PassSegment) -> CompiledSegment:
             types = [program.types[one] for one in step.inputs]
@@ -223,7 +222,7 @@ class Engine:
         """The first pass that a program for sizes that vary is for."""
         program, captured = self._run_by_node(graph, request, asked)
         if family.confirm(made, program):
-            self.log.count(PASS, made.replay.name, how=CONFIRMED)
+            self.log.count(EventKind.PASS, made.replay.name, how=CONFIRMED)
             self.programs.add(key, made.replay)
         else:
             self._keep(key, graph, request, program, None, seen)
@@ -235,9 +234,9 @@ class Engine:
         with self._running(asked, known.request, nodes, known.keys) as now:
             found = known.run(nodes, asked.gradients, asked.keep_graph, now, matched)
             if not isinstance(found, Departure):
-                self.log.count(PASS, known.name, how=REPLAYED)
+                self.log.count(EventKind.PASS, known.name, how=REPLAYED)
                 return found
-            self.log.count(PASS, known.name, how=DEPARTED, reason=found.reason)
+            self.log.count(EventKind.PASS, known.name, how=DEPARTED, reason=found.reason)
             graph = BackwardGraph(asked.begins, self._inline)
             execution = Execution(graph, known.request, asked.keep_graph, Unrecorded(), now)
             for position, register in enumerate(known.program.captured):

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windfall.caching import CACHE
+from windfall import engine
 from windfall.dataclass import dataclass
-from windfall.engine import PASS, PassProgram
 from windfall.events import LOGS, Eager, Event, EventKind, EventLog, EventType
 from windfall.ir.graph_text import print_graph, short_line
 from windfall.ir.loop import Schedule
@@ -31,7 +30,6 @@ from windfall.ir.stages import (
     Split,
 )
 from windfall.ir.text import schedule_text
-from windfall.runtime.trees import TREES
 
 # The step at which a capture stopped runs natively, and all that it calls.
 BEHIND_BREAKS = "a step at a break"
@@ -99,34 +97,36 @@ class Explanation:
     @property
     def cached(self) -> dict[str, int]:
         """What the cache on disk did, and how often: found, stored, not stored, unreadable."""
-        return dict(Counter(event.facts["how"] for event in self.events if event.kind is CACHE))
+        return dict(
+            Counter(event.facts["how"] for event in self.events if event.kind is EventKind.CACHE)
+        )
 
     @property
     def passes(self) -> dict[str, int]:
         """How often backward passes ran how, under compiled autograd."""
         counted = Counter[str]()
         for event in self.events:
-            if event.kind is PASS:
+            if event.kind is EventKind.PASS:
                 counted[event.facts["how"]] += event.facts.get("times", 1)
         return dict(counted)
 
     @property
     def pass_reasons(self) -> list[str]:
         """Why passes were recorded anew, left their recording, or went to torch's engine."""
-        told = (event.facts for event in self.events if event.kind is PASS)
+        told = (event.facts for event in self.events if event.kind is EventKind.PASS)
         return [f"{one['how']}: {one['reason']}" for one in told if "reason" in one]
 
     @property
-    def pass_programs(self) -> list[PassProgram]:
+    def pass_programs(self) -> list[engine.PassProgram]:
         """What was recorded of backward passes; each prints."""
-        found = self._records(PASS)
-        return [record for _, record in found if isinstance(record, PassProgram)]
+        found = self._records(EventKind.PASS)
+        return [record for _, record in found if isinstance(record, engine.PassProgram)]
 
     @property
     def trees(self) -> list[str]:
         """What graph trees did, region by region: how often each ran how, what ran unrecorded and
         why, what to do about it."""
-        return [_tree_line(event) for event in self.events if event.kind is TREES]
+        return [_tree_line(event) for event in self.events if event.kind is EventKind.TREES]
 
     def seconds(self) -> dict[str, float]:
         """Time spent in each stage that ran."""

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from windfall.runtime.trees import CPU_TREES, Node, TreeManager
+from windfall.runtime import trees
+
+if TYPE_CHECKING:
+    from windfall.runtime.trees import Node, TreeManager
 
 _WIDTH, _HEIGHT, _GAP = 190, 50, 16
 _STYLE = (
@@ -19,11 +23,11 @@ _STYLE = (
 )
 
 
-def tree_picture(managers: Iterable[TreeManager] = CPU_TREES) -> str:
+def tree_picture(managers: Iterable[TreeManager] | None = None) -> str:
     """SVG of all trees that there are: one for each thread that has called something recorded."""
     parts: list[str] = []
     top, wide = 0, 400
-    for manager in managers:
+    for manager in trees.CPU_TREES if managers is None else managers:
         drawn = _Drawing(manager, top)
         parts += drawn.parts
         top, wide = drawn.bottom, max(wide, drawn.right)

@@ -9,9 +9,24 @@ constant) of the subgraphs behind it, which are compiled when they are first rea
     z = y[:n] + 1        subgraph, of y and the size n
 """
 
-from windfall.subgraphs.cuts import Subgraph, partition, reads_data
-from windfall.subgraphs.driver import PartitionedGraph
-from windfall.subgraphs.runner import Shared
-from windfall.subgraphs.variant import NativeSubgraph
+from typing import TYPE_CHECKING
 
-__all__ = ["NativeSubgraph", "PartitionedGraph", "Shared", "Subgraph", "partition", "reads_data"]
+from windfall.doors import door
+
+if TYPE_CHECKING:
+    from windfall.subgraphs.cuts import Subgraph as Subgraph
+    from windfall.subgraphs.cuts import partition as partition
+    from windfall.subgraphs.cuts import reads_data as reads_data
+    from windfall.subgraphs.driver import PartitionedGraph as PartitionedGraph
+    from windfall.subgraphs.runner import Shared as Shared
+    from windfall.subgraphs.variant import NativeSubgraph as NativeSubgraph
+
+_MODULES = {
+    "NativeSubgraph": "variant",
+    "PartitionedGraph": "driver",
+    "Shared": "runner",
+    "Subgraph": "cuts",
+    "partition": "cuts",
+    "reads_data": "cuts",
+}
+__getattr__, __dir__ = door(__name__, _MODULES)

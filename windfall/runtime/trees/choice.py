@@ -9,29 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.dataclass import dataclass
-from windfall.events import EventLog, EventType
+from windfall.events import EventKind, EventLog
 from windfall.ir.stages import Program
 from windfall.options import TreeOptions
 from windfall.runtime.bind import Bound
 from windfall.runtime.trees.cpu import CpuDevice, ProgramPayload
 from windfall.runtime.trees.device import GraphRegion, Skip
 from windfall.runtime.trees.managers import Managers
-
-# What a tree did: `what`, and where it ran unrecorded, `reason` and `remedy`; the `counters` of a
-# region that was registered go on counting.
-TREES = EventType("trees", logs=("trees",))
+from windfall.runtime.trees.place import RegionPlace
 
 CPU_TREES = Managers(CpuDevice)
-
-
-@dataclass(frozen=True, slots=True)
-class RegionPlace:
-    """Where a region stands in a call of the user's: whether the call begins with it, and whether
-    its results go on to a break (else they are the user's)."""
-
-    starts: bool = False
-    crosses: bool = False
 
 
 class TreeFunction:
@@ -71,10 +58,10 @@ def bind_in_tree(
     if sizes is not None and sizes < max(options.minimum_bytes, 1):
         region.noted("unrecorded", Skip.SMALL, f"{sizes} bytes")
         return payload.plain
-    log.add(TREES, name, what="registered", where=where, counters=region.counters)
+    log.add(EventKind.TREES, name, what="registered", where=where, counters=region.counters)
     if payload.partitions:
         text = f"{payload.partitions} ops run from Python: the values between them are not pooled"
-        log.add(TREES, name, what="partitioned", where=where, reason=text)
+        log.add(EventKind.TREES, name, what="partitioned", where=where, reason=text)
     return TreeFunction(region, options, CPU_TREES)
 
 
@@ -90,6 +77,6 @@ def _noting(log: EventLog) -> Any:
             facts |= {"reason": skip.reason, "remedy": skip.remedy}
         if detail:
             facts["detail"] = detail
-        log.count(TREES, region.name, **facts)
+        log.count(EventKind.TREES, region.name, **facts)
 
     return note
