@@ -54,6 +54,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks stages --json benchmarks/results/stages.json
 	$(BIN)/python -m benchmarks writes --json benchmarks/results/writes.json
 	$(BIN)/python -m benchmarks higher --json benchmarks/results/higher.json
+	$(BIN)/python -m benchmarks functions --json benchmarks/results/functions.json
 	$(BIN)/python -m benchmarks step --json benchmarks/results/step.json
 	$(BIN)/python -m benchmarks trees --json benchmarks/results/trees.json
 	$(BIN)/python -m benchmarks kernels --quick --json benchmarks/results/kernels.json

@@ -65,6 +65,7 @@ SUITES: dict[str, tuple[Part, ...]] = {
     "kernels": (Part(suites.kernels, _steady, STEADY, "rounds"),),
     "writes": (Part(suites.writes, _steady, STEADY, "rounds"),),
     "higher": (Part(suites.higher, _steady, STEADY, "rounds"),),
+    "functions": (Part(suites.functions, _steady, STEADY, "rounds"),),
     "step": (Part(step_cases, _steady, STEADY, "rounds"),),
     "models": (
         Part(model_cases, _steady, STEADY, "rounds"),

@@ -311,3 +311,61 @@ def shared_memory(parameter: Tensor, same: Tensor) -> Tensor:
     """A parameter and another view of its memory, written through the one and read by the other."""
     parameter.mul_(0.9)
     return same + 1
+
+
+# ------------------------------------------------------------------------- transforms of torch.func
+
+
+def _loss(model: nn.Module) -> Callable[..., Tensor]:
+    def loss(state: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = torch.func.functional_call(model, state, (x,))
+        return (found - y).square().mean()
+
+    return loss
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return {name: one.detach() for name, one in model.named_parameters()}
+
+
+def samples() -> Subject:
+    """Gradients of each sample."""
+    model = smooth_perceptron(3, 64, 32)
+    each = torch.func.vmap(torch.func.grad(_loss(model)), in_dims=(None, 0, 0))
+    return Subject(each, (_state(model), torch.randn(64, 32), torch.randn(64, 1)))
+
+
+def ensemble() -> Subject:
+    """Ten networks at once."""
+    models = [smooth_perceptron(3, 64, 32) for _ in range(10)]
+    parameters, _ = torch.func.stack_module_state(models)
+    state = {name: one.detach() for name, one in parameters.items()}
+
+    def one(state: dict[str, Tensor], x: Tensor) -> Any:
+        return torch.func.functional_call(models[0], state, (x,))
+
+    return Subject(torch.func.vmap(one, in_dims=(0, None)), (state, torch.randn(64, 32)))
+
+
+def hessian_vector() -> Subject:
+    """Forward over reverse."""
+    model = smooth_perceptron(3, 64, 32)
+    loss = _loss(model)
+
+    def product(state: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
+        gradient = torch.func.grad(lambda given: loss(given, x, y))
+        return torch.func.jvp(gradient, (state,), (state,))[1]
+
+    return Subject(product, (_state(model), torch.randn(64, 32), torch.randn(64, 1)))
+
+
+def jacobians() -> Subject:
+    """Of a layer, for each sample."""
+
+    def layer(x: Tensor, w: Tensor) -> Tensor:
+        return torch.tanh(x @ w)
+
+    return Subject(
+        torch.func.vmap(torch.func.jacrev(layer), in_dims=(0, None)),
+        (torch.randn(64, 32), torch.randn(32, 16)),
+    )

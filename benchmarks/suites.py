@@ -1,8 +1,8 @@
 """The rows of each suite. A new row is one line here.
 
 `overhead` measures calls, `compile` first results, `kernels` single kernels, `writes` programs that
-write their inputs, `higher` gradients of gradients; `models` are whole models, whose first results
-stand in `compile` too.
+write their inputs, `higher` gradients of gradients, `functions` transforms of `torch.func`;
+`models` are whole models, whose first results stand in `compile` too.
 """
 
 from __future__ import annotations
@@ -189,6 +189,16 @@ def _adapted() -> Subject:
     sizes = ((32, 128), (128, 128), (128, 128), (128, 1))
     weights = [torch.nn.Parameter(torch.randn(size) / size[0] ** 0.5) for size in sizes]
     return Subject(p.regression, (normal(64, 32)(), normal(64, 1)(), *weights), used=p.adapted)
+
+
+def functions() -> list[Case]:
+    """Transforms of `torch.func` inside of what is compiled."""
+    return [
+        Case("gradients of 64 samples", p.samples, goals={"torch.compile": 1.0}),
+        Case("ensemble of 10", p.ensemble, goals={"torch.compile": 1.0}),
+        Case("Hessian-vector product", p.hessian_vector, goals={"torch.compile": 1.0}),
+        Case("Jacobians of 64 samples", p.jacobians, goals={"torch.compile": 1.0}),
+    ]
 
 
 def writes() -> list[Case]:

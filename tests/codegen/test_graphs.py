@@ -45,6 +45,18 @@ def test_softmax_of_a_dear_value_computes_it_once() -> None:
     assert program.kernels[0].text.count("exp") == 1
 
 
+@pytest.mark.parametrize("sizes", SIZES)
+def test_a_value_is_folded_once(sizes: tuple[int, int]) -> None:
+    """The sum that a softmax has inside, beside the same one written out: `jvp` comes to that. The
+    second of two equal folds in a loop counted everything once more."""
+    t = Trace()
+    x = t.input(R(*sizes))
+    powers = t(aten.exp.default, t(aten.sub.Tensor, x, t(aten.amax.default, x, [-1], True)))
+    total = t(aten.sum.dim_IntList, powers, [-1], True)
+    program = agree(t, t(aten._softmax.default, x, -1, False), t(aten.div.Tensor, powers, total))
+    assert kinds(program) == ["generated"]
+
+
 @pytest.mark.parametrize("sizes", [(4, 16, 96), (3, 5), (2, 2, 2, 1000)])
 def test_layer_norm_is_one_kernel(sizes: tuple[int, ...]) -> None:
     t = Trace()

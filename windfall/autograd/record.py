@@ -361,7 +361,9 @@ class Recorder:
                     raise Unsupported(209, "inference mode is switched inside of the graph")
                 if node.target is backward_pass:
                     values[node] = self._pass(node, values)
-                elif isinstance(node.target, Subgraphs) and self._bodies is not None:
+                elif isinstance(node.target, Subgraphs) and not (
+                    self._bodies is None or node.target.is_followed
+                ):
                     arguments = [substitute(one, values) for one in node.args]
                     values[node] = self._bodies(self, node.target, arguments)
                 else:

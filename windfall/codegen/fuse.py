@@ -220,7 +220,9 @@ class _Fusion:
         if position == len(group.nests):
             group.nests.append(Nest(inner))
         nest = group.nests[position]
-        nest.statements.append(Fold(value) if reduced else Store(member.buffer, offset, value))
+        statement = Fold(value) if reduced else Store(member.buffer, offset, value)
+        if not reduced or statement not in nest.statements:  # folded twice, it would count twice
+            nest.statements.append(statement)
         if reduced:
             position = self._store_fold(group, position, member, offset, value)
         group.written[member.buffer] = Written(position, offset, value, reduced)

@@ -9,7 +9,7 @@ Invariant: a schedule computes what its loops define; only reductions are reasso
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -77,7 +77,7 @@ def in_memory(item: Kernel | Call, storage: Mapping[str, str], scalars: Scalars)
 
     def renamed(statement: Statement) -> Statement:
         if isinstance(statement, Loop):
-            return replace(statement, body=tuple(map(renamed, statement.body)))
+            return replace(statement, body=_folded_once(map(renamed, statement.body)))
         instead = {
             node: scalars.load(storage[node.attribute[0]], node.attribute[1], node.dtype)
             for node in walk(statement.value)
@@ -90,6 +90,15 @@ def in_memory(item: Kernel | Call, storage: Mapping[str, str], scalars: Scalars)
         return Fold(value)
 
     return replace(item, body=tuple(map(renamed, item.body)))
+
+
+def _folded_once(body: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Folds of what turned out to be one memory are one."""
+    made: list[Statement] = []
+    for one in body:
+        if not isinstance(one, Fold) or one not in made:
+            made.append(one)
+    return tuple(made)
 
 
 def _views_in(value: Any, storage: Mapping[str, str]) -> Any:

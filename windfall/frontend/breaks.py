@@ -357,9 +357,11 @@ LARGE_GRAPH = declare(
 )
 BODY = declare(
     49,
-    "a body of torch.cond, scan, map or while_loop that is no function of tensors alone",
+    "a body of torch.cond, torch.func.grad or their like that is no function of tensors alone",
     "Bodies are captured as graphs of their own: they may use tensors from outside, but not write "
-    "them, return them, change other objects, or read data. torch raises for most of these.",
+    "them, change other objects, or read data; those of control flow return new tensors. torch "
+    "raises for most of these. (So does a transform of `torch.func` with arguments that are not "
+    "known here, or `functional_call` of a module that replaces its own tensors.)",
     "Return new tensors of one type from each body; do what has an effect outside of it.",
 )
 WATCHER = declare(

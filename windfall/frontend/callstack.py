@@ -155,6 +155,10 @@ class CallStack:
                 return made.place
         return None
 
+    def place_of_call(self) -> str:
+        """The call of the program that is made now, as `Facts.real` names it."""
+        return self._place_of_iterator() or ""
+
     def is_left_real(self) -> bool:
         """Whether the iterator that the present call makes must be CPython's own."""
         real = self._machine.facts.real

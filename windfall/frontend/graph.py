@@ -86,6 +86,7 @@ class GraphBuilder:
         self.reads = Reads(machine)
         self.checkpoint: Checkpoint | None = None  # that of `torch.utils.checkpoint` we are in
         self.hides_grad = False  # eager runs what we are in without gradients first, then with them
+        self.levels = 0  # transforms of `torch.func` that we are in
         self.regions = 0  # how many of these there were
         self.dispatched: list[list[Dispatched]] = []  # ops in each of these, the innermost last
         self.buckets: Buckets | None = None  # of the wrapper that we are in, if any

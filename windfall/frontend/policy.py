@@ -48,7 +48,7 @@ _NATIVE = words("""
     initial_seed get_rng_state set_rng_state save load compile set_num_threads
     set_num_interop_threads set_flush_denormal set_printoptions set_warn_always
     use_deterministic_algorithms from_numpy frombuffer from_file from_dlpack to_dlpack
-    asarray as_tensor_not equal allclose is_nonzero vmap import_ir_module fork wait
+    asarray as_tensor_not equal allclose is_nonzero import_ir_module fork wait
     autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache
     set_autocast_enabled set_autocast_cache_enabled set_autocast_dtype init_num_threads
     cond while_loop export set_deterministic_debug_mode set_float32_matmul_precision
@@ -75,6 +75,9 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.utils._pytree", Treatment.INLINE),
     ("torch.utils.checkpoint", Treatment.INLINE),
     ("torch.utils._contextlib", Treatment.INLINE),
+    ("torch.func", Treatment.INLINE),  # the functions that they make have rules
+    ("torch._functorch.apis", Treatment.INLINE),
+    ("torch._functorch.vmap", Treatment.INLINE),
     ("torch.functional", Treatment.GRAPH),
     ("torch.masked", Treatment.GRAPH),
     ("torch.signal.windows", Treatment.GRAPH),

@@ -46,6 +46,7 @@ from windfall.ir import (
     scalar,
     source,
     stages,
+    transform,  # noqa: F401  (a row of `control_flow.KINDS`)
 )
 from windfall.ir.checks import objects, tensors
 from windfall.ir.custom import CustomGradient

@@ -18,7 +18,7 @@ take none, expressions of `symbols` stand in them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -40,6 +40,7 @@ class Subgraphs:
 
     kind: str  # the name in text
     parts: tuple[str, ...]  # what each graph is called
+    is_followed = False  # whether it is recorded as the operations that calling it comes to
 
     def __init__(
         self, graphs: Sequence[Graph], symbols: Sequence[Expression] = (), facts: Results = ()
@@ -78,6 +79,10 @@ class Subgraphs:
 
     def __call__(self, *arguments: Any) -> Results:
         """Do it, op by op."""
+        raise NotImplementedError
+
+    def follow(self, standing_for: Callable[[Any], Any] | None, *arguments: Any) -> Results:
+        """Do one that is followed, with other functions where `standing_for` knows some."""
         raise NotImplementedError
 
     def _run(self, graph: Graph, sizes: Sequence[int], inputs: Sequence[Any]) -> Results:
@@ -235,8 +240,14 @@ class Unwind(Subgraphs):
 # ------------------------------------------------------------------------------ op by op
 
 
-def run(graph: Graph, inputs: Sequence[Any], values: Mapping[str, int]) -> Results:
-    """What a body answers; `values` are those of the symbols that stand in it."""
+def run(
+    graph: Graph,
+    inputs: Sequence[Any],
+    values: Mapping[str, int],
+    standing_for: Callable[[Any], Any] | None = None,
+) -> Results:
+    """What a body answers; `values` are those of the symbols that stand in it, `standing_for` may
+    know other functions to call."""
     found: dict[torch.fx.Node, Any] = {}
     given = iter(inputs)
     for node in graph.nodes:
@@ -250,7 +261,8 @@ def run(graph: Graph, inputs: Sequence[Any], values: Mapping[str, int]) -> Resul
             if node.op == "call_method":
                 found[node] = getattr(args[0], str(node.target))(*args[1:], **kwargs)
             else:
-                found[node] = node.target(*args, **kwargs)
+                target = node.target if standing_for is None else standing_for(node.target)
+                found[node] = target(*args, **kwargs)
     results: Any = output_of(graph).args[0]
     return tuple(_settled(one, found, values) for one in results)
 
@@ -263,6 +275,8 @@ def _settled(value: Any, found: Mapping[torch.fx.Node, Any], values: Mapping[str
         return evaluate(value, values)
     if isinstance(value, tuple | list):
         return type(value)(_settled(one, found, values) for one in value)
+    if isinstance(value, dict):
+        return {key: _settled(one, found, values) for key, one in value.items()}
     if isinstance(value, slice):
         parts = (value.start, value.stop, value.step)
         return slice(*(_settled(one, found, values) for one in parts))

@@ -28,6 +28,7 @@ import torch
 import torch.fx
 
 from windfall.errors import SourceLine
+from windfall.ir import transform  # noqa: F401  (a row of `KINDS`)
 from windfall.ir.control_flow import KINDS, Subgraphs
 from windfall.ir.names import HOMES, resolve, resolve_operator
 from windfall.ir.node import Checkpoint, NodeInfo, Policy, Region, ValueType, add_node, set_info

@@ -285,6 +285,7 @@ class _Check:
                 "a fold stands inside the loops of its axes",
                 root.attribute,
             )
+            _demand(root not in self.open, "a value is folded once", root.attribute)
             self.open.add(root)
             root = root.arguments[0]
         else:

@@ -77,7 +77,9 @@ def _elsewhere(device: Any, layout: Any, pin_memory: Any) -> bool:
     return layout not in (None, torch.strided) or bool(pin_memory)
 
 
-def _to_copy(builder: Builder, x: Lazy, **keywords: Any) -> Any:
+def _to_copy(builder: Builder, x: Lazy | float, **keywords: Any) -> Any:
+    if isinstance(x, bool | int | float):  # that was wrapped: `vmap` casts such
+        return NotImplemented
     result = _to_copy_shape(x.type, **keywords)
     if result is NotImplemented or not can_lower(x, result):
         return NotImplemented

@@ -195,6 +195,13 @@ def _lift_fresh(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     return constant if is_fake(constant) else lift(constant.detach())
 
 
+def _to_copy(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A number that was wrapped is a constant of another dtype (`vmap` makes such of numbers)."""
+    if isinstance(args[0], torch.Tensor):
+        return NotImplemented
+    return lift(func(*args, **kwargs))
+
+
 def _as_integers(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """A kernel wants sizes or strides as plain integers."""
     known = args[0]._fake_type
@@ -207,6 +214,7 @@ SPECIAL |= {
     "aten.lift_fresh.default": _lift_fresh,
     "aten.lift.default": _lift_fresh,
     "aten.index.Tensor": _index,
+    "aten._to_copy.default": _to_copy,
     "aten.repeat_interleave.Tensor": _repeat_interleave,
     # Asked by `.data =`: fakes may always take another fake's place.
     "aten._has_compatible_shallow_copy_type.default": lambda func, args, kwargs: True,

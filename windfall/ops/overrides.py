@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ def standing_for(function: Any) -> Any:
     if found is not None:
         return found
     if isinstance(function, Subgraphs):
+        if function.is_followed:
+            return partial(function.follow, standing_for)
         return answer(function)
     return _STAND_INS.get(id(function), function) if payloads.varying else function
 

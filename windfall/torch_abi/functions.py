@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 import torch
+import torch.utils._pytree as _pytree
 from torch._compile import _disable_dynamo
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder as _placeholder
 from torch.optim.optimizer import _use_grad_for_differentiable
@@ -23,6 +24,11 @@ log_api_usage_once: Any = torch._C._log_api_usage_once
 # What stands in the class as `Function.apply`: a function before torch 2.15, a descriptor since.
 _apply: Any = vars(torch.autograd.Function)["apply"]
 FUNCTION_APPLY: Any = getattr(_apply, "__func__", _apply)
+
+
+def is_tree_node(kind: type) -> bool:
+    """Whether torch takes objects of a class apart where it looks for tensors in them."""
+    return kind in _pytree.SUPPORTED_NODES or _pytree.is_namedtuple_class(kind)
 
 
 def untagged(function: Any) -> Any:

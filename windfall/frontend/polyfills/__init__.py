@@ -22,6 +22,8 @@ from windfall.frontend.polyfills import (
     optimizers,
     ordering,
     parallel,
+    stateless,
+    transforms,
 )
 
 _MODULES = (
@@ -35,6 +37,8 @@ _MODULES = (
         optimizers,
         ordering,
         parallel,
+        stateless,
+        transforms,
     ),
 )
 TABLE: dict[str, Callable[..., Any]] = {

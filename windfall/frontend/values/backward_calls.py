@@ -164,6 +164,8 @@ def _rely_on_leaf(machine: Machine, leaf: Tensor) -> None:
 def _refuse(machine: Machine) -> None:
     """What a graph may hold whose gradients are not known here."""
     graph = machine.graph
+    if graph.levels:
+        stop(BACKWARD, "inside of a function that torch.func transforms")
     if graph.hides_grad or graph.checkpoint is not None or graph.lanes is not None:
         stop(BACKWARD, "inside of a function that is run again")
     if torch_abi.hooks_saved_tensors():
@@ -176,7 +178,7 @@ def _refuse(machine: Machine) -> None:
     for node in graph.calls:
         if node.target is torch_abi.hooked:
             stop(BACKWARD, "a hook on a tensor of the graph")
-        if isinstance(node.target, Subgraphs):
+        if isinstance(node.target, Subgraphs) and not node.target.is_followed:
             stop(BACKWARD, "an operation with bodies")
         if info(node).reads:
             stop(BACKWARD, "a number is read from data before")

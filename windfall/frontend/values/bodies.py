@@ -78,6 +78,7 @@ class Bodies(Value):
 
     __slots__ = ("before", "dispatched", "firsts", "found", "loop", "name", "start", "written")
     made_of = object
+    returns_new = True  # tensors, that share memory with no others
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -104,6 +105,12 @@ def _begin_bodies(machine: Machine, arguments: Arguments, keywords: Keywords) ->
 def _begin_body(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     (bodies,) = arguments
     assert isinstance(bodies, Bodies)
+    begin(machine, bodies)
+    return machine.values.literal(None)
+
+
+def begin(machine: Machine, bodies: Bodies) -> None:
+    """The beginning of a body."""
     graph = machine.graph
     outer = graph.written
 
@@ -115,15 +122,23 @@ def _begin_body(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
     bodies.start = len(graph.calls)
     bodies.dispatched = [len(one) for one in graph.dispatched]
     bodies.before, bodies.written = condition(machine, bodies), outer
-    return machine.values.literal(None)
 
 
 @calls(control_flow.end_body)
 def _end_body(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     bodies, result = arguments
-    assert isinstance(bodies, Bodies) and bodies.before is not None
+    assert isinstance(bodies, Bodies)
     leaves: list[Tensor] = []
-    structure = structure_of(machine, bodies, result, leaves)
+    cut_out(machine, bodies, structure_of(machine, bodies, result, leaves), leaves)
+    return machine.values.literal(None)
+
+
+def cut_out(
+    machine: Machine, bodies: Bodies, structure: Structure, leaves: Sequence[Tensor]
+) -> None:
+    """The end of a body: what was done since its beginning leaves the graph; `leaves` are the
+    tensors that it answers."""
+    assert bodies.before is not None
     for noted, count in zip(machine.graph.dispatched, bodies.dispatched, strict=True):
         del noted[count:]  # a checkpoint around it knows one operation
     change = changed(machine, bodies.before, bodies)
@@ -142,7 +157,6 @@ def _end_body(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     graph.written = bodies.written
     bodies.found.append(CapturedBody(extracted(nodes, outside, results), outside, structure))
     graph.cut(bodies.start)
-    return machine.values.literal(None)
 
 
 _REFUSED = (torch_abi.hooked, torch_abi.enter_inference, torch_abi.leave_inference)
@@ -160,6 +174,8 @@ def _check_memory(
     }
     if not memories.isdisjoint(machine.graph.written):
         stop(BODY, f"a body of {bodies.name} writes a tensor from outside")
+    if not bodies.returns_new:
+        return
     own = [storage_of(one.fake(machine)) for one in leaves]
     if not memories.isdisjoint(own) or any(one.node(machine) in there for one in leaves):
         stop(BODY, f"a body of {bodies.name} returns a tensor from outside, or a view of one")

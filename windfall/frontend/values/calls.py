@@ -92,7 +92,9 @@ def _untagged(init: Any) -> Rule:
 
 def has_rule(target: Any) -> bool:
     """Whether calls of a Python function are captured by a rule."""
-    return isinstance(target, FunctionType) and rule_of(target) is not None
+    if not isinstance(target, FunctionType):
+        return False
+    return rule_of(target) is not None or id(target.__code__) in BY_CODE
 
 
 CodeRule = Callable[["Machine", Any, Arguments, Keywords], Value]

@@ -68,6 +68,8 @@ class OpenRegion(Value):
 
 @calls(torch_checkpoint.checkpoint)
 def _checkpoint(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    if machine.graph.levels:
+        stop(CHECKPOINT, "inside of a function that torch.func transforms, which refuses it")
     machine.frames.hold_together()
     return machine.values.polyfill("checkpoint", arguments, keywords)
 

@@ -51,12 +51,14 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     schedules,
     sets,
     standard,
+    stateless,
     subclassed,
     sym_bool,
     sym_str,
     symbolic,
     torchapi,
     torchobjects,
+    transforms,
 )
 from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod

@@ -239,9 +239,10 @@ class Function(Value):
             if rule is not None:
                 self.guard(machine, "identity", IdentityIs(self.real))
                 return rule(machine, arguments, keywords)
-            by_code = BY_CODE.get(id(self.code))
-            if by_code is not None:
-                return by_code(machine, self, arguments, keywords)
+        by_code = BY_CODE.get(id(self.code))
+        if by_code is not None:
+            return by_code(machine, self, arguments, keywords)
+        if self.real is not None:
             how = treatment(self.real)
             if how is not Treatment.INLINE:
                 self.guard(machine, "identity", IdentityIs(self.real))

@@ -20,6 +20,7 @@ from torch import nn
 from windfall import torch_abi
 from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
+    BODY,
     CHECKPOINT,
     DATA_READ,
     SUBCLASS,
@@ -126,6 +127,8 @@ class Tensor(Value):
         """The tensor without data; relies on the type of one from outside."""
         if self._fake is None:
             assert self.real is not None and self.source is not None
+            if torch_abi.has_tangent(self.real):
+                stop(UNKNOWN_OPERATION, f"{self.describe()}, a dual number of forward_ad")
             type = self._type = machine.symbols.tensor_type(self.real, self.source)
             check = TensorIs(type, self.exact_class, torch_abi.dispatch_keys(self.real))
             self.guard(machine, "tensor", check)
@@ -205,6 +208,8 @@ class Tensor(Value):
             machine.graph.look_at_sizes(fake)
         if name in ("requires_grad", "is_leaf") and machine.graph.hides_grad:
             stop(CHECKPOINT, f"{name} is read under use_reentrant=True")
+        if name in ("requires_grad", "is_leaf") and machine.graph.levels and fake.grad_fn:
+            stop(BODY, f"{name} of a computed tensor, by this transform or by one outside")
         if name == "is_leaf" and self.real is not None:
             if self.real.requires_grad:
                 assert self.source is not None
