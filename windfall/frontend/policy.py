@@ -72,6 +72,7 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.amp.autocast_mode", Treatment.INLINE),
     ("torch.amp.grad_scaler", Treatment.INLINE),
     ("torch.nn.attention", Treatment.INLINE),
+    ("torch.distributions", Treatment.INLINE),
     ("torch.utils._pytree", Treatment.INLINE),
     ("torch.utils.checkpoint", Treatment.INLINE),
     ("torch.utils._contextlib", Treatment.INLINE),
@@ -125,14 +126,20 @@ def _table() -> dict[Any, Treatment]:
                 table[value] = how
     for value in _EXPLICIT_FOLDS:
         table[value] = Treatment.FOLD
+    for value in _FOLLOWED:
+        table[value] = Treatment.INLINE
     return table
 
 
 _EXPLICIT_FOLDS: tuple[Any, ...] = (
+    torch_abi.infer_size,
     abs, bin, chr, divmod, format, hex, oct, ord, pow, round, ascii, repr,
     torch.finfo, torch.iinfo, torch.device, complex, bytes,
 )  # fmt: skip
 
+
+# Functions of torch in Python that are followed, unlike their modules.
+_FOLLOWED: tuple[Any, ...] = (torch._assert, torch.overrides.is_tensor_like)
 
 # Who names one of these asks for frames that run, for what stands in them, or for frames that an
 # exception has passed. It must have such a frame of its own, as must all that it calls.

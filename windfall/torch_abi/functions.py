@@ -63,6 +63,10 @@ CHECKS: dict[Any, type[Exception]] = {
     torch._check_not_implemented: NotImplementedError,
 }
 check_is_size: Any = torch._check_is_size
+# (condition, text, anything) -> the last one again; raises where the condition is not true.
+HOLD: Any = torch.ops.aten._functional_assert_async.msg
+
+infer_size: Any = torch._C._infer_size  # of two sizes, that of what they broadcast to
 
 # torch's own call of a module, where it has hooks.
 CALL_OF_MODULES = torch.nn.Module._call_impl.__code__
