@@ -29,6 +29,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     copies,
     defaultdict,
     deque,
+    distributions,
     enumeration,
     foreach,
     getters,
