@@ -139,7 +139,7 @@ _EXPLICIT_FOLDS: tuple[Any, ...] = (
 
 
 # Functions of torch in Python that are followed, unlike their modules.
-_FOLLOWED: tuple[Any, ...] = (torch._assert, torch.overrides.is_tensor_like)
+_FOLLOWED: tuple[Any, ...] = (torch_abi.ASSERT, torch.overrides.is_tensor_like)
 
 # Who names one of these asks for frames that run, for what stands in them, or for frames that an
 # exception has passed. It must have such a frame of its own, as must all that it calls.

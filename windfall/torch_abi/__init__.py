@@ -76,6 +76,7 @@ from windfall.torch_abi.fencing import (
     without_saved_tensor_hooks,
 )
 from windfall.torch_abi.functions import (
+    ASSERT,
     CALL_OF_MODULES,
     CHECKS,
     FOREACH,
@@ -250,6 +251,7 @@ from windfall.torch_abi.thread import (
 
 __all__ = [
     "ACTIVE_WRAPPER",
+    "ASSERT",
     "AUTOCAST_DEVICES",
     "AUTOCAST_DTYPE",
     "AUTOGRAD_STATE",

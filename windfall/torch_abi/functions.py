@@ -66,6 +66,7 @@ check_is_size: Any = torch._check_is_size
 # (condition, text, anything) -> the last one again; raises where the condition is not true.
 HOLD: Any = torch.ops.aten._functional_assert_async.msg
 
+ASSERT: Any = torch._assert
 infer_size: Any = torch._C._infer_size  # of two sizes, that of what they broadcast to
 
 # torch's own call of a module, where it has hooks.
