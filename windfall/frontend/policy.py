@@ -196,6 +196,21 @@ def _by_module(name: str) -> Treatment:
     return Treatment.INLINE
 
 
+# Functions behind `functools.lru_cache` that are known to compute from their arguments alone:
+# of constants, the answer that the cache holds is computed now; others are followed.
+_CACHED: dict[tuple[str, str], Treatment] = {
+    ("einops.einops", "_prepare_transformation_recipe"): Treatment.FOLD,
+    ("einops.einops", "_compactify_pattern_for_einsum"): Treatment.FOLD,
+    ("einops.einops", "_reconstruct_from_shape_uncached"): Treatment.INLINE,
+}
+
+
+def cached_treatment(cached: Any) -> Treatment | None:
+    """What to do with a call of a cached function of a library, if that is known."""
+    wrapped = getattr(cached, "__wrapped__", None)
+    return _CACHED.get((getattr(wrapped, "__module__", ""), getattr(wrapped, "__qualname__", "")))
+
+
 def is_query(cached: Any) -> bool:
     """Whether a cached function of a library asks what is installed: its answer is the same for as
     long as the process lives, and asking changes nothing."""

@@ -72,8 +72,12 @@ infer_size: Any = torch._C._infer_size  # of two sizes, that of what they broadc
 # torch's own call of a module, where it has hooks.
 CALL_OF_MODULES = torch.nn.Module._call_impl.__code__
 
-# Functions of torch's modules that ask whether torch's own tracer is at work: it never is.
-TRACER_QUESTIONS: tuple[Any, ...] = (torch.nn.modules.activation._is_make_fx_tracing,)
+# Functions that ask whether one of torch's own tracers is at work: it never is.
+TRACER_QUESTIONS: tuple[Any, ...] = (
+    torch.nn.modules.activation._is_make_fx_tracing,
+    torch.fx._symbolic_trace.is_fx_tracing,
+    torch._C._is_tracing,
+)
 
 # Higher-order operations; `torch` itself offers `cond` alone.
 scan: Any = torch._higher_order_ops.scan

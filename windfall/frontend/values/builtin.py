@@ -469,8 +469,3 @@ def _shown_object(machine: Machine, value: Object, function: Any, name: str) -> 
 
 _shown(str, "__str__")
 _shown(repr, "__repr__")
-
-
-@calls(id)
-def _id(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    stop(UNKNOWN_CALL, "id")
