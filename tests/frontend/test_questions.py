@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import pickle
 from typing import Any
 
@@ -76,6 +77,17 @@ def asks_equal(x: Tensor) -> Tensor:
     return x + 1
 
 
+def scaled(x: Tensor, by: float = 2.0, *, shift: float = 1.0) -> Tensor:
+    return x * by + shift
+
+
+def asks_signature(x: Tensor) -> Tensor:
+    parameters = inspect.signature(scaled).parameters
+    given = {"by": 3.0, "unknown": 1.0, "shift": 4.0}
+    known = {name: value for name, value in given.items() if name in set(parameters.keys())}
+    return scaled(x, **known) + len(parameters.keys()) + len(list(parameters.items()))
+
+
 def pickles(x: Tensor) -> Tensor:
     return x + len(pickle.dumps({"a": (1, 2.5), "b": None}))
 
@@ -91,6 +103,7 @@ def pickles(x: Tensor) -> Tensor:
         asks_metaclass,
         makes_by_metaclass,
         asks_equal,
+        asks_signature,
         pickles,
     ],
     ids=lambda one: one.__name__,

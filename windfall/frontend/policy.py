@@ -202,6 +202,7 @@ _CACHED: dict[tuple[str, str], Treatment] = {
     ("einops.einops", "_prepare_transformation_recipe"): Treatment.FOLD,
     ("einops.einops", "_compactify_pattern_for_einsum"): Treatment.FOLD,
     ("einops.einops", "_reconstruct_from_shape_uncached"): Treatment.INLINE,
+    ("einops.packing", "analyze_pattern"): Treatment.FOLD,
 }
 
 
