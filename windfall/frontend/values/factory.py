@@ -86,6 +86,9 @@ _TRUE = Constant(True)
 _FALSE = Constant(False)
 
 
+_LIBRARY = ("enum", "typing", "abc")  # metaclasses that are not followed
+
+
 class ValueFactory(Outside):
     """The half of `machine.values` that makes objects."""
 
@@ -301,7 +304,9 @@ class ValueFactory(Outside):
         real = cls.real
         call = cls.meta(machine, "__call__")
         if call is not find(type, "__call__") and not plainly:
-            if not isinstance(call, types.FunctionType):
+            # Those of the standard library read their caller's module from its frame.
+            followed = isinstance(call, types.FunctionType) and call.__module__ not in _LIBRARY
+            if not followed:
                 stop(UNKNOWN_CALL, f"{cls.describe()} has a metaclass with __call__")
             hook = self.known(call, f"{class_name(type(real))}.__call__")
             return hook.call(machine, [cls, *arguments], keywords)
