@@ -197,7 +197,7 @@ def line(row: Row) -> str:
     return "| " + " | ".join(one.replace("|", "/").replace("\n", " ") for one in cells) + " |"
 
 
-def page(rows: list[Row]) -> str:
+def page(rows: list[Row], names: list[str]) -> str:
     """The page of the docs."""
     there = [one for one in rows if one.is_there]
     whole = sum(one.graphs <= 1 and not one.breaks and one.is_right for one in there)
@@ -210,6 +210,9 @@ def page(rows: list[Row]) -> str:
         f"{len(there)} rows over {len({one.library for one in there})} libraries, "
         f"{sum(one.is_right for one in there)} right, {whole} in one graph.\n\n"
     )
+    if names:  # a part of the sweep is not to be taken for all of it
+        others = [str(one) for one in PROGRAMS if not {one.library, one.name} & {*names}]
+        text += f"Only a part was run for this page. Not run: {', '.join(others)}.\n\n"
     return text + HEAD + "".join(f"{line(one)}\n" for one in there)
 
 
@@ -238,7 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
     for reason, count in reasons.most_common(15 if given.show else 0):
         print(f"{count:5} {reason[:120]}")
     if given.write is not None:
-        given.write.write_text(page(rows))
+        given.write.write_text(page(rows, given.names))
     return 0 if all(one.is_right for one in rows) else 1
 
 
