@@ -49,7 +49,7 @@ from windfall.frontend.state import Continue, Facts, Point, Position, Start, Sta
 from windfall.frontend.tracebacks import through
 from windfall.ir.guard import first_failure
 from windfall.ir.stages import MISS, Entry
-from windfall.options import Options
+from windfall.options import OWN_BACKENDS, Options
 
 CompileMissing = Callable[[State, Facts], Entry]
 
@@ -220,7 +220,19 @@ class Compiled(StandIn):
         self._count_eager(found.point, f"{_FAILED}: {failed}")
         # Which hold frames.
         failed.__traceback__ = failed.error = failed.__context__ = failed.__cause__ = None
-        return self._natively(found.point, slots)
+        result = self._natively(found.point, slots)
+        self._learn_from_handled(found)
+        return result
+
+    def _learn_from_handled(self, found: Entries) -> None:
+        """The program went on behind what its graph refused: it handles the exception. Where it
+        does so again and again, branches that raise are breaks from now on, as any other."""
+        found.handled += 1
+        if found.handled == _HANDLED and self.facts.retried:
+            with found.lock, self._guard:
+                self.facts = replace(self.facts, retried=False)
+                found.set(())
+            self._tell(found)
 
     def _missed(
         self, found: Entries, tried: tuple[Callable[..., Any], ...], slots: tuple[Any, ...]
@@ -415,6 +427,7 @@ class Compiled(StandIn):
                 apart=facts.apart | self.facts.apart,
                 sizes=facts.sizes | self.facts.sizes,
                 real=facts.real | self.facts.real,
+                retried=facts.retried and self.facts.retried,
             )
 
     def _explain(self, found: Entries, slots: tuple[Any, ...]) -> None:
@@ -522,6 +535,7 @@ class Compiled(StandIn):
         return self if instance is None else types.MethodType(self, instance)
 
 
+_HANDLED = 3  # graphs that failed although the program went on
 _FEW_ENTRIES, _THRASH = 2, 100  # segments for which one more compilation counts
 _IDLE = f"W{IDLE_LOOP.number:04d}: a loop whose rounds all break does nothing with tensors"
 
@@ -550,4 +564,8 @@ def _parameter_names(target: Any) -> tuple[str, ...]:
 
 def _first_facts(options: Options) -> Facts:
     """What is known before anything was captured."""
-    return Facts(everything=options.dynamic is True, verify=options.verify)
+    return Facts(
+        everything=options.dynamic is True,
+        verify=options.verify,
+        retried=options.backend in OWN_BACKENDS,
+    )

@@ -19,7 +19,17 @@ class Entries:
     """The entries of one point, the latest first; past a limit the one that was used longest ago
     goes."""
 
-    __slots__ = ("calls", "entries", "is_idle", "lock", "native", "point", "seen", "uses")
+    __slots__ = (
+        "calls",
+        "entries",
+        "handled",
+        "is_idle",
+        "lock",
+        "native",
+        "point",
+        "seen",
+        "uses",
+    )
 
     def __init__(self, point: Point) -> None:
         self.point = point
@@ -27,6 +37,7 @@ class Entries:
         self.calls: tuple[Callable[..., Any], ...] = ()
         self.is_idle = True  # no entry has an operation on tensors
         self.lock = locks.lock()
+        self.handled = 0  # how often a graph failed and the program went on nevertheless
         self.native = False  # compiling was given up
         self.seen = False  # a call ran eagerly because the stance wants the first one so
         self.uses = EntryUsage()

@@ -36,6 +36,29 @@ def successors(instruction: Instruction) -> tuple[int, ...]:
     return (instruction.index + 1,)
 
 
+_FAR = 400  # instructions, at most, of which a message is made
+
+
+def only_raises(listing: Listing, start: int) -> bool:
+    """Whether whatever goes on at an instruction comes to a `raise`, as is plain to see: no way
+    leads out of the function, or back, before it."""
+    waiting, seen = [start], set[int]()
+    while waiting:
+        index = waiting.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        one = listing.instructions[index]
+        if one.name == "RAISE_VARARGS":
+            continue
+        after = successors(one)
+        is_long = len(seen) > _FAR or index - start > _FAR
+        if not after or is_long or any(each <= index for each in after) or "YIELD" in one.name:
+            return False
+        waiting.extend(after)
+    return True
+
+
 _CACHE: dict[int, tuple[Listing, tuple[frozenset[int], ...]]] = {}
 
 

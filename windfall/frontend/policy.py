@@ -72,6 +72,7 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.amp.autocast_mode", Treatment.INLINE),
     ("torch.amp.grad_scaler", Treatment.INLINE),
     ("torch.nn.attention", Treatment.INLINE),
+    ("torch.distributions", Treatment.INLINE),
     ("torch.utils._pytree", Treatment.INLINE),
     ("torch.utils.checkpoint", Treatment.INLINE),
     ("torch.utils._contextlib", Treatment.INLINE),
@@ -128,14 +129,20 @@ def _table() -> dict[Any, Treatment]:
                 table[value] = how
     for value in _EXPLICIT_FOLDS:
         table[value] = Treatment.FOLD
+    for value in _FOLLOWED:
+        table[value] = Treatment.INLINE
     return table
 
 
 _EXPLICIT_FOLDS: tuple[Any, ...] = (
+    torch_abi.infer_size,
     abs, bin, chr, divmod, format, hex, oct, ord, pow, round, ascii, repr,
     torch.finfo, torch.iinfo, torch.device, complex, bytes,
 )  # fmt: skip
 
+
+# Functions of torch in Python that are followed, unlike their modules.
+_FOLLOWED: tuple[Any, ...] = (torch_abi.ASSERT, torch.overrides.is_tensor_like)
 
 # Who names one of these asks for frames that run, for what stands in them, or for frames that an
 # exception has passed. It must have such a frame of its own, as must all that it calls.
@@ -190,6 +197,22 @@ def _by_module(name: str) -> Treatment:
         if name == start or name.startswith(start + "."):
             return how
     return Treatment.INLINE
+
+
+# Functions behind `functools.lru_cache` that are known to compute from their arguments alone:
+# of constants, the answer that the cache holds is computed now; others are followed.
+_CACHED: dict[tuple[str, str], Treatment] = {
+    ("einops.einops", "_prepare_transformation_recipe"): Treatment.FOLD,
+    ("einops.einops", "_compactify_pattern_for_einsum"): Treatment.FOLD,
+    ("einops.einops", "_reconstruct_from_shape_uncached"): Treatment.INLINE,
+    ("einops.packing", "analyze_pattern"): Treatment.FOLD,
+}
+
+
+def cached_treatment(cached: Any) -> Treatment | None:
+    """What to do with a call of a cached function of a library, if that is known."""
+    wrapped = getattr(cached, "__wrapped__", None)
+    return _CACHED.get((getattr(wrapped, "__module__", ""), getattr(wrapped, "__qualname__", "")))
 
 
 def is_query(cached: Any) -> bool:

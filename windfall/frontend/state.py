@@ -160,6 +160,7 @@ class Facts:
     sizes: frozenset[str] = frozenset()  # numbers that are used as sizes: 2 or more
     real: frozenset[str] = frozenset()  # places at which iterators are made natively
     everything: bool = False  # every size and number that the caller gives varies
+    retried: bool = True  # whether eager begins again where a graph fails
     verify: bool = False  # check that whatever was looked at is covered by a guard
     budget: int = 400_000  # bytecodes of one capture
     idle: int = 500  # jumps backward with no operation on tensors in between

@@ -33,6 +33,7 @@ FAMILIES = (
     "creation",
     "random",
     "foreach",
+    "conditions",
 )
 for _family in FAMILIES:
     import_module(f"windfall.ops.{_family}")

@@ -91,3 +91,7 @@ def probabilities(x: Lazy, *rest: Any, **keywords: Any) -> Iterator[ElementCheck
 def divisor(x: Any, y: Any, **keywords: Any) -> Iterator[ElementCheck]:
     if isinstance(y, Lazy) and not y.type.dtype.is_floating_point:
         yield ElementCheck(y, lambda value: value.ne(0))
+
+
+def truth(condition: Lazy, *rest: Any, **keywords: Any) -> Iterator[ElementCheck]:
+    yield ElementCheck(condition, lambda value: value.ne(0), implied=False)

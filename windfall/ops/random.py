@@ -77,6 +77,11 @@ _over = listed(
 )
 _sized_samples = listed(lambda: (([2, 3],), {}), lambda: (([2, 3],), {"dtype": torch.float64}))
 
+_gradients = listed(lambda: ((make((2, 3)).t().sigmoid(), make((3, 2)).sigmoid()), {}))
+_gradients_of_dirichlet = listed(
+    lambda: ((make((2, 3)).softmax(-1), make((2, 3)).exp(), make((2, 3)).exp() + 9), {})
+)
+
 for _name in ("rand", "randn"):
     _random(f"{_name}.default", _sized_shape, _sized_samples)
     _random(f"{_name}.generator", _sizes_with_generator)
@@ -96,10 +101,20 @@ _random(
     refuses=True,
     zero_or_one=True,
 )
-for _name in ("bernoulli.Tensor", "binomial.default", "poisson.default"):
+for _name in ("bernoulli.Tensor", "poisson.default"):
     _random(_name, refuses=True)
+_random(
+    "binomial.default",
+    _row_major,
+    listed(lambda: ((torch.full((2, 3), 5.0), make((2, 3)).t().sigmoid().t()), {})),
+    refuses=True,
+)
 for _name in ("Tensor_float", "float_Tensor", "Tensor_Tensor", "float_float"):
     _random(f"normal.{_name}", refuses=True)
+_random("_standard_gamma.default", _row_major, _over)
+_random("_sample_dirichlet.default", _row_major, _over)
+op("_standard_gamma_grad.default", _row_major, None, _gradients)
+op("_dirichlet_grad.default", _row_major, None, _gradients_of_dirichlet)
 _random("uniform.default", _same)
 _random("normal_functional.default", _same)
 _random("exponential.default", _same)

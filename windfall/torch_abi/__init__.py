@@ -76,11 +76,13 @@ from windfall.torch_abi.fencing import (
     without_saved_tensor_hooks,
 )
 from windfall.torch_abi.functions import (
+    ASSERT,
     CALL_OF_MODULES,
     CHECKS,
     FOREACH,
     FUNCTION_APPLY,
     FUSED_STEPS,
+    HOLD,
     NOT_COMPILED,
     OF_SCHEDULER,
     TRACER_QUESTIONS,
@@ -91,6 +93,7 @@ from windfall.torch_abi.functions import (
     check_is_size,
     function_space,
     group_tensors,
+    infer_size,
     is_tree_node,
     log_api_usage_once,
     map_over,
@@ -249,6 +252,7 @@ from windfall.torch_abi.thread import (
 
 __all__ = [
     "ACTIVE_WRAPPER",
+    "ASSERT",
     "AUTOCAST_DEVICES",
     "AUTOCAST_DTYPE",
     "AUTOGRAD_STATE",
@@ -268,6 +272,7 @@ __all__ = [
     "FUNCTION_STATE",
     "FUSED_STEPS",
     "HAS_CALLBACKS",
+    "HOLD",
     "NATIVE_SYMBOLS",
     "NOT_COMPILED",
     "OF_SCHEDULER",
@@ -352,6 +357,7 @@ __all__ = [
     "hook_kinds",
     "hooked",
     "hooks_saved_tensors",
+    "infer_size",
     "inference_guard",
     "is_composite",
     "is_hooked",

@@ -69,12 +69,21 @@ CHECKS: dict[Any, type[Exception]] = {
     torch._check_not_implemented: NotImplementedError,
 }
 check_is_size: Any = torch._check_is_size
+# (condition, text, anything) -> the last one again; raises where the condition is not true.
+HOLD: Any = torch.ops.aten._functional_assert_async.msg
+
+ASSERT: Any = torch._assert
+infer_size: Any = torch._C._infer_size  # of two sizes, that of what they broadcast to
 
 # torch's own call of a module, where it has hooks.
 CALL_OF_MODULES = torch.nn.Module._call_impl.__code__
 
-# Functions of torch's modules that ask whether torch's own tracer is at work: it never is.
-TRACER_QUESTIONS: tuple[Any, ...] = (torch.nn.modules.activation._is_make_fx_tracing,)
+# Functions that ask whether one of torch's own tracers is at work: it never is.
+TRACER_QUESTIONS: tuple[Any, ...] = (
+    torch.nn.modules.activation._is_make_fx_tracing,
+    torch.fx._symbolic_trace.is_fx_tracing,
+    torch._C._is_tracing,
+)
 
 # Higher-order operations; `torch` itself offers `cond` alone.
 scan: Any = torch._higher_order_ops.scan

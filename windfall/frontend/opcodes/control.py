@@ -15,12 +15,13 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.bytecode import Instruction
+from windfall.frontend.flow import only_raises
 from windfall.frontend.idle import idle_loop
 from windfall.frontend.opcodes.operators import push
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.state import Start
 from windfall.frontend.values.base import Raised, Value
-from windfall.frontend.values.checks import asserted
+from windfall.frontend.values.checks import asserted, made_sure
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import END, ForeignIterator, Iterator, is_end
 from windfall.frontend.values.objects import Object
@@ -95,10 +96,14 @@ _MANY = 20  # how much longer loops may be in sum than one alone
 def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A truth that interpreted code must tell lands on the stack; then this is done again."""
     value = frame.stack.pop()
-    if isinstance(value, Question | Tensor | SymBool) and instruction.name.endswith("IF_TRUE"):
-        otherwise = frame.instructions[instruction.index + 1 : instruction.target]
-        value = asserted(machine, value, otherwise)
-    found = value.truth(machine)
+    found: bool | Value | None = None
+    if isinstance(value, Question | Tensor | SymBool):
+        found = _sure(machine, frame, instruction, value)
+        if found is None and instruction.name.endswith("IF_TRUE"):
+            otherwise = frame.instructions[instruction.index + 1 : instruction.target]
+            value = asserted(machine, value, otherwise)
+    if found is None:
+        found = value.truth(machine)
     if isinstance(found, Value):
         push(frame, found)
         frame.retry()
@@ -107,6 +112,15 @@ def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> Non
         if "BACKWARD" in instruction.name:
             _count_round(machine, frame, instruction)
         frame.ip = instruction.target
+
+
+def _sure(machine: Machine, frame: Frame, jump: Instruction, value: Value) -> bool | None:
+    """The truth of a condition on data that the program raises without; None: it is unknown."""
+    for index, is_jump in ((jump.index + 1, False), (jump.target, True)):
+        if index > jump.index and only_raises(frame.listing, index):
+            wanted = jump.name.endswith("TRUE") != is_jump
+            return wanted if made_sure(machine, value, wanted) else None
+    return None
 
 
 @opcode("TO_BOOL", since=(3, 13))

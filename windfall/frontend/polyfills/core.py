@@ -63,6 +63,11 @@ def truth_by_length(method: Any) -> bool:
     return count != 0
 
 
+def instance_by_check(check: Any, cls: Any, value: Any) -> bool:
+    """`isinstance(value, cls)` of a class whose metaclass has a say."""
+    return bool(check(cls, value))
+
+
 def instantiate(new: Any, init: Any, cls: Any, arguments: Any, keywords: Any) -> Any:
     """`cls(*arguments, **keywords)` of a class with its own `__new__`."""
     made = new(cls, *arguments, **keywords)

@@ -30,7 +30,7 @@ from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.ranges import Slice
-from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.sequence import List, Size, Tuple
 from windfall.frontend.values.sym_bool import SymBool
 from windfall.frontend.values.symbolic import Question, SymInt
 from windfall.frontend.values.tensor import Tensor
@@ -249,6 +249,14 @@ def _tuple(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 @calls(torch.Size)
 def _size(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     exactly(arguments, keywords, 0, 1, "Size")
+    if not arguments:
+        return Size([])
+    (given,) = arguments
+    if isinstance(given, Tuple | List):
+        sizes = given.unpack(machine)
+        given.guard_type(machine)
+        if all(one.python_type() is int for one in sizes):
+            return Size(sizes)
     return fold(machine, torch.Size, arguments, keywords)
 
 
@@ -461,8 +469,3 @@ def _shown_object(machine: Machine, value: Object, function: Any, name: str) -> 
 
 _shown(str, "__str__")
 _shown(repr, "__repr__")
-
-
-@calls(id)
-def _id(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    stop(UNKNOWN_CALL, "id")

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from windfall import torch_abi
 from windfall.errors import Specialise
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
@@ -23,11 +25,13 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function
+from windfall.frontend.values.readings import detached
 from windfall.frontend.values.sym_bool import SymBool
 from windfall.frontend.values.symbolic import Question, SymInt, question
 from windfall.frontend.values.tensor import Tensor
 from windfall.ir.check import DataCheck, Message
 from windfall.ir.relation import Relation
+from windfall.ir.rollback import KEPT_BYTES
 from windfall.ir.symint import reads_of
 
 if TYPE_CHECKING:
@@ -101,6 +105,42 @@ def asserted(machine: Machine, condition: Value, otherwise: Sequence[Instruction
         expected(machine, relation, reads_of(relation.left, relation.right))
         _note(machine, relation, DataCheck(relation.operation, AssertionError, tuple(texts)), ())
     return condition
+
+
+def made_sure(machine: Machine, condition: Value, wanted: bool) -> bool:
+    """Whether a graph sees to it that a truth which is read from data is `wanted`: of a branch
+    whose other side raises. Where it is not, the graph comes to no end and eager does all of it
+    (ADR 67): so the exception, its text and its handlers are eager's."""
+    if not machine.facts.retried or machine.frames.is_one_operation:
+        return False
+    if _written_bytes(machine) > KEPT_BYTES:
+        return False  # what runs op by op could not be taken back
+    if isinstance(condition, Tensor):
+        known = condition.fake(machine)
+        if any(size != 1 for size in known.shape) or known.is_complex():
+            return False
+        held = detached(machine, condition)
+    elif isinstance(condition, SymBool):
+        held = condition.held
+    else:
+        return False
+    values = machine.values
+    if not wanted:
+        held = values.torch_call("call_function", torch.logical_not, [held], {})
+    where = values.literal(f"a branch that raises: {machine.frames.where()}")
+    values.torch_call("call_function", torch_abi.HOLD, [held, where, held], {})
+    return True
+
+
+def _written_bytes(machine: Machine) -> int:
+    """How large the inputs are that the graph has written."""
+    graph = machine.graph
+    found = [
+        one.real
+        for one in (graph.fakes.values() if graph.written else ())
+        if isinstance(one, Tensor) and one.real is not None and one.is_written(machine)
+    ]
+    return sum(one.numel() * one.element_size() for one in found)
 
 
 def _rule(function: Any, error: type[Exception]) -> None:

@@ -38,10 +38,33 @@ def _isinstance(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
     exactly(arguments, keywords, 2, 2, "isinstance")
     value, classes = arguments
     value.guard_type(machine)
-    found = any(_is_instance(machine, value, one) for one in _classes(machine, classes))
+    check = _own_check(machine, value, classes)
+    if check is not None:
+        return machine.values.polyfill("instance_by_check", [check, classes, value])
+    found = any(
+        # Of the very class, no metaclass is asked.
+        value.python_type() is one or _is_instance(machine, value, one)
+        for one in _classes(machine, classes)
+    )
     if not found and isinstance(value, Object):
         _refuse_other_class(machine, value)
     return machine.values.literal(found)
+
+
+def _own_check(machine: Machine, value: Value, cls: Value) -> Value | None:
+    """The `__instancecheck__` that a metaclass has in Python, which is asked unless the value is of
+    that very class."""
+    if not isinstance(cls, Class) or type(cls.real).__module__ in _LIBRARY_METACLASSES:
+        return None
+    found = cls.meta(machine, "__instancecheck__")
+    if not isinstance(found, types.FunctionType) or value.python_type() is cls.real:
+        return None
+    cls.rely(machine)
+    return machine.values.known(found, f"{class_name(type(cls.real))}.__instancecheck__")
+
+
+# What these answer is known without asking.
+_LIBRARY_METACLASSES = words("abc torch.nn.parameter typing enum torch torch._C")
 
 
 def _refuse_other_class(machine: Machine, value: Object) -> None:

@@ -12,6 +12,8 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+from torch.distributions.utils import lazy_property
+
 from windfall import torch_abi
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION, stop
 from windfall.frontend.classnames import short_name
@@ -102,6 +104,10 @@ def is_plain_metaclass(machine: Machine, kind: type) -> bool:
     """Whether its classes are read as C reads them: no `__getattribute__` of the user's."""
     getter = relied(machine, kind, "__getattribute__")
     return isinstance(getter, types.WrapperDescriptorType)
+
+
+# Descriptors of torch's whose answer to a class is made of nothing else, each time anew.
+READ_OF_CLASSES: frozenset[type] = frozenset({lazy_property})
 
 
 class Placeholder:
@@ -221,6 +227,8 @@ class Class(Given):
             return self.value_of(machine, name, raw)
         if is_a(raw, property | functools.cached_property):
             return self.value_of(machine, name, raw)
+        if type(raw) in READ_OF_CLASSES:
+            return machine.values.known(raw.__get__(None, self.real), name)
         if raw is torch_abi.FUNCTION_APPLY:  # of C, since torch 2.15
             return Method(machine.values.known(raw, "Function.apply"), self)
         bound = is_a(raw, types.ClassMethodDescriptorType) and self.source is not None

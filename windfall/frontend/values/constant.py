@@ -7,6 +7,7 @@ constants; what they raise is raised in the interpreted program.
 
 from __future__ import annotations
 
+import collections
 import operator
 import sys
 import types
@@ -363,7 +364,15 @@ def _wrap_constant(machine: Machine, value: Any, source: Source | None) -> Value
     return Constant(value, source)
 
 
-@wraps(types.MappingProxyType)
+_OF_SIGNATURES = collections.OrderedDict[str, Any]()  # whose views these are
+
+
+@wraps(
+    types.MappingProxyType,
+    type(_OF_SIGNATURES.keys()),
+    type(_OF_SIGNATURES.values()),
+    type(_OF_SIGNATURES.items()),
+)
 def _wrap_proxy(machine: Machine, value: Any, source: Source | None) -> Value:
-    """Only one that was computed here: others show a dict that may change."""
+    """Only one that was computed here, of a signature: others show a dict that may change."""
     return Constant(value) if source is None else machine.values.opaque(value, source)

@@ -18,6 +18,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from windfall.frontend.values.arity import HASHED
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import Constant
@@ -94,7 +96,7 @@ def _is_reversible(value: Value) -> bool:
     return is_among(value.python_type(), _REVERSIBLE) or has(value, "__reversed__")
 
 
-_REVERSIBLE = (list, tuple, str, bytes, range, dict)
+_REVERSIBLE = (list, tuple, str, bytes, range, dict, torch.Size)
 
 
 def _is_no_text(value: Value) -> bool:

@@ -29,6 +29,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     copies,
     defaultdict,
     deque,
+    distributions,
     enumeration,
     foreach,
     getters,
@@ -45,6 +46,7 @@ from windfall.frontend.values import (  # noqa: F401  (rows of the tables)
     parallel,
     partial,
     python_module,
+    questions,
     readings,
     recurrent,
     references,
@@ -84,6 +86,9 @@ if TYPE_CHECKING:
 _NONE = Constant(None)
 _TRUE = Constant(True)
 _FALSE = Constant(False)
+
+
+_LIBRARY = ("enum", "typing", "abc")  # metaclasses that are not followed
 
 
 class ValueFactory(Outside):
@@ -293,12 +298,20 @@ class ValueFactory(Outside):
         """An object that is not looked into."""
         return self.remember(real, Opaque(real, source))
 
-    def instantiate(self, cls: Class, arguments: Arguments, keywords: Keywords) -> Value:
-        """`cls(...)` for a class of the user."""
+    def instantiate(
+        self, cls: Class, arguments: Arguments, keywords: Keywords, *, plainly: bool = False
+    ) -> Value:
+        """`cls(...)` for a class of the user; `plainly`: as `type.__call__` does it."""
         machine = self._machine
         real = cls.real
-        if cls.meta(machine, "__call__") is not find(type, "__call__"):
-            stop(UNKNOWN_CALL, f"{cls.describe()} has a metaclass with __call__")
+        call = cls.meta(machine, "__call__")
+        if call is not find(type, "__call__") and not plainly:
+            # Those of the standard library read their caller's module from its frame.
+            followed = isinstance(call, types.FunctionType) and call.__module__ not in _LIBRARY
+            if not followed:
+                stop(UNKNOWN_CALL, f"{cls.describe()} has a metaclass with __call__")
+            hook = self.known(call, f"{class_name(type(real))}.__call__")
+            return hook.call(machine, [cls, *arguments], keywords)
         if issubclass(real, BaseException):
             return self._exception(cls, arguments, keywords)
         if cls.find(machine, "__del__") is not ABSENT:

@@ -48,8 +48,34 @@ def is_identity_key(key: Any) -> bool:
 
 
 def is_class_key(key: Any) -> bool:
-    """Whether a key, as `Value.key` gives it, stands for such an object."""
+    """Whether a key, as `Value.key` gives it, stands for such an object, or is a plain tuple of
+    such and of constants."""
+    if type(key) is tuple:
+        return all(is_plain_key(one) or is_class_key(one) for one in key)
     return isinstance(key, Value) and is_identity_key(getattr(key, "real", None))
+
+
+def real_key(key: Any) -> Any:
+    """The object that a plain key, or one of a class, stands for."""
+    if type(key) is tuple:
+        return tuple(map(real_key, key))
+    return getattr(key, "real", None) if isinstance(key, Value) else key
+
+
+def told_key(machine: Machine, key: Any) -> Any:
+    """A key from outside as `Value.key` gives it."""
+    if is_plain_key(key):
+        return key
+    if type(key) is tuple:
+        return tuple(told_key(machine, one) for one in key)
+    return machine.values.known(key, "key").key(machine)
+
+
+def is_outside_key(key: Any) -> bool:
+    """Whether a key from outside is one that can be told: by value, by identity, part by part."""
+    if type(key) is tuple:
+        return all(map(is_outside_key, key))
+    return is_plain_key(key) or is_identity_key(key)
 
 
 def is_plain_key(key: Any) -> bool:

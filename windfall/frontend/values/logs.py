@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
-from windfall.frontend.policy import is_query
+from windfall.frontend.policy import Treatment, cached_treatment, is_query
 from windfall.frontend.purity import is_pure
 from windfall.frontend.values.base import Arguments, ByIdentity, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
@@ -82,6 +82,17 @@ class Cached(ByIdentity, Given):
             machine.effects.add(template, self, *arguments, *keywords.values())
         return wrapped.call(machine, arguments, keywords)
 
+    def _answered(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """What the cache holds, or will hold from now on."""
+        plain = [one.as_constant(machine) for one in arguments]
+        named = {name: one.as_constant(machine) for name, one in keywords.items()}
+        self.rely(machine)
+        try:
+            found = self.real(*plain, **named)
+        except Exception:
+            stop(UNKNOWN_CALL, self.describe())
+        return machine.values.literal_or_known(found, self.real.__name__)
+
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A message, a question about what is installed, or natively."""
         if is_query(self.real):
@@ -89,6 +100,13 @@ class Cached(ByIdentity, Given):
                 self.guard(machine, "identity", IdentityIs(self.real))
             return fold(machine, self.real, arguments, keywords)
         given = [*arguments, *keywords.values()]
+        how = cached_treatment(self.real)
+        if how is Treatment.INLINE:
+            self.rely(machine)
+            wrapped = machine.values.known(self.real.__wrapped__, "wrapped")
+            return wrapped.call(machine, arguments, keywords)
+        if how is Treatment.FOLD and all(one.is_constant() for one in given):
+            return self._answered(machine, arguments, keywords)
         if all(one.is_constant() for one in given) and is_pure(self.real):
             return self._pure(machine, arguments, keywords)
         if not arguments or not isinstance(arguments[0], Object):

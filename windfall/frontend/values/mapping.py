@@ -21,11 +21,13 @@ from windfall.frontend.values.dict_views import DictView, present
 from windfall.frontend.values.keys import (
     compares_by_user_code,
     is_class_key,
-    is_identity_key,
     is_its_key,
+    is_outside_key,
     is_plain_key,
     is_tensor_key,
     no_key,
+    real_key,
+    told_key,
 )
 from windfall.frontend.values.unseen import real_of, same, settled
 from windfall.frontend.values.watched import Watchers
@@ -81,7 +83,7 @@ class Dict(Value):
         if self.compares:
             stop(UNKNOWN_OPERATION, f"{self.describe()}, whose keys have an __eq__ of their own")
         self.guard_type(machine)
-        real = getattr(key, "real", None) if isinstance(key, Value) else key
+        real = real_key(key)
         if real in self.real:
             found = self.entries[key] = machine.values.wrap(
                 self.real[real], Item(self.source, real)
@@ -118,7 +120,7 @@ class Dict(Value):
         if not self.whole:
             assert self.real is not None and self.source is not None
             admit(machine, len(self.real) + len(self.writes), self)
-            if not all(is_plain_key(key) or is_identity_key(key) for key in self.real):
+            if not all(map(is_outside_key, self.real)):
                 stop(UNKNOWN_OPERATION, f"keys of {self.describe()}")
             self.guard_type(machine)
             self.rely_on_keys(machine)
@@ -127,11 +129,7 @@ class Dict(Value):
             written = {key for key, _ in self.writes}
             whole: dict[Any, Value | None] = {}
             for given, value in self.real.items():
-                key = (
-                    given
-                    if is_plain_key(given)
-                    else machine.values.known(given, "key").key(machine)
-                )
+                key = told_key(machine, given)
                 if key in known and key not in written:
                     whole[key] = known[key]
                 else:
@@ -161,7 +159,8 @@ class Dict(Value):
         """Keys from outside that are objects of their own."""
         for index, key in enumerate(keys):
             if isinstance(key, tuple):
-                self.keys[key] = machine.values.wrap(key, Item(self.keys_source(), index))
+                held = machine.values.wrap(key, Item(self.keys_source(), index))
+                self.keys[told_key(machine, key)] = held
 
     def present(self) -> Iterable[tuple[Any, Value]]:
         """Known items."""
@@ -312,7 +311,7 @@ class Dict(Value):
         plain = item.key(machine)
         found = self.lookup(machine, plain)
         if found is not None and not self.whole and found.source is not None:
-            real = real_of(plain) if isinstance(plain, Value) else plain
+            real = real_of(plain) if isinstance(plain, Value) else real_key(plain)
             self.guard(machine, ("present", plain), HasKey(real, True))
         return machine.values.literal(found is not None)
 

@@ -65,16 +65,21 @@ def _rely(machine: Machine, reader: Callable[[], Any], name: str, value: Any) ->
         machine.guards.add(asked, Equals(value), "a mode is read")
 
 
+def setting(machine: Machine, reader: Callable[[], Any]) -> Value:
+    """A setting of the process that a program reads and others write: relied upon."""
+    value = reader()
+    _rely(machine, reader, reader.__name__, value)
+    return machine.values.literal(value)
+
+
 def _settings(*readers: Callable[[], Any]) -> None:
-    """Settings of the process that a program reads and others write: relied upon."""
+    """Rows for functions that answer one."""
 
     def rule_of(reader: Callable[[], Any]) -> Rule:
         def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
             if arguments or keywords:
                 stop(ARGUMENTS, reader.__name__)
-            value = reader()
-            _rely(machine, reader, reader.__name__, value)
-            return machine.values.literal(value)
+            return setting(machine, reader)
 
         return rule
 

@@ -166,6 +166,8 @@ class Object(Value):
         getter = relied(machine, type(raw), "__get__")
         if getter is ABSENT:
             return self.cls.value_of(machine, name, raw)
+        if is_a(raw, property) and getter is property.__get__:  # it means more, and is read alike
+            return self._call_property(machine, name, raw)
         if is_a(raw, functools.cached_property | property) or not isinstance(
             getter, types.FunctionType
         ):
@@ -185,9 +187,10 @@ class Object(Value):
         return Method(self.cls.value_of(machine, name, raw.__func__), self.cls)
 
     def _call_property(self, machine: Machine, name: str, raw: Any) -> Value:
-        if raw.fget is None:
+        function = _FGET.__get__(raw)  # not what a class derived from `property` says
+        if function is None:
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} cannot be read")
-        getter = machine.values.known(raw.fget, f"{class_name(self.cls.real)}.{name}")
+        getter = machine.values.known(function, f"{class_name(self.cls.real)}.{name}")
         return getter.call(machine, [self], {})
 
     def _cached(self, machine: Machine, name: str, raw: Any) -> Value:
@@ -433,6 +436,7 @@ _PLAIN_GETTERS = tuple(base.__getattribute__ for base in _PLAIN_BASES)
 _PLAIN_SETTERS = tuple(base.__setattr__ for base in _PLAIN_BASES)
 _PLAIN_DELETERS = tuple(base.__delattr__ for base in _PLAIN_BASES)
 
+_FGET: Any = vars(property)["fget"]
 _UNARY_NAMES = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
 _BINDERS: dict[type, Any] = {

@@ -351,10 +351,15 @@ class Size(Tuple):
     def call_method(
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
-        """`numel` of constants."""
-        if name != "numel":
+        """`numel` is the product of the sizes."""
+        if name != "numel" or arguments or keywords:
             return super().call_method(machine, name, arguments, keywords)
-        return fold(machine, getattr(torch.Size, name), [self, *arguments], keywords)
+        product: Value = machine.values.literal(1)
+        for size in self.unpack(machine):
+            one = size.binary(machine, "*", product)
+            assert one is not None, "sizes are integers"
+            product = one
+        return product
 
     def rebuild(self, recipe: Recipe) -> str:
         """Made anew."""

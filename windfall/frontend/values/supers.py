@@ -23,9 +23,21 @@ if TYPE_CHECKING:
     from windfall.frontend.services import Machine
 
 
+def _order(
+    machine: Machine, start: type, owner: Value, cls: type, name: str
+) -> tuple[tuple[type, ...], bool]:
+    """The classes among which `super` looks, and whether the owner is an instance of them: a class
+    is one of its metaclass."""
+    order = mro(machine, cls)
+    if not isinstance(owner, Class) or is_among(start, order):
+        return order, not isinstance(owner, Class)
+    owner.meta(machine, name)
+    return mro(machine, type(cls)), True
+
+
 def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: str) -> Value | None:
     """`super(start, owner).name`: what comes after `start` in the MRO of `cls`."""
-    order = mro(machine, cls)
+    order, is_instance = _order(machine, start, owner, cls, name)
     place = next((place for place, one in enumerate(order) if one is start), None)
     if place is None:  # a metaclass's method, or an error
         stop(UNKNOWN_CALL, f"super({class_name(start)}, {owner.describe()})")
@@ -45,7 +57,7 @@ def super_lookup(machine: Machine, start: type, owner: Value, cls: type, name: s
         if type(raw) is types.ClassMethodDescriptorType:
             stop(UNKNOWN_ATTRIBUTE, f"super().{name} of {owner.describe()}")
         found = holder.value_of(machine, name, raw)
-        if isinstance(owner, Class) or find(type(raw), "__get__") is ABSENT:
+        if not is_instance or find(type(raw), "__get__") is ABSENT:
             return found
         if not is_among(type(raw), BOUND_AS_METHODS):
             stop(UNKNOWN_ATTRIBUTE, f"super().{name} of {owner.describe()}")

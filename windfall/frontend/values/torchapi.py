@@ -222,7 +222,8 @@ def _type_only(machine: Machine, value: Value) -> Any:
         machine.graph.look_at_sizes(value.fake(machine))
         return value.fake(machine)
     if isinstance(value, Tuple | List):
-        return value.graph_argument(machine)[1]
+        plain = value.graph_argument(machine)[1]
+        return torch.Size(plain) if value.python_type() is torch.Size else plain
     return value.as_constant(machine)
 
 

@@ -24,7 +24,8 @@ from windfall.frontend.values.calls import CALLS, calls
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.python_module import PythonModule
-from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.sequence import Size
+from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.torchapi import Builtin, torch_call
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import IdentityIs
@@ -152,6 +153,25 @@ def _tensor_methods() -> None:
 
 
 _tensor_methods()
+
+
+def _new(tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """`x.new(2, 3)`, `x.new(x.shape)`: sizes, where a tuple would be data. A graph holds tuples."""
+    tensor.rely_on(machine, "new")
+    sizes = [one for each in arguments for one in _sizes(machine, each)]
+    if keywords or not all(one.python_type() is int for one in sizes):
+        if any(isinstance(one, Size | Tensor) for one in arguments):
+            stop(UNKNOWN_CALL, "Tensor.new of a tensor, or with keywords")
+        return machine.values.torch_call("call_method", "new", [tensor, *arguments], keywords)
+    made = [tensor, machine.values.tuple(sizes if arguments else [machine.values.literal(0)])]
+    return machine.values.torch_call("call_method", "new_empty", made, {})
+
+
+def _sizes(machine: Machine, argument: Value) -> list[Value]:
+    return argument.unpack(machine) if isinstance(argument, Size) else [argument]
+
+
+METHOD_RULES["new"] = _new
 
 
 def _plain_arguments(machine: Machine, arguments: Arguments) -> Value:
