@@ -19,8 +19,10 @@ from windfall.api import (
     get_default_backend,
     graph_trees,
     list_backends,
+    report,
     reset,
     set_default_backend,
+    timeline,
 )
 from windfall.backward import compiled_autograd
 from windfall.directives import (
@@ -54,8 +56,9 @@ from windfall.options import Options, TreeOptions
 from windfall.report.trees import tree_picture
 from windfall.saved import load_cache, save_cache
 from windfall.stance import set_stance
+from windfall.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "BackendError",
@@ -92,12 +95,14 @@ __all__ = [
     "maybe_mark_dynamic",
     "nested_compile_region",
     "nonstrict_trace",
+    "report",
     "reset",
     "save_cache",
     "set_default_backend",
     "set_stance",
     "skip_frame",
     "substitute_in_graph",
+    "timeline",
     "tree_picture",
     "wrap_numpy",
 ]

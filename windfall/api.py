@@ -12,6 +12,7 @@ Invariant: whatever cannot be compiled runs eagerly and is counted; a wrong call
 from __future__ import annotations
 
 import functools
+import os
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,9 +20,11 @@ from typing import Any
 import torch
 
 from windfall import backends, backward, directives, frontend, pipeline, runtime
+from windfall.around import Around, Timed
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options, TreeOptions
+from windfall.report import process
 from windfall.report.entries import CacheEntry
 from windfall.report.entries import cache_entries as describe_entries
 from windfall.report.explain import Explanation, explanation_of, log_listener
@@ -111,11 +114,15 @@ def _compiled(target: Any, options: Options) -> Any:
 def _with_log(target: Any, options: Options, log: EventLog) -> Any:
     compiler = pipeline.Compiler(options, log)
     engine = backward.engine_for(options, log) if options.compiled_autograd else None
+    title = options.name or process.title_of(target)
+    process.register(log, title, options.report)
 
     def called(one: Any) -> Any:
-        compiled = compiler.compiled(one, _compiled)
+        compiled: Any = compiler.compiled(one, _compiled)
         _alive.add(compiled)
-        return compiled if engine is None else backward.CalledUnderEngine(compiled, engine)
+        if engine is not None:
+            compiled = backward.CalledUnderEngine(compiled, engine)
+        return Timed(compiled, log, title) if options.runs else compiled
 
     if isinstance(target, torch.nn.Module):
         steps = {name: called(one) for name, one in steps_of(target).items()}
@@ -127,7 +134,7 @@ def _with_log(target: Any, options: Options, log: EventLog) -> Any:
 def _made_of(value: Any) -> frontend.Compiled | None:
     """The compiled object behind what `compile` returned; None: it is something else."""
     found = compiled_of(value) or value
-    if isinstance(found, backward.CalledUnderEngine):
+    while isinstance(found, Around):
         found = found.compiled
     return found if isinstance(found, frontend.Compiled) else None
 
@@ -218,6 +225,20 @@ def explain(target: Callable[..., Any], **settings: Any) -> Callable[..., Explan
 def explanation(compiled: Any) -> Explanation:
     """What happened to a compiled function or module so far, over all its calls."""
     return explanation_of(_needed(compiled).log)
+
+
+def report(path: str | os.PathLike[str], *compiled: Any) -> str:
+    """Write one HTML file that tells what was compiled: of these functions and modules, or of all
+    that are alive. It needs no network and no other file. `options={"records": True}` at `compile`
+    (or `WINDFALL_REPORT`) keeps loops, memory plans and LLVM text for it. Answers its path."""
+    return process.write_report(path, [_needed(one).log for one in compiled])
+
+
+def timeline(path: str | os.PathLike[str], *compiled: Any) -> str:
+    """Write a trace for Perfetto (ui.perfetto.dev, chrome://tracing): when which stage of compiling
+    ran, breaks, recompilations, and calls of what was compiled with `options={"runs": True}`. Of
+    these functions and modules, or of all that are alive. Answers its path."""
+    return process.write_timeline(path, [_needed(one).log for one in compiled])
 
 
 def cache_entries(compiled: Any) -> list[CacheEntry]:

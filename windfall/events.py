@@ -10,6 +10,7 @@ for.
 from __future__ import annotations
 
 import enum
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ class EventKind:
     DIVIDE = EventType("divide", True)
     LOWER = EventType("lower", True)
     SCHEDULE = EventType("schedule", True, logs=("loops",))
-    PLAN = EventType("plan", True)
+    PLAN = EventType("plan", True, attrgetter("arena_bytes"))
     EMIT = EventType("emit", True, logs=("llvm",))
     BUILD = EventType("build", True, attrgetter("kernels"), ("kernels",))  # without machine code
     ASSEMBLE = EventType("assemble", True, attrgetter("native_calls"))
@@ -90,6 +91,7 @@ class EventKind:
     RECOMPILE = EventType("recompile", logs=("recompiles",))  # a call fitted no entry
     SPECIALISE = EventType("specialise")  # a size had to be fixed
     EVICT = EventType("evict", logs=("evictions",))  # an entry went
+    RUN = EventType("run")  # a call of the compiled object, where calls are timed
 
 
 STAGES = tuple(kind for kind in TYPES.values() if kind.is_stage)
@@ -115,6 +117,7 @@ class Event:
     cpu_seconds: float = 0.0
     record: Any = None
     facts: dict[str, Any] = field(default_factory=dict)
+    thread: int = field(default_factory=threading.get_ident)
 
 
 Listener = Callable[[Event], None]

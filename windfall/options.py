@@ -72,7 +72,7 @@ TORCH_OPTIONS = frozenset(
 
 _TRUTHS = (
     *("fullgraph", "disable", "strict", "verify", "native", "records"),
-    "compiled_autograd",
+    *("compiled_autograd", "runs"),
 )
 
 
@@ -91,6 +91,8 @@ class Options:
     native: bool = True  # use native entries; off: public API only
     logs: tuple[str, ...] = ()
     records: bool = False  # keep what every stage made, for `explanation`: graphs, loops, LLVM
+    report: str = ""  # where a report is written when the process ends; records are kept for it
+    runs: bool = False  # time each call, for `timeline`
     name: str | None = None  # what reports call the compiled object
     recompile_limit: int = 64  # entries of one point; past it the least recently used goes
     # Of what forward would keep for backward at least cost, the part that it may: 0 is nothing but
@@ -123,8 +125,8 @@ class Options:
             merged["logs"] = _logs(merged["logs"])
         options = replace(cls(), **merged)
         options._check()
-        implied = {name: value for name, value in MODES[options.mode].items() if name not in merged}
-        return replace(options, **implied)
+        implied = {**MODES[options.mode], **({"records": True} if options.report else {})}
+        return replace(options, **{k: v for k, v in implied.items() if k not in merged})
 
     def for_backend(self) -> dict[str, Any]:
         """The keywords that a backend of the user is called with, as torch.compile does it."""
@@ -150,6 +152,8 @@ class Options:
         self._check_budget()
         if not isinstance(self.name, str | None):
             raise UserError(f"name={self.name!r} must be a str")
+        if not isinstance(self.report, str):
+            raise UserError(f"report={self.report!r} must be the path of a file, a str")
         for log in self.logs:
             _accept("logs", log, tuple(LOGS))
         if not (isinstance(self.backend, str) or callable(self.backend)):
@@ -195,6 +199,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "WINDFALL_NATIVE": ("native", _flag),
     "WINDFALL_NUMERICS": ("numerics", str),
     "WINDFALL_LOGS": ("logs", _names),
+    "WINDFALL_REPORT": ("report", str),
     "WINDFALL_CACHE": ("cache", lambda text: {"0": "off", "1": "on"}.get(text, text)),
     "WINDFALL_CACHE_DIR": ("cache_dir", str),
     "WINDFALL_CACHE_BYTES": ("cache_bytes", _number),
