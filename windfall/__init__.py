@@ -11,6 +11,7 @@ if not (3, 11) <= sys.version_info[:2] <= (3, 12):  # `frontend/bytecode.py` kno
     raise ImportError(f"windfall reads the bytecode of CPython 3.11 and 3.12; this is {_present}")
 
 from windfall.api import (
+    bisect,
     cache_entries,
     compile,
     disable,
@@ -45,6 +46,7 @@ from windfall.errors import (
     BackendError,
     BreakError,
     InternalError,
+    MismatchError,
     RecompileError,
     Unsupported,
     UserError,
@@ -64,6 +66,7 @@ __all__ = [
     "BackendError",
     "BreakError",
     "InternalError",
+    "MismatchError",
     "Options",
     "RecompileError",
     "TreeOptions",
@@ -72,6 +75,7 @@ __all__ = [
     "WindfallError",
     "allow_in_graph",
     "assume_constant_result",
+    "bisect",
     "cache_entries",
     "compile",
     "compiled_autograd",

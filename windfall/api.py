@@ -21,6 +21,8 @@ import torch
 
 from windfall import backends, backward, directives, frontend, pipeline, runtime
 from windfall.around import Around, Timed
+from windfall.diagnosis import Diagnosis, Verified
+from windfall.diagnosis import bisect as bisected
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options, TreeOptions
@@ -48,6 +50,7 @@ def compile(
     isolate_recompiles: bool = False,
     shapes_spec: Any = None,
     compiled_autograd: bool = False,
+    verify: bool | int = False,
 ) -> Any:
     """Compile a function, a method, a class or a module; without a target, a decorator.
 
@@ -56,14 +59,16 @@ def compile(
     how many entries one point of the program keeps: past it the least recently used goes, and
     nothing falls back to eager. Every compiled object has entries of its own, so
     `isolate_recompiles` is always so. `compiled_autograd`: backward passes inside of the target's
-    calls are recorded, compiled and replayed as under `windfall.compiled_autograd()`.
+    calls are recorded, compiled and replayed as under `windfall.compiled_autograd()`. `verify=N`
+    runs eager beside the first N calls, on copies, and raises `MismatchError` where they part;
+    `verify=True` only checks what the stages of compiling hand to each other, as N does too.
     """
     if shapes_spec is not None:
         raise UserError("shapes_spec is not supported; use dynamic=True or windfall.mark_dynamic")
     chosen = _options(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
         disable=disable or None, name=name, recompile_limit=recompile_limit,
-        compiled_autograd=compiled_autograd or None,
+        compiled_autograd=compiled_autograd or None, verify=verify or None,
     )  # fmt: skip
     if model is None:
         return lambda actual: _compiled(actual, chosen)
@@ -122,6 +127,8 @@ def _with_log(target: Any, options: Options, log: EventLog) -> Any:
         _alive.add(compiled)
         if engine is not None:
             compiled = backward.CalledUnderEngine(compiled, engine)
+        if options.verify_calls:
+            compiled = Verified(compiled, options, log)
         return Timed(compiled, log, title) if options.runs else compiled
 
     if isinstance(target, torch.nn.Module):
@@ -241,6 +248,23 @@ def timeline(path: str | os.PathLike[str], *compiled: Any) -> str:
     return process.write_timeline(path, [_needed(one).log for one in compiled])
 
 
+def bisect(
+    target: Any, *calls: tuple[Any, ...], seconds: float | None = None, **settings: Any
+) -> Diagnosis:
+    """Which stage, graph and operation of `target` makes a wrong answer or a crash.
+
+    `calls` are the arguments of one call, as a tuple, or of several that follow each other;
+    `settings` are those of `compile`. All runs on copies, native code in processes of its own. The
+    finding prints; its `program` is a script that shows the mistake alone. After `seconds` (110) it
+    answers what it knows.
+    """
+    if not calls or not all(isinstance(one, tuple) for one in calls):
+        raise UserError("bisect takes a function and the arguments of each call as a tuple")
+    chosen = _options(**settings)
+    limit = {} if seconds is None else {"seconds": seconds}
+    return bisected(_innermost(target), *calls, options=chosen, **limit)
+
+
 def cache_entries(compiled: Any) -> list[CacheEntry]:
     """What a compiled function or module keeps: guards and generated code of each entry."""
     return describe_entries(_needed(compiled).entries())
@@ -254,6 +278,7 @@ def _needed(compiled: Any) -> frontend.Compiled:
 
 
 def list_backends(exclude_tags: Iterable[str] = ()) -> list[str]:
-    """The names that `backend=` accepts, but those with one of these tags: `"debug"` is "eager"."""
-    left_out = {"eager"} if "debug" in tuple(exclude_tags or ()) else set()
+    """The names that `backend=` accepts, but those with one of these tags: `"debug"` are those that
+    run op by op."""
+    left_out = {"eager", "aot_eager"} if "debug" in tuple(exclude_tags or ()) else set()
     return [name for name in backends.backend_names() if name not in left_out]

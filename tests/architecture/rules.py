@@ -40,7 +40,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("link", "programs"),
     ("pipeline",),
     ("around", "report", "twin"),
-    ("backward",),
+    ("backward", "diagnosis"),
     ("api", "saved"),
     ("dynamo_plugin", "commands"),
     ("", "__main__"),  # the package itself: the public names

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import windfall
+from tests.diagnosis.plants import PLANTS
 from windfall import jit, torch_abi
 from windfall.cache import DiskStore, private_directory
 from windfall.cache import store as stores
@@ -292,3 +293,17 @@ def test_a_script_is_reported(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "tensor([0., 0., 0.])" in done.stdout and str(out) in done.stderr
     assert "LLVM" in out.read_text()
+
+
+# ------------------------------------------------------------------------------------------- bisect
+
+
+def test_bisect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "shown.py"
+    words = ["bisect", "-o", str(out), "torch:sin", "torch.ones(2, 3)"]
+    assert said(capsys, *words)["found"] is False and not out.exists()
+    planted = next(one for one in PLANTS if one.part == "aten.sin.default")
+    with planted.entered():
+        told = said(capsys, *words, code=1)
+    assert (told["stage"], told["part"]) == ("lowering", "aten.sin.default")
+    assert told["file"] == str(out) and "windfall.compile" in out.read_text()
