@@ -52,6 +52,7 @@ from windfall.errors import (
     UserError,
     WindfallError,
 )
+from windfall.events import subscribe
 from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from windfall.frontend.polyfills.scopes import error_on_graph_break
 from windfall.options import Options, TreeOptions
@@ -105,6 +106,7 @@ __all__ = [
     "set_default_backend",
     "set_stance",
     "skip_frame",
+    "subscribe",
     "substitute_in_graph",
     "timeline",
     "tree_picture",

@@ -1,8 +1,8 @@
 """`windfall.bisect(f, args)`: which stage, graph and operation makes a wrong answer or a crash.
 
-Enters: a function or module, and the arguments of one call or of several. Leaves: a `Diagnosis`, with
-a program of as few operations as were found that goes wrong alone. Invariant: the user's objects
-are not touched: everything runs on copies; native code runs in processes of their own
+Enters: a function or module, and the arguments of one call or of several. Leaves: a `Diagnosis`,
+with a program of as few operations as were found that goes wrong alone. Invariant: the user's
+objects are not touched: everything runs on copies; native code runs in processes of their own
 (`isolation.py`), so that a crash is an answer too; after `seconds` it answers what it knows.
 
     whole calls → capture alone → each captured graph → its least part → which stage of that

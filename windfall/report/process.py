@@ -19,16 +19,19 @@ from typing import Any
 
 from windfall import locks
 from windfall.errors import UserError
-from windfall.events import EventLog
+from windfall.events import EventLog, subscribe
 from windfall.report.explain import explanation_of
 from windfall.report.history import history_of
 from windfall.report.page import Page
+from windfall.report.progress import Progress
 from windfall.report.timeline import trace_of
 from windfall.version import VERSION
 
 _logs: weakref.WeakKeyDictionary[EventLog, str] = weakref.WeakKeyDictionary()
 _kept: dict[str, list[EventLog]] = {}  # by the file that they are written to at the end
 _lock = locks.lock()
+_progress = Progress()
+subscribe(_progress.ended, _progress.began)
 
 
 def register(log: EventLog, title: str, path: str = "") -> None:
