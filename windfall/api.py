@@ -15,14 +15,12 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from windfall import backends, backward, directives, frontend, pipeline, runtime
 from windfall.around import Around, Timed
-from windfall.diagnosis import Diagnosis, Verified
-from windfall.diagnosis import bisect as bisected
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options, TreeOptions
@@ -31,6 +29,9 @@ from windfall.report.entries import CacheEntry
 from windfall.report.entries import cache_entries as describe_entries
 from windfall.report.explain import Explanation, explanation_of, log_listener
 from windfall.twin import compiled_of, module_twin, steps_of
+
+if TYPE_CHECKING:
+    from windfall.diagnosis import Diagnosis
 
 # Compiled objects that are alive: `reset` goes through them.
 _alive: weakref.WeakSet[frontend.Compiled] = weakref.WeakSet()
@@ -128,6 +129,8 @@ def _with_log(target: Any, options: Options, log: EventLog) -> Any:
         if engine is not None:
             compiled = backward.CalledUnderEngine(compiled, engine)
         if options.verify_calls:
+            from windfall.diagnosis import Verified  # few ask for it
+
             compiled = Verified(compiled, options, log)
         return Timed(compiled, log, title) if options.runs else compiled
 
@@ -260,6 +263,8 @@ def bisect(
     """
     if not calls or not all(isinstance(one, tuple) for one in calls):
         raise UserError("bisect takes a function and the arguments of each call as a tuple")
+    from windfall.diagnosis import bisect as bisected  # few ask for it
+
     chosen = _options(**settings)
     limit = {} if seconds is None else {"seconds": seconds}
     return bisected(_innermost(target), *calls, options=chosen, **limit)

@@ -92,6 +92,8 @@ class EventKind:
     RECOMPILE = EventType("recompile", logs=("recompiles",))  # a call fitted no entry
     SPECIALISE = EventType("specialise")  # a size had to be fixed
     EVICT = EventType("evict", logs=("evictions",))  # an entry went
+    # `verify=N`. `how`: agreed, parted, not compared; `reason` where there is one.
+    VERIFY = EventType("verify", logs=("verify",))
     RUN = EventType("run")  # a call of the compiled object, where calls are timed
 
 

@@ -15,10 +15,10 @@ import torch
 import windfall
 from tests.report.page_parser import PageParser
 from windfall.errors import UserError
-from windfall.report import process
 from windfall.report.explain import explanation_of
 from windfall.report.history import history_of
 from windfall.report.markup import Markup, escaped, tag
+from windfall.report.page import Page
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -158,7 +158,7 @@ def test_backward_passes_of_the_engine_are_told(tmp_path: Path) -> None:
             (weight.exp() * 2).sum().backward()
     told = passes.explanation()
     assert told.passes
-    page = PageParser(process.Page([history_of("passes", told)], "1").text())
+    page = PageParser(Page([history_of("passes", told)], "1").text())
     holds_together(page)
     assert "Backward passes" in page.text
 
@@ -169,7 +169,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_an_empty_process_has_a_report_too() -> None:
-    page = PageParser(process.Page([], "1").text())
+    page = PageParser(Page([], "1").text())
     assert "Nothing has been compiled" in page.text
 
 

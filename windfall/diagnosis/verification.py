@@ -25,11 +25,8 @@ from windfall.diagnosis.copies import Copies, Uncopied, unnoticed
 from windfall.diagnosis.trial import gradients, tensors_in
 from windfall.directives import is_compiling
 from windfall.errors import MismatchError
-from windfall.events import EventLog, EventType
+from windfall.events import EventKind, EventLog
 from windfall.options import Options
-
-# `how`: agreed, parted, not compared; `reason` where there is one.
-VERIFY = EventType("verify", logs=("verify",))
 
 _SECONDS = 60.0
 
@@ -50,11 +47,13 @@ class Verified(Around):
         try:
             call = _Call(self.target, args, kwargs)
         except Uncopied as reason:
-            self._log.add(VERIFY, name, how="not compared", reason=str(reason))
+            self._log.add(EventKind.VERIFY, name, how="not compared", reason=str(reason))
             return self.compiled(*args, **kwargs)
         result, error = call.ours(self.compiled)
         found = call.compared(result, error)
-        self._log.add(VERIFY, name, how="parted" if found else "agreed", reason="; ".join(found))
+        self._log.add(
+            EventKind.VERIFY, name, how="parted" if found else "agreed", reason="; ".join(found)
+        )
         if found:
             raise self._mismatch(name, found, call) from error
         if error is not None:

@@ -87,8 +87,11 @@ def page() -> str:
         "natively, and capturing goes on behind it.\n"
     ]
     for row in sorted(REASONS.values(), key=lambda one: one.number):
-        head = f"## [W{row.number:04d}](breaks/W{row.number:04d}.md): {row.title}"
-        parts.append(f"{head}\n\n{row.explanation}\n\n**What to do:** {row.hint}\n")
+        code = f"W{row.number:04d}"
+        head = f"## {code}: {row.title}"
+        parts.append(
+            f"{head}\n\n{row.explanation}\n\n**What to do:** {row.hint} ([{code}](breaks/{code}.md))\n"
+        )
     return "\n".join(parts)
 
 

@@ -21,10 +21,7 @@ from windfall import locks
 from windfall.errors import UserError
 from windfall.events import EventLog, subscribe
 from windfall.report.explain import explanation_of
-from windfall.report.history import history_of
-from windfall.report.page import Page
 from windfall.report.progress import Progress
-from windfall.report.timeline import trace_of
 from windfall.version import VERSION
 
 _logs: weakref.WeakKeyDictionary[EventLog, str] = weakref.WeakKeyDictionary()
@@ -59,12 +56,17 @@ def _chosen(logs: Sequence[EventLog]) -> list[tuple[str, EventLog]]:
 
 def write_report(path: str | os.PathLike[str], logs: Sequence[EventLog] = ()) -> str:
     """Write the report; answers where it is."""
+    from windfall.report.history import history_of  # most processes write none
+    from windfall.report.page import Page
+
     histories = [history_of(title, explanation_of(log)) for title, log in _chosen(logs)]
     return _written(path, Page(histories, VERSION).text())
 
 
 def write_timeline(path: str | os.PathLike[str], logs: Sequence[EventLog] = ()) -> str:
     """Write the trace; answers where it is."""
+    from windfall.report.timeline import trace_of
+
     trace = trace_of([(title, log.snapshot()) for title, log in _chosen(logs)])
     return _written(path, json.dumps(trace))
 

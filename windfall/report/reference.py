@@ -29,7 +29,7 @@ OPTIONS: dict[str, str] = {
     "native": "use native entries; off: public API of torch only, slower",
     "logs": "names of what is printed as it happens: see `WINDFALL_LOGS` in the [API](api.md)",
     "records": "keep what every stage made; nothing comes from the cache then",
-    "report": "where a report is written when the process ends (`%p`: its number); implies `records`",
+    "report": "where a report is written when the process ends (`%p`: its number), with `records`",
     "runs": "time each call, for `timeline`",
     "name": "what reports and logs call the object",
     "recompile_limit": "entries of one point of the program; past it the least recently used goes",
