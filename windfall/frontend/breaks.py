@@ -88,10 +88,8 @@ def page() -> str:
     ]
     for row in sorted(REASONS.values(), key=lambda one: one.number):
         code = f"W{row.number:04d}"
-        head = f"## {code}: {row.title}"
-        parts.append(
-            f"{head}\n\n{row.explanation}\n\n**What to do:** {row.hint} ([{code}](breaks/{code}.md))\n"
-        )
+        head, link = f"## {code}: {row.title}", f"([{code}](breaks/{code}.md))"
+        parts.append(f"{head}\n\n{row.explanation}\n\n**What to do:** {row.hint} {link}\n")
     return "\n".join(parts)
 
 
