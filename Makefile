@@ -5,13 +5,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.windfall-installed
 
-.PHONY: help demo test test312 lint format bench conformance clean
+.PHONY: help demo docs wheel test test312 lint format bench conformance clean
 help:
 	@echo "make demo         a block, an MLP, and a GPT-2 that learns and writes: eager against windfall"
 	@echo "make test         the tests"
 	@echo "make test312      the same on Python 3.12, in .venv312 (PYTHON312= says which)"
 	@echo "make lint         ruff, its formatter and mypy"
 	@echo "make bench        calls, compiling, models, memory and kernels, against eager and torch.compile"
+	@echo "make docs         the documentation as a site, in site/ (in an environment of its own)"
 	@echo "make conformance  sweeps over many programs and ops (long)"
 
 $(BIN)/python:
@@ -59,8 +60,17 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks trees --json benchmarks/results/trees.json
 	$(BIN)/python -m benchmarks kernels --quick --json benchmarks/results/kernels.json
 
+# MkDocs needs neither torch nor windfall: what the pages show is run by the tests.
+DOCS ?= .venv-docs
+$(DOCS)/bin/mkdocs: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install -q "mkdocs-material>=9.6,<10"
+
+docs: $(DOCS)/bin/mkdocs
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
 conformance: $(STAMP)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m conformance
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -2,8 +2,8 @@
 
 Prints, for the first two: the first call, the steady state, and how far the answers differ; then
 what `windfall.explain` has to say. The GPT-2 (`language.py`) learns a text and goes on with it,
-once for each contender in a process of its own. Nothing here but `windfall.compile` and
-`windfall.explain` is windfall's.
+once for each contender in a process of its own. At the end: where a report of the first two is.
+Nothing here but `windfall.compile`, `windfall.explain` and `windfall.report` is windfall's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -28,6 +29,13 @@ import windfall
 
 ROUNDS = 15
 SAMPLE_SECONDS = 0.02
+KEPT: list[Any] = []  # what was compiled, for the report
+
+
+def compiled(model: nn.Module) -> Any:
+    """The model compiled, and kept."""
+    KEPT.append(windfall.compile(model, options={"records": True}))
+    return KEPT[-1]
 
 
 class Block(nn.Module):
@@ -64,7 +72,7 @@ def inference() -> None:
     block = Block(width=128, heads=4).eval()
     x = torch.randn(1, 32, 128)
     with torch.no_grad():
-        compare("Transformer block, inference (1 × 32 × 128)", block, windfall.compile(block), x)
+        compare("Transformer block, inference (1 × 32 × 128)", block, compiled(block), x)
         show_explanation(block, x)
 
 
@@ -99,7 +107,7 @@ def training() -> None:
     compare(
         "MLP training step: forward, loss, backward, AdamW",
         training_step(twins[0], twins[0]),
-        training_step(windfall.compile(twins[1]), twins[1]),
+        training_step(compiled(twins[1]), twins[1]),
     )
     steps = (
         training_step(twins[2], twins[2]),
@@ -216,6 +224,8 @@ def main() -> None:
     print(f"\n  loaded of torch's own compiler stack: {', '.join(loaded) or 'nothing'}")
     training()
     language()
+    path = Path(tempfile.gettempdir()) / "windfall-demo.html"
+    print(f"\nWhat was compiled here, as a page: {windfall.report(path, *KEPT)}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ import windfall
 from tests.golden import normalised
 from windfall import jit, stance
 from windfall.frontend import breaks
+from windfall.options import VARIABLES
+from windfall.report import reference
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -138,6 +140,34 @@ def test_the_page_of_breaks_is_the_table(request: pytest.FixtureRequest) -> None
     if request.config.getoption("--bless"):
         page.write_text(breaks.page(), encoding="utf-8")
     assert page.read_text(encoding="utf-8") == breaks.page(), "--bless writes it anew"
+
+
+def test_each_reason_for_a_break_has_its_page(request: pytest.FixtureRequest) -> None:
+    folder, pages = ROOT / "docs" / "breaks", breaks.pages()
+    if request.config.getoption("--bless"):
+        folder.mkdir(exist_ok=True)
+        for name, text in pages.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    assert found == pages, "--bless writes them anew"
+
+
+def test_the_page_of_options_is_what_there_is(request: pytest.FixtureRequest) -> None:
+    page = ROOT / "docs" / "options.md"
+    if request.config.getoption("--bless"):
+        page.write_text(reference.page(), encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert text == reference.page(), "--bless writes it anew"
+    assert all(f"`{name}`" in text for name in VARIABLES)
+
+
+def test_the_navigation_has_every_page() -> None:
+    """But the pages of single reasons and decisions, which their tables link."""
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    docs = ROOT / "docs"
+    found = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
+    assert listed <= found
+    assert {one for one in found - listed if not one.startswith(("breaks/W", "adr/0"))} == set()
 
 
 def test_the_page_of_the_public_surface_has_every_name() -> None:

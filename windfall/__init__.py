@@ -12,9 +12,11 @@ if not (3, 11) <= sys.version_info[:2] <= (3, 12):  # `frontend/bytecode.py` kno
     raise ImportError(f"windfall reads the bytecode of CPython 3.11 and 3.12; this is {_present}")
 
 from windfall.doors import door
+from windfall.version import VERSION
 
 if TYPE_CHECKING:
     from windfall.api import (
+        bisect,
         cache_entries,
         compile,
         disable,
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
         get_default_backend,
         graph_trees,
         list_backends,
+        report,
         reset,
         set_default_backend,
+        timeline,
     )
     from windfall.backward import compiled_autograd as compiled_autograd
     from windfall.directives import (
@@ -47,11 +51,13 @@ if TYPE_CHECKING:
         BackendError,
         BreakError,
         InternalError,
+        MismatchError,
         RecompileError,
         Unsupported,
         UserError,
         WindfallError,
     )
+    from windfall.events import subscribe as subscribe
     from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
     from windfall.frontend.polyfills.scopes import error_on_graph_break as error_on_graph_break
     from windfall.options import Options, TreeOptions
@@ -59,12 +65,13 @@ if TYPE_CHECKING:
     from windfall.saved import load_cache, save_cache
     from windfall.stance import set_stance as set_stance
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "BackendError",
     "BreakError",
     "InternalError",
+    "MismatchError",
     "Options",
     "RecompileError",
     "TreeOptions",
@@ -73,6 +80,7 @@ __all__ = [
     "WindfallError",
     "allow_in_graph",
     "assume_constant_result",
+    "bisect",
     "cache_entries",
     "compile",
     "compiled_autograd",
@@ -96,12 +104,15 @@ __all__ = [
     "maybe_mark_dynamic",
     "nested_compile_region",
     "nonstrict_trace",
+    "report",
     "reset",
     "save_cache",
     "set_default_backend",
     "set_stance",
     "skip_frame",
+    "subscribe",
     "substitute_in_graph",
+    "timeline",
     "tree_picture",
     "wrap_numpy",
 ]
@@ -111,6 +122,7 @@ _MODULES = {
     "BackendError": "errors",
     "BreakError": "errors",
     "InternalError": "errors",
+    "MismatchError": "errors",
     "Options": "options",
     "RecompileError": "errors",
     "TreeOptions": "options",
@@ -119,6 +131,7 @@ _MODULES = {
     "WindfallError": "errors",
     "allow_in_graph": "directives",
     "assume_constant_result": "directives",
+    "bisect": "api",
     "cache_entries": "api",
     "compile": "api",
     "compiled_autograd": "backward",
@@ -142,14 +155,17 @@ _MODULES = {
     "maybe_mark_dynamic": "frontend.marks",
     "nested_compile_region": "directives",
     "nonstrict_trace": "directives",
+    "report": "api",
     "reset": "api",
     "save_cache": "saved",
     "set_default_backend": "api",
     "set_stance": "stance",
     "skip_frame": "directives",
+    "subscribe": "events",
     "substitute_in_graph": "directives",
+    "timeline": "api",
     "tree_picture": "report.trees",
     "wrap_numpy": "directives",
 }
-_LIGHT = ("directives", "errors", "options", "stance")
+_LIGHT = ("directives", "errors", "events", "options", "stance")
 __getattr__, __dir__ = door(__name__, _MODULES, alone=_LIGHT)

@@ -12,20 +12,26 @@ Invariant: whatever cannot be compiled runs eagerly and is counted; a wrong call
 from __future__ import annotations
 
 import functools
+import os
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from windfall import backends, backward, directives, frontend, pipeline, runtime
+from windfall.around import Around, Timed
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options, TreeOptions
+from windfall.report import process
 from windfall.report.entries import CacheEntry
 from windfall.report.entries import cache_entries as describe_entries
 from windfall.report.explain import Explanation, explanation_of, log_listener
 from windfall.twin import compiled_of, module_twin, steps_of
+
+if TYPE_CHECKING:
+    from windfall.diagnosis import Diagnosis
 
 # Compiled objects that are alive: `reset` goes through them.
 _alive: weakref.WeakSet[frontend.Compiled] = weakref.WeakSet()
@@ -45,6 +51,7 @@ def compile(
     isolate_recompiles: bool = False,
     shapes_spec: Any = None,
     compiled_autograd: bool = False,
+    verify: bool | int = False,
 ) -> Any:
     """Compile a function, a method, a class or a module; without a target, a decorator.
 
@@ -53,14 +60,16 @@ def compile(
     how many entries one point of the program keeps: past it the least recently used goes, and
     nothing falls back to eager. Every compiled object has entries of its own, so
     `isolate_recompiles` is always so. `compiled_autograd`: backward passes inside of the target's
-    calls are recorded, compiled and replayed as under `windfall.compiled_autograd()`.
+    calls are recorded, compiled and replayed as under `windfall.compiled_autograd()`. `verify=N`
+    runs eager beside the first N calls, on copies, and raises `MismatchError` where they part;
+    `verify=True` only checks what the stages of compiling hand to each other, as N does too.
     """
     if shapes_spec is not None:
         raise UserError("shapes_spec is not supported; use dynamic=True or windfall.mark_dynamic")
     chosen = _options(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
         disable=disable or None, name=name, recompile_limit=recompile_limit,
-        compiled_autograd=compiled_autograd or None,
+        compiled_autograd=compiled_autograd or None, verify=verify or None,
     )  # fmt: skip
     if model is None:
         return lambda actual: _compiled(actual, chosen)
@@ -111,11 +120,19 @@ def _compiled(target: Any, options: Options) -> Any:
 def _with_log(target: Any, options: Options, log: EventLog) -> Any:
     compiler = pipeline.Compiler(options, log)
     engine = backward.engine_for(options, log) if options.compiled_autograd else None
+    title = options.name or process.title_of(target)
+    process.register(log, title, options.report)
 
     def called(one: Any) -> Any:
-        compiled = compiler.compiled(one, _compiled)
+        compiled: Any = compiler.compiled(one, _compiled)
         _alive.add(compiled)
-        return compiled if engine is None else backward.CalledUnderEngine(compiled, engine)
+        if engine is not None:
+            compiled = backward.CalledUnderEngine(compiled, engine)
+        if options.verify_calls:
+            from windfall.diagnosis import Verified  # few ask for it
+
+            compiled = Verified(compiled, options, log)
+        return Timed(compiled, log, title) if options.runs else compiled
 
     if isinstance(target, torch.nn.Module):
         steps = {name: called(one) for name, one in steps_of(target).items()}
@@ -127,7 +144,7 @@ def _with_log(target: Any, options: Options, log: EventLog) -> Any:
 def _made_of(value: Any) -> frontend.Compiled | None:
     """The compiled object behind what `compile` returned; None: it is something else."""
     found = compiled_of(value) or value
-    if isinstance(found, backward.CalledUnderEngine):
+    while isinstance(found, Around):
         found = found.compiled
     return found if isinstance(found, frontend.Compiled) else None
 
@@ -220,6 +237,39 @@ def explanation(compiled: Any) -> Explanation:
     return explanation_of(_needed(compiled).log)
 
 
+def report(path: str | os.PathLike[str], *compiled: Any) -> str:
+    """Write one HTML file that tells what was compiled: of these functions and modules, or of all
+    that are alive. It needs no network and no other file. `options={"records": True}` at `compile`
+    (or `WINDFALL_REPORT`) keeps loops, memory plans and LLVM text for it. Answers its path."""
+    return process.write_report(path, [_needed(one).log for one in compiled])
+
+
+def timeline(path: str | os.PathLike[str], *compiled: Any) -> str:
+    """Write a trace for Perfetto (ui.perfetto.dev, chrome://tracing): when which stage of compiling
+    ran, breaks, recompilations, and calls of what was compiled with `options={"runs": True}`. Of
+    these functions and modules, or of all that are alive. Answers its path."""
+    return process.write_timeline(path, [_needed(one).log for one in compiled])
+
+
+def bisect(
+    target: Any, *calls: tuple[Any, ...], seconds: float | None = None, **settings: Any
+) -> Diagnosis:
+    """Which stage, graph and operation of `target` makes a wrong answer or a crash.
+
+    `calls` are the arguments of one call, as a tuple, or of several that follow each other;
+    `settings` are those of `compile`. All runs on copies, native code in processes of its own. The
+    finding prints; its `program` is a script that shows the mistake alone. After `seconds` (110) it
+    answers what it knows.
+    """
+    if not calls or not all(isinstance(one, tuple) for one in calls):
+        raise UserError("bisect takes a function and the arguments of each call as a tuple")
+    from windfall.diagnosis import bisect as bisected  # few ask for it
+
+    chosen = _options(**settings)
+    limit = {} if seconds is None else {"seconds": seconds}
+    return bisected(_innermost(target), *calls, options=chosen, **limit)
+
+
 def cache_entries(compiled: Any) -> list[CacheEntry]:
     """What a compiled function or module keeps: guards and generated code of each entry."""
     return describe_entries(_needed(compiled).entries())
@@ -233,6 +283,7 @@ def _needed(compiled: Any) -> frontend.Compiled:
 
 
 def list_backends(exclude_tags: Iterable[str] = ()) -> list[str]:
-    """The names that `backend=` accepts, but those with one of these tags: `"debug"` is "eager"."""
-    left_out = {"eager"} if "debug" in tuple(exclude_tags or ()) else set()
+    """The names that `backend=` accepts, but those with one of these tags: `"debug"` are those that
+    run op by op."""
+    left_out = {"eager", "aot_eager"} if "debug" in tuple(exclude_tags or ()) else set()
     return [name for name in backends.backend_names() if name not in left_out]

@@ -312,7 +312,11 @@ def graph_module(graph: torch.fx.Graph) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(graph.owning_module or torch.nn.Module(), graph)
 
 
-BACKENDS: dict[str, Backend] = {"windfall": NativeBackend(), "eager": EagerBackend()}
+BACKENDS: dict[str, Backend] = {
+    "windfall": NativeBackend(),
+    "eager": EagerBackend(),
+    "aot_eager": DeviceBackend("cpu"),  # the differentiated graphs, op by op
+}
 
 
 def resolve_backend(backend: str | Callable[..., Any]) -> Backend:
@@ -322,7 +326,7 @@ def resolve_backend(backend: str | Callable[..., Any]) -> Backend:
     found = BACKENDS.get(backend)
     if found is not None:
         return found
-    if backend in DEVICES:
+    if backend in _others():
         return DeviceBackend(backend)
     offered = plugins.load(backend)
     if offered is not None:
@@ -335,4 +339,9 @@ def resolve_backend(backend: str | Callable[..., Any]) -> Backend:
 
 def backend_names() -> list[str]:
     """The names that `backend=` accepts: our own, devices' and those of other packages."""
-    return sorted({*BACKENDS, *DEVICES, *plugins.offered()})
+    return sorted({*BACKENDS, *_others(), *plugins.offered()})
+
+
+def _others() -> Set[str]:
+    """Devices that are chosen by their names: the CPU has code of its own."""
+    return DEVICES.keys() - {"cpu"}

@@ -14,9 +14,6 @@ one that refuses its data is done again so; both are counted.
 from __future__ import annotations
 
 import contextlib
-import copy
-import functools
-import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +21,8 @@ import torch
 import torch.fx
 
 from windfall import autograd, engine, torch_abi
-from windfall.directives import StandIn, capturing
+from windfall.around import Around
+from windfall.directives import capturing
 from windfall.errors import GraphFailed, InternalError, Unsupported
 from windfall.events import Eager, EventLog
 from windfall.ir.dtype import TensorType
@@ -34,6 +32,7 @@ from windfall.ir.symint import Expression
 from windfall.on_demand import GraphCompiler
 from windfall.options import Options
 from windfall.pipeline import Compiler
+from windfall.report import process
 from windfall.report.explain import Explanation, explanation_of, log_listener
 
 
@@ -111,34 +110,18 @@ def engine_for(options: Options, log: EventLog) -> engine.Engine:
     return engine.Engine(SegmentCompiler(Compiler(options, log)), log, autograd.operations_of)
 
 
-class CalledUnderEngine(StandIn):
+class CalledUnderEngine(Around):
     """A compiled object with `compiled_autograd=True`: backward passes inside of its calls go to an
     engine of its own, which tells of them in the object's log."""
 
     def __init__(self, compiled: Any, made: engine.Engine) -> None:
-        functools.update_wrapper(self, compiled, updated=())
-        self.compiled, self.target = compiled, compiled.target
+        super().__init__(compiled)
         self._engine = made
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
         with torch_abi.taken_over(self._engine):
             return self.compiled(*args, **kwargs)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.compiled, name)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.compiled.__reduce_ex__(protocol)
-
-    def __copy__(self) -> Any:
-        return copy.copy(self.compiled)
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return copy.deepcopy(self.compiled, memo)
 
 
 _shared: list[engine.Engine] = []
@@ -149,7 +132,9 @@ def shared_engine() -> engine.Engine:
     if not _shared:
         options = Options.checked()
         listeners = (log_listener(options.logs, "backward"),) if options.logs else ()
-        _shared.append(engine_for(options, EventLog(listeners, records=options.records)))
+        log = EventLog(listeners, records=options.records)
+        process.register(log, "backward passes", options.report)
+        _shared.append(engine_for(options, log))
     return _shared[0]
 
 

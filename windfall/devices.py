@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch.fx
 
-from windfall import torch_abi
+from windfall import autograd, torch_abi
 from windfall.ir.stages import GraphCallable
 from windfall.ir.symint import Expression
 
@@ -29,7 +29,19 @@ class Device(Protocol):
         its results, without history."""
 
 
-DEVICES: dict[str, Device] = {}
+class OpByOp:
+    """The CPU as such a device: torch's own kernels, one after the other. It is what
+    `backend="aot_eager"` runs, for those who look for a mistake: code generation has no part in
+    it."""
+
+    type = "cpu"
+
+    def compile(self, graph: torch.fx.Graph, symbols: tuple[Expression, ...]) -> GraphCallable:
+        """The graph, interpreted."""
+        return autograd.interpreter(graph, symbols)
+
+
+DEVICES: dict[str, Device] = {"cpu": OpByOp()}
 
 
 def add_device(device: Device) -> None:

@@ -58,6 +58,26 @@ class BackendError(WindfallError, RuntimeError):
     """The backend that the user named raised; its own exception is the cause."""
 
 
+class MismatchError(WindfallError, AssertionError):
+    """`verify=N`: eager and compiled part; the text says where. `differences` are told one by one,
+    `stage` and `operations` where they were found."""
+
+    def __init__(
+        self,
+        text: str,
+        differences: tuple[str, ...] = (),
+        stage: str = "",
+        operations: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(text)
+        self.differences = differences
+        self.stage = stage
+        self.operations = operations
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.differences, self.stage, self.operations)
+
+
 class RecompileError(UserError, RuntimeError):
     """A call would be compiled although the stance or a limit forbids it."""
 

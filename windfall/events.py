@@ -10,7 +10,9 @@ for.
 from __future__ import annotations
 
 import enum
+import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -76,7 +78,7 @@ class EventKind:
     DIVIDE = EventType("divide", True)
     LOWER = EventType("lower", True)
     SCHEDULE = EventType("schedule", True, logs=("loops",))
-    PLAN = EventType("plan", True)
+    PLAN = EventType("plan", True, attrgetter("arena_bytes"))
     EMIT = EventType("emit", True, logs=("llvm",))
     BUILD = EventType("build", True, attrgetter("kernels"), ("kernels",))  # without machine code
     ASSEMBLE = EventType("assemble", True, attrgetter("native_calls"))
@@ -98,6 +100,9 @@ class EventKind:
     # What a tree did: `what`, and where it ran unrecorded, `reason` and `remedy`; the `counters` of
     # a region that was registered go on counting.
     TREES = EventType("trees", logs=("trees",))
+    # `verify=N`. `how`: agreed, parted, not compared; `reason` where there is one.
+    VERIFY = EventType("verify", logs=("verify",))
+    RUN = EventType("run")  # a call of the compiled object, where calls are timed
 
 
 STAGES = tuple(kind for kind in TYPES.values() if kind.is_stage)
@@ -123,9 +128,52 @@ class Event:
     cpu_seconds: float = 0.0
     record: Any = None
     facts: dict[str, Any] = field(default_factory=dict)
+    thread: int = field(default_factory=threading.get_ident)
 
 
 Listener = Callable[[Event], None]
+# Told when a stage begins: what kind of one, and of what.
+BeginListener = Callable[[EventType, str], None]
+
+
+class Subscription:
+    """Whoever wants to hear of all events of the process: `ended` of each one, `began` of each
+    stage when it begins. A context manager: at its end, or after `close`, nothing is heard."""
+
+    def __init__(self, ended: Listener, began: BeginListener | None = None) -> None:
+        self._ended, self._began = ended, began
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        _subscriptions.pop(id(self), None)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.close()
+
+    def _hears(self, function: Callable[..., Any] | None, *what: Any) -> None:
+        """One that raises is told of it once, and hears no more: the program must not notice."""
+        try:
+            if function is not None:
+                function(*what)
+        except Exception as error:
+            self.close()
+            text = f"a subscriber of windfall's events raised {type(error).__name__}: {error}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+_subscriptions: dict[int, Subscription] = {}
+
+
+def subscribe(ended: Listener, began: BeginListener | None = None) -> Subscription:
+    """Call `ended(event)` for each event of every compiled object from now on, and `began(kind,
+    subject)` when a stage begins, on the thread that does it. An event has `kind`, `subject`,
+    `seconds`, `cpu_seconds`, `started`, `thread`, `facts` and (while it is told) `record`."""
+    made = Subscription(ended, began)
+    _subscriptions[id(made)] = made
+    return made
 
 
 class EventLog:
@@ -155,6 +203,8 @@ class EventLog:
     @contextmanager
     def stage(self, kind: EventType, subject: str) -> Iterator[Event]:
         """Time a stage; the caller sets `event.record`. A stage that raises is noted too."""
+        for one in tuple(_subscriptions.values()):
+            one._hears(one._began, kind, subject)
         event = Event(kind, subject, time.perf_counter())
         cpu = time.thread_time()
         try:
@@ -184,6 +234,8 @@ class EventLog:
             self._events.append(event)
         for listener in self._listeners:
             listener(event)
+        for one in tuple(_subscriptions.values()):
+            one._hears(one._ended, event)
         if not self._records and event.record is not None:
             event.record = event.kind.summary(event.record)
 

@@ -61,7 +61,7 @@ MODES: dict[str, dict[str, Any]] = {
 NUMERICS = ("default",)  # "eager" (bit-equal half floats) is refused until it is built
 PARTITIONS = ("min-cut", "eager")
 CACHES = ("on", "read", "off")
-OWN_BACKENDS = ("windfall", "eager")
+OWN_BACKENDS = ("windfall", "eager", "aot_eager")
 # Options of torch.compile's own backend that ask for nothing here: what they tune is not there, or
 # is always so (random numbers are eager's, guards are never dropped).
 TORCH_OPTIONS = frozenset(
@@ -73,7 +73,7 @@ TORCH_OPTIONS = frozenset(
 
 _TRUTHS = (
     *("fullgraph", "disable", "strict", "verify", "native", "records"),
-    "compiled_autograd",
+    *("compiled_autograd", "runs"),
 )
 
 
@@ -88,10 +88,13 @@ class Options:
     disable: bool = False
     strict: bool = False  # an internal error is raised instead of falling back to eager
     verify: bool = False  # check every record between stages
+    verify_calls: int = 0  # of so many first calls, eager runs beside and must agree: `verify=3`
     numerics: str = "default"
     native: bool = True  # use native entries; off: public API only
     logs: tuple[str, ...] = ()
     records: bool = False  # keep what every stage made, for `explanation`: graphs, loops, LLVM
+    report: str = ""  # where a report is written when the process ends; records are kept for it
+    runs: bool = False  # time each call, for `timeline`
     name: str | None = None  # what reports call the compiled object
     recompile_limit: int = 64  # entries of one point; past it the least recently used goes
     # Of what forward would keep for backward at least cost, the part that it may: 0 is nothing but
@@ -120,12 +123,14 @@ class Options:
             merged["backend_options"], rest = tuple(rest.items()), {}
         for name in (merged.keys() - known - {"backend_options"}) | (rest.keys() - TORCH_OPTIONS):
             raise UserError(f"{name!r} is not an option; accepted: {', '.join(sorted(known))}")
+        if type(merged.get("verify")) is int:  # not a truth: of how many calls
+            merged["verify_calls"], merged["verify"] = merged["verify"], True
         if "logs" in merged:
             merged["logs"] = _logs(merged["logs"])
         options = replace(cls(), **merged)
         options._check()
-        implied = {name: value for name, value in MODES[options.mode].items() if name not in merged}
-        return replace(options, **implied)
+        implied = {**MODES[options.mode], **({"records": True} if options.report else {})}
+        return replace(options, **{k: v for k, v in implied.items() if k not in merged})
 
     def for_backend(self) -> dict[str, Any]:
         """The keywords that a backend of the user is called with, as torch.compile does it."""
@@ -146,11 +151,12 @@ class Options:
         _accept("cache", self.cache, CACHES)
         if not isinstance(self.cache_dir, str):
             raise UserError(f"cache_dir={self.cache_dir!r} must be the path of a folder, a str")
-        if type(self.cache_bytes) is not int or self.cache_bytes < 0:
-            raise UserError(f"cache_bytes={self.cache_bytes!r} must be a number of bytes")
+        for name, what in (("cache_bytes", "bytes"), ("verify_calls", "calls")):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise UserError(f"{name}={value!r} must be a number of {what}")
         self._check_budget()
-        if not isinstance(self.name, str | None):
-            raise UserError(f"name={self.name!r} must be a str")
+        self._check_texts()
         for log in self.logs:
             _accept("logs", log, tuple(LOGS))
         if not (isinstance(self.backend, str) or callable(self.backend)):
@@ -158,6 +164,12 @@ class Options:
                 f"backend={self.backend!r} is not usable; accepted: a name (see "
                 "windfall.list_backends()) or a callable (graph_module, example_inputs) -> callable"
             )
+
+    def _check_texts(self) -> None:
+        if not isinstance(self.name, str | None):
+            raise UserError(f"name={self.name!r} must be a str")
+        if not isinstance(self.report, str):
+            raise UserError(f"report={self.report!r} must be the path of a file, a str")
 
     def _check_budget(self) -> None:
         budget = self.memory_budget
@@ -193,9 +205,11 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "WINDFALL_DISABLE": ("disable", _flag),
     "WINDFALL_STRICT": ("strict", _flag),
     "WINDFALL_VERIFY": ("verify", _flag),
+    "WINDFALL_VERIFY_CALLS": ("verify_calls", _number),
     "WINDFALL_NATIVE": ("native", _flag),
     "WINDFALL_NUMERICS": ("numerics", str),
     "WINDFALL_LOGS": ("logs", _names),
+    "WINDFALL_REPORT": ("report", str),
     "WINDFALL_CACHE": ("cache", lambda text: {"0": "off", "1": "on"}.get(text, text)),
     "WINDFALL_CACHE_DIR": ("cache_dir", str),
     "WINDFALL_CACHE_BYTES": ("cache_bytes", _number),

@@ -31,7 +31,7 @@ def entry_points() -> None:
     """They are read when a name is asked for that is not our own, and not before."""
     windfall.compile(lambda x: x + 1)(torch.ones(2))
     assert plugins.offered.cache_info().misses == 0
-    assert windfall.list_backends() == sorted({"eager", *plugins.offered()})
+    assert windfall.list_backends() == sorted({"aot_eager", "eager", *plugins.offered()})
     assert plugins.offered()["windfall"].value == "windfall.dynamo_plugin:windfall"
 
 

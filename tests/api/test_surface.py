@@ -54,7 +54,9 @@ def test_the_default_backend() -> None:
 
 @pytest.mark.usefixtures("default_backend")
 def test_a_wrong_default_is_told_at_once() -> None:
-    with pytest.raises(windfall.UserError, match="'nope' is not known; accepted: 'eager'"):
+    with pytest.raises(
+        windfall.UserError, match="'nope' is not known; accepted: 'aot_eager', 'eager'"
+    ):
         windfall.set_default_backend("nope")
     with pytest.raises(windfall.UserError, match="is not usable"):
         windfall.set_default_backend(3)

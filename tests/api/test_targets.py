@@ -186,7 +186,7 @@ def test_every_argument_of_torch_compile_is_accepted() -> None:
     """By name and default; `backend=None` is the default backend."""
     ours = inspect.signature(windfall.compile).parameters
     theirs = inspect.signature(torch.compile).parameters
-    assert list(ours) == [*theirs, "compiled_autograd"]
+    assert list(ours) == [*theirs, "compiled_autograd", "verify"]
     for name, one in theirs.items():
         assert ours[name].default == one.default and ours[name].kind == one.kind
     compiled = windfall.compile(
@@ -209,7 +209,7 @@ def test_every_argument_of_torch_compile_is_accepted() -> None:
     ("wrong", "message"),
     [
         ({"mode": "fast"}, "accepted: 'default'"),
-        ({"backend": "nope"}, "accepted: 'eager', 'windfall'"),
+        ({"backend": "nope"}, "accepted: 'aot_eager', 'eager', 'windfall'"),
         ({"backend": 3}, "a callable"),
         ({"options": {"nope": 1}}, "'nope' is not an option"),
         ({"options": [1]}, "options must be a dict"),

@@ -31,6 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "directives",
         "plugins",
         "variants",
+        "version",
     ),
     ("ir",),
     ("ops",),
@@ -40,8 +41,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("on_demand", "caching"),
     ("link", "programs"),
     ("pipeline",),
-    ("report", "twin"),
-    ("backward",),
+    ("around", "report", "twin"),
+    ("backward", "diagnosis"),
     ("api", "saved"),
     ("dynamo_plugin", "commands"),
     ("", "__main__"),  # the package itself: the public names

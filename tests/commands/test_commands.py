@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import windfall
+from tests.diagnosis.plants import PLANTS
 from windfall import jit, torch_abi
 from windfall.cache import DiskStore, private_directory
 from windfall.cache import store as stores
@@ -258,3 +260,50 @@ def test_the_doctor_finds(
     if found.fails:
         assert main(["doctor"]) == 1
         assert f"BAD   {where}" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------- report
+
+
+def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, trace = tmp_path / "out.html", tmp_path / "trace.json"
+    words = ["report", "-o", str(out), "--timeline", str(trace)]
+    told = said(capsys, *words, "torch.nn.functional:gelu", "torch.ones(2, 3)")
+    assert told == {"report": str(out), "timeline": str(trace)}
+    page = out.read_text()
+    assert "LLVM" in page and "gelu" in page
+    assert "run" in {one["name"] for one in json.loads(trace.read_text())["traceEvents"]}
+    missing = str(tmp_path / "no" / "out.html")
+    assert main(["report", "-o", missing, "torch:sin", "torch.ones(2)"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_script_is_reported(tmp_path: Path) -> None:
+    """When its process ends: so in one of its own."""
+    script, out = tmp_path / "script.py", tmp_path / "out.html"
+    script.write_text(
+        "import torch\n"
+        "f = torch.compile(lambda x: x.sin() * 2, options={'trace.enabled': True})\n"
+        "print(f(torch.zeros(3)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "windfall", "run", "--report", str(out), str(script)],
+        capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "tensor([0., 0., 0.])" in done.stdout and str(out) in done.stderr
+    assert "LLVM" in out.read_text()
+
+
+# ------------------------------------------------------------------------------------------- bisect
+
+
+def test_bisect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "shown.py"
+    words = ["bisect", "-o", str(out), "torch:sin", "torch.ones(2, 3)"]
+    assert said(capsys, *words)["found"] is False and not out.exists()
+    planted = next(one for one in PLANTS if one.part == "aten.sin.default")
+    with planted.entered():
+        told = said(capsys, *words, code=1)
+    assert (told["stage"], told["part"]) == ("lowering", "aten.sin.default")
+    assert told["file"] == str(out) and "windfall.compile" in out.read_text()

@@ -28,6 +28,7 @@ from windfall.options import Options
 # Options that choose what is told, checked or kept, and no code.
 HARMLESS = frozenset(
     {"fullgraph", "disable", "strict", "verify", "logs", "records", "name", "recompile_limit"}
+    | {"report", "runs", "verify_calls"}
     | {"backend_options", "cache", "cache_dir", "cache_bytes"}
 )
 

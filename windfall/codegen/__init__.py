@@ -13,6 +13,7 @@ from windfall.codegen.schedule import schedule
 TABLES = (GRAPH_PASSES, LOOP_PASSES, GROUP_PASSES, RULES)  # what decides about code
 
 __all__ = [
+    "RULES",
     "TABLES",
     "arrange",
     "body",

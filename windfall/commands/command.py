@@ -15,11 +15,18 @@ import json
 import sys
 from collections.abc import Sequence
 
-from windfall.commands import cache, doctor, explain, run
+from windfall.commands import bisect, cache, doctor, explain, report, run
 from windfall.commands.verb import Answer, Verb
 from windfall.errors import UserError
 
-VERBS: tuple[Verb, ...] = (doctor.VERB, run.VERB, explain.VERB, cache.VERB)
+VERBS: tuple[Verb, ...] = (
+    doctor.VERB,
+    run.VERB,
+    explain.VERB,
+    report.VERB,
+    bisect.VERB,
+    cache.VERB,
+)
 
 
 def main(words: Sequence[str] | None = None) -> int:

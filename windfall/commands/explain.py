@@ -35,22 +35,29 @@ def resolved(place: str) -> Any:
     return found
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """A function and what it is called with: what several verbs take."""
     parser.add_argument("place", metavar="MODULE:FUNCTION")
     parser.add_argument(
         "expressions", nargs="*", metavar="ARGUMENT", help="Python, such as 'torch.randn(2, 3)'"
     )
 
 
-def _run(given: argparse.Namespace) -> Answer:
+def called_with(given: argparse.Namespace) -> tuple[Any, list[Any]]:
+    """The function of the command line, and its arguments."""
     function = resolved(given.place)
     names = {**vars(sys.modules[given.place.partition(":")[0]]), "torch": torch}
     try:
         args = [eval(one, names) for one in given.expressions]
     except Exception as error:
         raise UserError(f"an argument raised {type(error).__name__}: {error}") from error
+    return function, args
+
+
+def _run(given: argparse.Namespace) -> Answer:
+    function, args = called_with(given)
     told = api.explain(function)(*args)
     return Answer(str(told), told.to_dict())
 
 
-VERB = Verb("explain", "compile a function, call it once, tell what happened", _arguments, _run)
+VERB = Verb("explain", "compile a function, call it once, tell what happened", arguments, _run)

@@ -9,12 +9,12 @@ callable.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,23 +30,27 @@ _TORCH_BACKENDS = ("inductor", "aot_eager", "cudagraphs", "eager", "aot_eager_de
 class Served:
     """What stands for `torch.compile`, and counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: dict[str, Any] | None = None) -> None:
         self.count = 0
+        self._options = options or {}  # beside those of the script
 
-    def compile(self, model: Any = None, *, backend: Any = None, **arguments: Any) -> Any:
+    def compile(
+        self, model: Any = None, *, backend: Any = None, options: Any = None, **arguments: Any
+    ) -> Any:
         """As `windfall.compile`."""
         if model is None:
-            return lambda actual: self.compile(actual, backend=backend, **arguments)
+            return functools.partial(self.compile, backend=backend, options=options, **arguments)
         self.count += 1
         if isinstance(backend, str) and backend in _TORCH_BACKENDS:
             backend = None
-        return api.compile(model, backend=backend, **arguments)
+        options = {**(options or {}), **self._options}
+        return api.compile(model, backend=backend, options=options, **arguments)
 
 
 @contextmanager
-def serving() -> Iterator[Served]:
-    """While entered, `torch.compile` is windfall's."""
-    served, before = Served(), torch.compile
+def serving(options: dict[str, Any] | None = None) -> Iterator[Served]:
+    """While entered, `torch.compile` is windfall's, with these options."""
+    served, before = Served(options), torch.compile
     torch.compile = served.compile
     try:
         yield served
@@ -67,6 +71,7 @@ def _seen_as(words: Sequence[str], folder: str) -> Iterator[None]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", metavar="MODULE", help="a module instead of a script")
+    parser.add_argument("--report", metavar="FILE", help="write an HTML report when it ends")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="SCRIPT …")
 
 
@@ -75,14 +80,17 @@ def _run(given: argparse.Namespace) -> Answer:
     start: Callable[[], Any]
     if given.module:
         argv, folder = [given.module, *words], os.getcwd()
-        start = partial(runpy.run_module, given.module, run_name="__main__", alter_sys=True)
+        start = functools.partial(
+            runpy.run_module, given.module, run_name="__main__", alter_sys=True
+        )
     else:
         if not words or not os.path.isfile(words[0]):
             raise UserError(f"{words[0] if words else 'nothing'} is no script; see --help")
         argv, folder = words, os.path.dirname(os.path.abspath(words[0]))
-        start = partial(runpy.run_path, words[0], run_name="__main__")
+        start = functools.partial(runpy.run_path, words[0], run_name="__main__")
     code = 0
-    with serving() as served, _seen_as(argv, folder):
+    options = {"report": given.report} if given.report else None
+    with serving(options) as served, _seen_as(argv, folder):
         try:
             start()
         except SystemExit as left:

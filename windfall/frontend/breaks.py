@@ -87,9 +87,38 @@ def page() -> str:
         "natively, and capturing goes on behind it.\n"
     ]
     for row in sorted(REASONS.values(), key=lambda one: one.number):
-        head = f"## W{row.number:04d}: {row.title}"
-        parts.append(f"{head}\n\n{row.explanation}\n\n**What to do:** {row.hint}\n")
+        code = f"W{row.number:04d}"
+        head, link = f"## {code}: {row.title}", f"([{code}](breaks/{code}.md))"
+        parts.append(f"{head}\n\n{row.explanation}\n\n**What to do:** {row.hint} {link}\n")
     return "\n".join(parts)
+
+
+_WHAT_RUNS = {
+    "ends_program": "The program itself ends here: this is told, and is no break.",
+    "leaves_frame": "The rest of the function runs natively, then capturing goes on in its caller.",
+    "leaves_loop": "The loop runs natively to its end, then capturing goes on behind it.",
+    "passing": "Only this call runs eagerly; the next one is looked at anew.",
+}
+
+
+def pages() -> dict[str, str]:
+    """A page of each reason, by the name of its file."""
+    made = {}
+    for row in REASONS.values():
+        code = f"W{row.number:04d}"
+        special = [text for field, text in _WHAT_RUNS.items() if getattr(row, field)]
+        runs = " ".join(special) or (
+            "The graph captured so far runs, this one step runs natively, and capturing goes on "
+            "behind it."
+        )
+        made[f"{code}.md"] = (
+            f"# {code}: {row.title}\n\nMade from `windfall/frontend/breaks.py`; do not edit.\n\n"
+            f"{row.explanation}\n\n## What happens\n\n{runs}\n\n## What to do\n\n{row.hint}\n\n"
+            "Where it happens in your program, with the line: `windfall.explain(f)(*args)`, "
+            '`windfall.report("out.html")`. As an error: `fullgraph=True`. '
+            "[All reasons](../breaks.md).\n"
+        )
+    return made
 
 
 UNKNOWN_CALL = declare(

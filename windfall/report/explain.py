@@ -364,6 +364,7 @@ TEXTS: dict[str, Callable[[Event], str]] = {
     "passes": _told,
     "cache": _told,
     "trees": _told,
+    "verify": _told,
 }
 
 

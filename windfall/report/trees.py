@@ -1,7 +1,8 @@
 """A picture of the graph tree of this thread: `windfall.tree_picture()`.
 
 Enters: a `TreeManager`. Leaves: SVG text: a box for each recording (its region, bytes, replays),
-the current path drawn bold, the pool's size, and why regions ran unrecorded. Invariant: it tells
+the current path drawn bold, the pool's size, and why regions ran unrecorded. It has the colour of
+the text around it, so that it can stand in a page of any colours. Invariant: it tells
 what is there, and changes nothing.
 """
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _GAP = 190, 50, 16
 _STYLE = (
-    "text{font:12px sans-serif}rect{fill:#eef3fb;stroke:#345}"
-    ".now rect{stroke-width:3}path{fill:none;stroke:#345}.why{fill:#933}"
+    ".tree text{font:12px sans-serif;fill:currentColor}"
+    ".tree rect,.tree path{fill:none;stroke:currentColor}"
+    ".tree .now rect{stroke-width:3}.tree .why{fill:#c33}"
 )
 
 
@@ -33,7 +35,8 @@ def tree_picture(managers: Iterable[TreeManager] | None = None) -> str:
         top, wide = drawn.bottom, max(wide, drawn.right)
     if not parts:
         parts, top = [_text(8, 20, "no graph tree")], 40
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{top + _GAP}">'
+    size = f'width="{wide}" height="{top + _GAP}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="tree" {size}>'
     return "\n".join([head, f"<style>{_STYLE}</style>", *parts, "</svg>"])
 
 
