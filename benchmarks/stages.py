@@ -274,7 +274,7 @@ class Collections:
 
 def _child(recipe: str, mode: Mode, layers: str) -> None:
     import windfall
-    from windfall.report.explain import explanation_of
+    from windfall.reporting.explain import explanation_of
     from windfall.twin import compiled_of
 
     torch.set_num_threads(1)

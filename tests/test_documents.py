@@ -20,7 +20,7 @@ from tests.golden import normalised
 from windfall import jit, stance
 from windfall.frontend import breaks
 from windfall.options import VARIABLES
-from windfall.report import reference
+from windfall.reporting import reference
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from windfall.frontend.marks import mark_dynamic, mark_static, maybe_mark_dynamic
     from windfall.frontend.polyfills.scopes import error_on_graph_break as error_on_graph_break
     from windfall.options import Options, TreeOptions
-    from windfall.report.trees import tree_picture as tree_picture
+    from windfall.reporting.trees import tree_picture as tree_picture
     from windfall.saved import load_cache, save_cache
     from windfall.stance import set_stance as set_stance
 

@@ -24,10 +24,10 @@ from windfall.around import Around, Timed
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options, TreeOptions
-from windfall.report import process
-from windfall.report.entries import CacheEntry
-from windfall.report.entries import cache_entries as describe_entries
-from windfall.report.explain import Explanation, explanation_of, log_listener
+from windfall.reporting import process
+from windfall.reporting.entries import CacheEntry
+from windfall.reporting.entries import cache_entries as describe_entries
+from windfall.reporting.explain import Explanation, explanation_of, log_listener
 from windfall.twin import compiled_of, module_twin, steps_of
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from windfall.ir.symint import Expression
 from windfall.on_demand import GraphCompiler
 from windfall.options import Options
 from windfall.pipeline import Compiler
-from windfall.report import process
-from windfall.report.explain import Explanation, explanation_of, log_listener
+from windfall.reporting import process
+from windfall.reporting.explain import Explanation, explanation_of, log_listener
 
 
 class SegmentCompiler:

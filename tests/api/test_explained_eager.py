@@ -11,7 +11,7 @@ import windfall
 from windfall import pipeline
 from windfall.errors import Unsupported
 from windfall.events import LOGS, STAGES, TYPES, Eager, EventKind, EventLog, EventType
-from windfall.report.explain import BEHIND_BREAKS, TEXTS
+from windfall.reporting.explain import BEHIND_BREAKS, TEXTS
 
 
 def test_names_of_logs_and_stages_are_declared_once() -> None:

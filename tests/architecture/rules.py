@@ -41,7 +41,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("on_demand", "caching"),
     ("link", "programs"),
     ("pipeline",),
-    ("around", "report", "twin"),
+    ("around", "reporting", "twin"),
     ("backward", "diagnosis"),
     ("api", "saved"),
     ("dynamo_plugin", "commands"),

@@ -15,7 +15,7 @@ import torch
 
 from tests.autograd.both import Compile, both, leaf, raised, seen
 from windfall.events import Eager
-from windfall.report.explain import BEHIND_BREAKS
+from windfall.reporting.explain import BEHIND_BREAKS
 
 
 def test_01_two_inputs_overlap_by_one_element() -> None:

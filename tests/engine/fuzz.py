@@ -23,7 +23,7 @@ from tests.engine.scenarios import Scaled, difference, raised, seen
 from tests.engine.sweep import engine
 from windfall import torch_abi
 from windfall.engine import Engine
-from windfall.report.explain import explanation_of
+from windfall.reporting.explain import explanation_of
 
 STEPS = 4
 MORE_STEPS = 6  # of sizes that vary: two are recorded, one is confirmed

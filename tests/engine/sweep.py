@@ -23,7 +23,7 @@ from windfall.engine import CompiledSegment, Engine, VaryingSegment
 from windfall.engine.engine import BY_TORCH, DEPARTED, RECORDED, REPLAYED
 from windfall.events import EventLog
 from windfall.options import Options
-from windfall.report.explain import explanation_of
+from windfall.reporting.explain import explanation_of
 
 # Their gradients are not determined, or their samples raise by themselves.
 SKIPPED = UNINITIALISED | {"linalg.eig"}

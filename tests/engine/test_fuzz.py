@@ -7,7 +7,7 @@ import pytest
 from tests.engine import fuzz
 from tests.engine.sweep import engine
 from windfall.engine.engine import REPLAYED
-from windfall.report.explain import explanation_of
+from windfall.reporting.explain import explanation_of
 
 
 def _checked(seeds: range, native: bool) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from tests.engine import sweep
 from windfall.engine.engine import BY_TORCH
-from windfall.report.explain import explanation_of
+from windfall.reporting.explain import explanation_of
 
 
 def _checked(names: list[str], limit: int, native: bool) -> None:

@@ -14,7 +14,7 @@ from windfall import torch_abi
 from windfall.engine import CompiledSegment, Engine, VaryingSegment
 from windfall.engine.engine import CONFIRMED, RECORDED, REPLAYED
 from windfall.events import EventKind, EventLog
-from windfall.report.explain import Explanation, explanation_of
+from windfall.reporting.explain import Explanation, explanation_of
 
 
 class Counting(OpByOp):

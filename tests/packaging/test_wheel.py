@@ -51,7 +51,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(tmp_path: Path) -> None:
     made = wheel(tmp_path)
     assert made.name == f"windfall-{windfall.__version__}-py3-none-any.whl"
     inside = zipfile.ZipFile(made).namelist()
-    assert "windfall/py.typed" in inside and "windfall/report/page.py" in inside
+    assert "windfall/py.typed" in inside and "windfall/reporting/page.py" in inside
     assert not [one for one in inside if one.startswith(("tests", "benchmarks", "examples"))]
     metadata = next(one for one in inside if one.endswith("METADATA"))
     text = zipfile.ZipFile(made).read(metadata).decode()

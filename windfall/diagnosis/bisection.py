@@ -14,11 +14,12 @@ import inspect
 import textwrap
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from windfall.dataclass import dataclass
 from windfall.diagnosis.blame import CAPTURE, Blame, LeftOut, blamed, wrong_rules
 from windfall.diagnosis.cases import Case, Recorded, RecordingBackend, Unwritable, origin_of, whole
 from windfall.diagnosis.copies import Copies, unnoticed

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from windfall import autograd, codegen
+from windfall.dataclass import dataclass
 from windfall.diagnosis.comparison import differences
 from windfall.errors import WindfallError
 from windfall.events import EventKind, EventLog

@@ -11,13 +11,13 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
 from windfall import torch_abi
+from windfall.dataclass import dataclass
 from windfall.diagnosis.copies import Copies
 from windfall.errors import SourceLine, WindfallError
 from windfall.ir.names import Unnameable, name_of, operator_name

@@ -13,9 +13,10 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
+
+from windfall.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

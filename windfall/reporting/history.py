@@ -11,10 +11,10 @@ is made of a graph is the graph's name, and `forward` or `backward` behind it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from windfall.caching import CACHE
+from windfall.dataclass import dataclass
 from windfall.events import Event, EventKind
 from windfall.ir.loop import MemoryPlan, Schedule
 from windfall.ir.stages import (
@@ -26,7 +26,7 @@ from windfall.ir.stages import (
     Program,
     Segment,
 )
-from windfall.report.explain import Explanation
+from windfall.reporting.explain import Explanation
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ def history_of(title: str, told: Explanation) -> History:
             reasons[event.subject] = str(event.facts.get("reason", ""))
         elif event.kind is EventKind.CAPTURE:
             made.append(_begun(len(made), event, reasons.pop(event.subject, "")))
-        elif event.kind.is_stage or event.kind in (EventKind.REUSE, CACHE):
+        elif event.kind.is_stage or event.kind in (EventKind.REUSE, EventKind.CACHE):
             owner = next((one for one in reversed(made) if _belongs(event.subject, one)), None)
             if owner is None:
                 others.append(event)

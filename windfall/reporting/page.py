@@ -14,24 +14,24 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
-from windfall.caching import CACHE
+from windfall.dataclass import dataclass
 from windfall.events import Event, EventKind
 from windfall.frontend.breaks import REASONS
 from windfall.ir.graph_text import print_graph
 from windfall.ir.node import info
 from windfall.ir.stages import Break, KernelNote
 from windfall.ir.text import schedule_text
-from windfall.report.history import Built, Compilation, History
-from windfall.report.markup import Markup, tag
-from windfall.report.plan_picture import plan_picture
-from windfall.report.sources import Sources
-from windfall.report.style import POLICY, SCRIPT, STYLE
-from windfall.report.trees import tree_picture
+from windfall.reporting.history import Built, Compilation, History
+from windfall.reporting.markup import Markup, tag
+from windfall.reporting.plan_picture import plan_picture
+from windfall.reporting.sources import Sources
+from windfall.reporting.style import POLICY, SCRIPT, STYLE
+from windfall.reporting.trees import tree_picture
 
 _KEEP = "Not kept: set WINDFALL_REPORT, or options={'records': True}, before the first call."
 
@@ -314,7 +314,7 @@ def _cache_part(history: History, place: PartPlace) -> Markup | None:
     rows = [
         [event.facts["how"], event.subject, event.facts.get("reason", event.facts.get("bytes", ""))]
         for event in history.told.events
-        if event.kind is CACHE
+        if event.kind is EventKind.CACHE
     ]
     if not rows:
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from windfall.ir.loop import MemoryPlan
 from windfall.ir.stages import BufferNote
 from windfall.ir.symint import Size, hint_of, reads_of
-from windfall.report.markup import Markup, tag
+from windfall.reporting.markup import Markup, tag
 
 _WIDTH, _HEIGHT, _LEAST = 600, 180, 2
 

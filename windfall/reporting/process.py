@@ -20,8 +20,8 @@ from typing import Any
 from windfall import locks
 from windfall.errors import UserError
 from windfall.events import EventLog, subscribe
-from windfall.report.explain import explanation_of
-from windfall.report.progress import Progress
+from windfall.reporting.explain import explanation_of
+from windfall.reporting.progress import Progress
 from windfall.version import VERSION
 
 _logs: weakref.WeakKeyDictionary[EventLog, str] = weakref.WeakKeyDictionary()
@@ -56,8 +56,8 @@ def _chosen(logs: Sequence[EventLog]) -> list[tuple[str, EventLog]]:
 
 def write_report(path: str | os.PathLike[str], logs: Sequence[EventLog] = ()) -> str:
     """Write the report; answers where it is."""
-    from windfall.report.history import history_of  # most processes write none
-    from windfall.report.page import Page
+    from windfall.reporting.history import history_of  # most processes write none
+    from windfall.reporting.page import Page
 
     histories = [history_of(title, explanation_of(log)) for title, log in _chosen(logs)]
     return _written(path, Page(histories, VERSION).text())
@@ -65,7 +65,7 @@ def write_report(path: str | os.PathLike[str], logs: Sequence[EventLog] = ()) ->
 
 def write_timeline(path: str | os.PathLike[str], logs: Sequence[EventLog] = ()) -> str:
     """Write the trace; answers where it is."""
-    from windfall.report.timeline import trace_of
+    from windfall.reporting.timeline import trace_of
 
     trace = trace_of([(title, log.snapshot()) for title, log in _chosen(logs)])
     return _written(path, json.dumps(trace))

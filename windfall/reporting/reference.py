@@ -69,7 +69,7 @@ def page() -> str:
         [
             "# Options and environment variables",
             "",
-            "Made from `windfall/options.py` and `windfall/report/reference.py`; do not edit.",
+            "Made from `windfall/options.py` and `windfall/reporting/reference.py`; do not edit.",
             "",
             "## `options=` of `compile`",
             "",

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from windfall.errors import SourceLine
-from windfall.report.markup import Markup, escaped, tag
+from windfall.reporting.markup import Markup, escaped, tag
 
 _AROUND = 2
 

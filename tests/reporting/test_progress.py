@@ -10,7 +10,7 @@ import torch
 
 import windfall
 from windfall.events import Event, EventKind
-from windfall.report.progress import Progress
+from windfall.reporting.progress import Progress
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 

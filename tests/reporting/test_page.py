@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.reporting.page_parser import PageParser
 
 import windfall
-from tests.report.page_parser import PageParser
 from windfall.errors import UserError
-from windfall.report.explain import explanation_of
-from windfall.report.history import history_of
-from windfall.report.markup import Markup, escaped, tag
-from windfall.report.page import Page
+from windfall.reporting.history import history_of
+from windfall.reporting.markup import Markup, escaped, tag
+from windfall.reporting.page import Page
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -258,12 +257,3 @@ def test_in_a_browser(tmp_path: Path, width: int) -> None:
         )  # fmt: skip
         pictures.append(picture.read_bytes())
     assert pictures[0] != pictures[1] and all(one.startswith(b"\x89PNG") for one in pictures)
-
-
-def test_the_name_is_the_function_whatever_is_imported() -> None:
-    """The room of this name does not take its place."""
-    import windfall.report.explain
-
-    assert callable(windfall.report) and explanation_of is windfall.report.__globals__.get(
-        "explanation_of"
-    )
