@@ -44,6 +44,7 @@ def compile(
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
     shapes_spec: Any = None,
+    dynamic_shapes: Any = None,
     compiled_autograd: bool = False,
 ) -> Any:
     """Compile a function, a method, a class or a module; without a target, a decorator.
@@ -54,9 +55,11 @@ def compile(
     nothing falls back to eager. Every compiled object has entries of its own, so
     `isolate_recompiles` is always so. `compiled_autograd`: backward passes inside of the target's
     calls are recorded, compiled and replayed as under `windfall.compiled_autograd()`.
+    `dynamic_shapes` (up to torch 2.14 `shapes_spec`) is refused.
     """
-    if shapes_spec is not None:
-        raise UserError("shapes_spec is not supported; use dynamic=True or windfall.mark_dynamic")
+    for given, value in (("shapes_spec", shapes_spec), ("dynamic_shapes", dynamic_shapes)):
+        if value is not None:
+            raise UserError(f"{given} is not supported; use dynamic=True or windfall.mark_dynamic")
     chosen = _options(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
         disable=disable or None, name=name, recompile_limit=recompile_limit,
