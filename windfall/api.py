@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from windfall import backends, backward, directives, frontend, pipeline, runtime
+from windfall import backends, backward, directives, frontend, jit, pipeline, runtime
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options, TreeOptions
@@ -60,6 +60,7 @@ def compile(
     for given, value in (("shapes_spec", shapes_spec), ("dynamic_shapes", dynamic_shapes)):
         if value is not None:
             raise UserError(f"{given} is not supported; use dynamic=True or windfall.mark_dynamic")
+    jit.target()  # a wrong WINDFALL_TARGET is said here, not by a fall-back to eager
     chosen = _options(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
         disable=disable or None, name=name, recompile_limit=recompile_limit,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from windfall import jit, torch_abi
+from windfall import jit, targets, torch_abi
 from windfall.llvm import BITS, Code, Value
 
 Function = Callable[..., Value]
@@ -460,14 +460,13 @@ LIBRARY: dict[str, tuple[str, str, str]] = {
 
 
 @functools.cache
-def _sleef(name: str, type: str, bits: int) -> tuple[str, int] | None:
+def _sleef(name: str, type: str, bits: int, suffix: str) -> tuple[str, int] | None:
     """The SLEEF function for vectors of so many bits, and its lanes."""
     found = LIBRARY.get(name)
-    target = {512: "avx512f", 256: "avx2"}.get(bits)
-    if found is None or target is None or not found[0]:
+    if found is None or not suffix or not found[0]:
         return None
     lanes = bits // BITS[type]
-    symbol = f"Sleef_{found[0]}{'f' if type == 'float' else 'd'}{lanes}{found[1]}{target}"
+    symbol = f"Sleef_{found[0]}{'f' if type == 'float' else 'd'}{lanes}{found[1]}{suffix}"
     return (symbol, lanes) if torch_abi.has_symbol(symbol) else None
 
 
@@ -483,7 +482,8 @@ def call(code: Code, name: str, *values: Value) -> Value:
 def _library(code: Code, name: str, *values: Value) -> Value:
     """A function from SLEEF, or from libm once for each lane."""
     type, lanes = values[0].type, values[0].lanes
-    found = _sleef(name, type, jit.vector_bits())
+    bits = jit.vector_bits()
+    found = _sleef(name, type, bits, targets.sleef_suffix(jit.target().machine, bits))
     if found is None or lanes == 1:
         symbol = LIBRARY[name][2] + ("f" if type == "float" else "")
         parts = [

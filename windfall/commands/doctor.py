@@ -75,7 +75,7 @@ def processor() -> Finding:
     """Vectors."""
     bits = jit.vector_bits()
     advice = "" if bits >= 256 else "kernels are written for AVX2 or AVX-512; they will be slower"
-    return Finding(f"{jit.host()[0]}, vectors of {bits} bits", advice)
+    return Finding(f"{jit.target().cpu}, vectors of {bits} bits", advice)
 
 
 @check
