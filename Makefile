@@ -1,4 +1,4 @@
-# Each target works on a machine with python3 (3.11 or 3.12) and make alone: the first one makes .venv.
+# Each target works on a machine with python3 (3.11 to 3.13) and make alone: the first one makes .venv.
 # Another Python in an environment of its own: make test PYTHON=python3.12 VENV=.venv312
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,13 +15,15 @@ help:
 	@echo "make conformance  sweeps over many programs and ops (long)"
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info[:2] in ((3, 11), (3, 12)) else "windfall needs Python 3.11 or 3.12")'
+	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "windfall needs Python 3.11, 3.12 or 3.13")'
 	$(PYTHON) -m venv $(VENV)
 
 # torch comes first and by exactly this requirement: pip may then take a CPU-only build where the
-# machine offers one, and what comes after finds it satisfied.
+# machine offers one, and what comes after finds it satisfied. (The package itself takes 2.13 to 2.15;
+# other versions are tried by `make matrix`.)
+TORCH ?= 2.13.0
 $(STAMP): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install torch==2.13.0
+	$(BIN)/python -m pip install torch==$(TORCH)
 	$(BIN)/python -m pip install -e '.[dev]'
 	touch $(STAMP)
 

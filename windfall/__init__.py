@@ -6,9 +6,9 @@ model = windfall.compile(model)
 
 import sys
 
-if not (3, 11) <= sys.version_info[:2] <= (3, 12):  # `frontend/bytecode.py` knows no other one
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):  # `frontend/bytecode.py` knows no other one
     _present = ".".join(map(str, sys.version_info[:3]))
-    raise ImportError(f"windfall reads the bytecode of CPython 3.11 and 3.12; this is {_present}")
+    raise ImportError(f"windfall reads the bytecode of CPython 3.11 to 3.13; this is {_present}")
 
 from windfall.api import (
     cache_entries,
