@@ -209,7 +209,6 @@ ODD = [lazy, scripted, parametrised, graph_module, with_its_own_call, with_slots
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning")  # from torch 2.15 on
 @pytest.mark.parametrize("make", ODD, ids=lambda make: make.__name__)
 def test_modules_of_unusual_kinds(make: Any) -> None:
     module = make()

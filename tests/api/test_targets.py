@@ -224,8 +224,8 @@ def test_every_argument_of_torch_compile_is_accepted() -> None:
         ({"dynamic": "yes"}, "dynamic='yes'"),
         ({"recompile_limit": 0}, "must be a positive int"),
         ({"name": 3}, "must be a str"),
-        ({"shapes_spec": object()}, "shapes_spec .* mark_dynamic"),
-        ({"dynamic_shapes": object()}, "dynamic_shapes .* mark_dynamic"),
+        ({"shapes_spec": object()}, "shapes_spec is not supported"),
+        ({"dynamic_shapes": object()}, "dynamic_shapes is not supported"),
     ],
 )
 def test_a_wrong_argument_is_told_at_once(wrong: dict[str, Any], message: str) -> None:

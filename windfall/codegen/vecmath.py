@@ -336,6 +336,26 @@ def _acosh(code: Code, x: Value) -> Value:
     return code.select(large, huge, _library(code, "acosh", x))
 
 
+# Above it e**x overflows in SLEEF's, though half of it does not (eager's is exact from torch 2.15 on).
+HALF_EXP_FROM = 88.0
+
+
+def _half_exp(name: str, odd: bool) -> Function:
+    """sinh and cosh: where they are large, half of e**|x|, as (e**(|x|/2) / 2) * e**(|x|/2)."""
+
+    def function(code: Code, x: Value) -> Value:
+        value = _library(code, name, x)
+        if x.type != "float":
+            return value
+        magnitude = _magnitude(code, x)
+        root = call(code, "exp", code.binary("fmul", magnitude, code.like(0.5, x)))
+        huge = code.binary("fmul", code.binary("fmul", root, code.like(0.5, x)), root)
+        large = code.compare("fcmp ogt", magnitude, code.like(HALF_EXP_FROM, x))
+        return code.select(large, _with_sign(code, huge, x) if odd else huge, value)
+
+    return function
+
+
 # ------------------------------------------------------------------------------ erfinv, digamma
 
 # Giles' approximation of erfinv(x) / x in w = -log(1 - x**2): in w - 2.5 for w < 5, else in
@@ -519,6 +539,8 @@ pow = _named("pow")
 FUNCTIONS: dict[str, Function] = {
     **{name: _named(name) for name in LIBRARY if name not in ("fmod", "pow")},
     "sigmoid": _sigmoid,
+    "sinh": _half_exp("sinh", odd=True),
+    "cosh": _half_exp("cosh", odd=False),
     "asinh": _asinh,
     "acosh": _acosh,
     "erfinv": _erfinv,
