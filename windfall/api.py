@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from windfall import backends, backward, directives, frontend, jit, pipeline, runtime
+from windfall import backends, backward, directives, frontend, jit, pipeline, runtime, torch_abi
 from windfall.errors import UserError
 from windfall.events import EventLog
 from windfall.options import Options, TreeOptions
@@ -60,12 +60,14 @@ def compile(
     for given, value in (("shapes_spec", shapes_spec), ("dynamic_shapes", dynamic_shapes)):
         if value is not None:
             raise UserError(f"{given} is not supported; use dynamic=True or windfall.mark_dynamic")
-    jit.target()  # a wrong WINDFALL_TARGET is said here, not by a fall-back to eager
     chosen = _options(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
         disable=disable or None, name=name, recompile_limit=recompile_limit,
         compiled_autograd=compiled_autograd or None,
     )  # fmt: skip
+    jit.target()  # a wrong WINDFALL_TARGET is said here, not by a fall-back to eager
+    if not chosen.disable:
+        torch_abi.warn_of_missing()
     if model is None:
         return lambda actual: _compiled(actual, chosen)
     return _compiled(model, chosen)

@@ -336,7 +336,7 @@ def _acosh(code: Code, x: Value) -> Value:
     return code.select(large, huge, _library(code, "acosh", x))
 
 
-# Above it e**x overflows in SLEEF's, though half of it does not (eager's is exact from torch 2.15 on).
+# Above it e**x overflows in SLEEF's, though half of it does not (eager is exact from 2.15 on).
 HALF_EXP_FROM = 88.0
 
 
