@@ -28,8 +28,7 @@ import torch
 from windfall.torch_abi.symbols import NATIVE_SYMBOLS, symbol
 
 # Versions whose tests were run (docs/support.md). Another one is used as far as the probes go.
-TRIED = ("2.13.", "2.14.", "2.15.")
-SPAN = "2.13 to 2.15"
+TRIED = ("2.13.", "2.15.")
 
 Found = TypeVar("Found")
 
@@ -124,10 +123,10 @@ def warn_of_missing() -> None:
         return
     _Said.already = True
     lacks, version = missing(), torch.__version__
-    tried = version.startswith(TRIED)
+    tried, known = version.startswith(TRIED), ", ".join(one[:-1] for one in TRIED)
     if tried and not lacks:
         return
-    text = "" if tried else f"windfall was never tried with torch {version}, only with {SPAN}. "
+    text = "" if tried else f"windfall was never tried with torch {version}, only with {known}. "
     if lacks:
         text += f"Not found in torch {version}: {', '.join(lacks)}; calls take a slower path. "
     warnings.warn(f"{text}See torch_abi.report().", RuntimeWarning, stacklevel=3)
