@@ -1,28 +1,31 @@
-# Each target works on a machine with python3 (3.11 or 3.12) and make alone: the first one makes .venv.
+# Each target works on a machine with python3 (3.11 to 3.13) and make alone: the first one makes .venv.
 # Another Python in an environment of its own: make test PYTHON=python3.12 VENV=.venv312
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.windfall-installed
 
-.PHONY: help demo docs wheel test test312 lint format bench conformance clean
+.PHONY: help demo docs wheel test test312 matrix lint format bench conformance clean
 help:
 	@echo "make demo         a block, an MLP, and a GPT-2 that learns and writes: eager against windfall"
 	@echo "make test         the tests"
 	@echo "make test312      the same on Python 3.12, in .venv312 (PYTHON312= says which)"
+	@echo "make matrix       the same on each pair of torch and Python (PAIRS=); gigabytes each, one at a time"
 	@echo "make lint         ruff, its formatter and mypy"
 	@echo "make bench        calls, compiling, models, memory and kernels, against eager and torch.compile"
 	@echo "make docs         the documentation as a site, in site/ (in an environment of its own)"
 	@echo "make conformance  sweeps over many programs and ops (long)"
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info[:2] in ((3, 11), (3, 12)) else "windfall needs Python 3.11 or 3.12")'
+	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "windfall needs Python 3.11, 3.12 or 3.13")'
 	$(PYTHON) -m venv $(VENV)
 
 # torch comes first and by exactly this requirement: pip may then take a CPU-only build where the
-# machine offers one, and what comes after finds it satisfied.
+# machine offers one, and what comes after finds it satisfied. (The package itself takes 2.13 to 2.15;
+# other versions are tried by `make matrix`.)
+TORCH ?= 2.13.0
 $(STAMP): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install torch==2.13.0
+	$(BIN)/python -m pip install torch==$(TORCH)
 	$(BIN)/python -m pip install -e '.[dev]'
 	touch $(STAMP)
 
@@ -38,6 +41,18 @@ test: $(STAMP)
 PYTHON312 ?= python3.12
 test312:
 	$(MAKE) test PYTHON=$(PYTHON312) VENV=.venv312
+
+# Each pair of torch and Python in an environment of its own, which is removed after it; what came
+# out is in matrix.txt (docs/support.md has the table). A pair that fails does not end the others.
+PAIRS ?= 2.13.0:3.11 2.13.0:3.12 2.13.0:3.13 2.14.0:3.12 2.15.0:3.11 2.15.0:3.13
+matrix:
+	@rm -f matrix.txt; failed=0; for pair in $(PAIRS); do \
+	  torch=$${pair%%:*}; python=$${pair##*:}; venv=.venv-$$torch-$$python; \
+	  if $(MAKE) --no-print-directory test PYTHON=python$$python VENV=$$venv TORCH=$$torch > $$venv.log 2>&1; \
+	  then said=passed; else said=FAILED; failed=1; fi; \
+	  echo "$$(date -u +%F) torch $$torch, Python $$python, $$said: $$(tail -1 $$venv.log)" | tee -a matrix.txt; \
+	  rm -rf $$venv; \
+	done; exit $$failed
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

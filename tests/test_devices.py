@@ -55,6 +55,29 @@ def test_a_device_is_a_class_with_compile() -> None:
     assert report["loaded"] == []
 
 
+def test_tensors_of_a_device_without_a_compiler_run_eagerly_and_are_counted() -> None:
+    """As tensors on a GPU do; a meta tensor is one that every machine has."""
+    import torch
+
+    import windfall
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x * w + 1).sum(-1)
+
+    compiled = windfall.compile(function)
+    x = torch.empty(4, 8, device="meta")
+    w = torch.empty(8, device="meta", requires_grad=True)
+    answer = compiled(x, w)
+    assert answer.device.type == "meta" and answer.shape == (4,) and answer.requires_grad
+    answer.sum().backward()
+    assert w.grad is not None and w.grad.shape == (8,)
+    told = windfall.explanation(compiled)
+    assert not told.graphs and told.breaks and sum(told.eager.values()) > 0
+    # What the same function answers for the CPU is not concerned.
+    on_cpu = torch.linspace(-1, 1, 32).reshape(4, 8), torch.ones(8)
+    torch.testing.assert_close(compiled(*on_cpu), function(*on_cpu))
+
+
 def test_a_graph_runs_on_one_device() -> None:
     assert NativeBackend().device_of({"cpu"}) == NativeBackend().device_of(set()) == ""
     assert DeviceBackend("xpu").device_of({"xpu"}) == "xpu"

@@ -7,9 +7,15 @@ model = windfall.compile(model)
 import sys
 from typing import TYPE_CHECKING
 
-if not (3, 11) <= sys.version_info[:2] <= (3, 12):  # `frontend/bytecode.py` knows no other one
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):  # `frontend/bytecode.py` knows no other one
     _present = ".".join(map(str, sys.version_info[:3]))
-    raise ImportError(f"windfall reads the bytecode of CPython 3.11 and 3.12; this is {_present}")
+    raise ImportError(f"windfall reads the bytecode of CPython 3.11 to 3.13; this is {_present}")
+
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    raise ImportError(
+        "windfall's machine code relies on the global interpreter lock, which this CPython runs "
+        "without: use a build that has it, or start it with PYTHON_GIL=1"
+    )
 
 from windfall.doors import door
 from windfall.version import VERSION

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from windfall import backends, backward, directives, frontend, pipeline, runtime
+from windfall import backends, backward, directives, frontend, jit, pipeline, runtime, torch_abi
 from windfall.around import Around, Timed
 from windfall.errors import UserError
 from windfall.events import EventLog
@@ -50,6 +50,7 @@ def compile(
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
     shapes_spec: Any = None,
+    dynamic_shapes: Any = None,
     compiled_autograd: bool = False,
     verify: bool | int = False,
 ) -> Any:
@@ -63,14 +64,19 @@ def compile(
     calls are recorded, compiled and replayed as under `windfall.compiled_autograd()`. `verify=N`
     runs eager beside the first N calls, on copies, and raises `MismatchError` where they part;
     `verify=True` only checks what the stages of compiling hand to each other, as N does too.
+    `dynamic_shapes` (up to torch 2.14 `shapes_spec`) is refused.
     """
-    if shapes_spec is not None:
-        raise UserError("shapes_spec is not supported; use dynamic=True or windfall.mark_dynamic")
+    for given, value in (("shapes_spec", shapes_spec), ("dynamic_shapes", dynamic_shapes)):
+        if value is not None:
+            raise UserError(f"{given} is not supported; use dynamic=True or windfall.mark_dynamic")
     chosen = _options(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
         disable=disable or None, name=name, recompile_limit=recompile_limit,
         compiled_autograd=compiled_autograd or None, verify=verify or None,
     )  # fmt: skip
+    jit.target()  # a wrong WINDFALL_TARGET is said here, not by a fall-back to eager
+    if not chosen.disable:
+        torch_abi.warn_of_missing()
     if model is None:
         return lambda actual: _compiled(actual, chosen)
     return _compiled(model, chosen)

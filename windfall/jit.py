@@ -1,7 +1,8 @@
 """LLVM text in, machine code out; nothing else knows llvmlite.
 
 Enters: a module as text, and absolute addresses for symbols that no loaded library exports.
-Leaves: a `NativeCode` that owns the code: when it is dropped, the code is unloaded.
+Leaves: a `NativeCode` that owns the code: when it is dropped, the code is unloaded. Code is for
+`target()`, one for the process: the host's, or the one that `WINDFALL_TARGET` names.
 
 Invariant: the process is untouched but for the code itself: no child process, no file, no global
 LLVM context shared between threads (each module is parsed in a context of its own).
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import platform
+import struct
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +23,10 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 
-from windfall import locks, torch_abi
+from windfall import locks, options, targets, torch_abi
 from windfall.dataclass import dataclass
 from windfall.errors import InternalError
+from windfall.targets import Processor
 
 _SYMBOL_LOCK = locks.lock()  # llvmlite's symbol table is one per process
 locks.adopt(llvm.ffi.lib._lock._lock)  # held by whoever is in LLVM
@@ -37,25 +41,39 @@ def _prepare() -> None:
 
 
 @functools.cache
-def host() -> tuple[str, str]:
-    """The processor's name and feature string, as LLVM spells them."""
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+def _prepare_others() -> None:
+    """Machines that are not the host's: their code can be made, not run."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@functools.cache
+def target() -> Processor:
+    """What code is made for; `UserError` where the one asked for is none of this processor's."""
+    host = targets.of_host(
+        platform.machine(),
+        llvm.get_default_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+    )
+    return targets.chosen(options.chosen_target(), host)
 
 
 @functools.cache
 def versions() -> tuple[str, ...]:
     """What the same text may become other machine code by."""
-    return (llvmlite.__version__, ".".join(map(str, llvm.llvm_version_info)), *host())
+    llvm_version = ".".join(map(str, llvm.llvm_version_info))
+    made_for = target()
+    return (
+        *(llvmlite.__version__, llvm_version),
+        *(made_for.name, made_for.triple, made_for.cpu, made_for.features),
+    )
 
 
 @functools.cache
 def vector_bits() -> int:
-    """The width of the vectors worth using on this processor."""
-    features = dict.fromkeys(host()[1].split(","))
-    for feature, bits in (("+avx512f", 512), ("+avx2", 256), ("+avx", 256)):
-        if feature in features:
-            return bits
-    return 128
+    """The width of the vectors worth using on the target."""
+    return target().vector_bits
 
 
 class _Loaded(int):
@@ -132,16 +150,23 @@ class CompiledObject:
 
 
 def compile_object(
-    text: str, *, optimise: int = 2, quick: bool = False, want_assembly: bool = False
+    text: str,
+    *,
+    optimise: int = 2,
+    quick: bool = False,
+    want_assembly: bool = False,
+    made_for: Processor | None = None,
 ) -> CompiledObject:
-    """LLVM text to an object file; any number of threads at once.
+    """LLVM text to an object file; any number of threads at once. `made_for`: another target, whose
+    code is looked at and never loaded.
 
     `optimise` 0 runs no pass; 1 to 3 run LLVM's pipeline without auto-vectorisation, which explicit
     vectors do not need and which costs most of it. `quick` runs none either and takes the fastest
     instruction selection: a fifth of the time, for code that is not a kernel."""
     _prepare()
+    machine = _machine(0 if quick else min(optimise, 2) or 1, made_for)
     with _parsed(text) as module:
-        return _compiled(module, optimise, quick, want_assembly)
+        return _compiled(module, machine, 0 if quick else optimise, want_assembly)
 
 
 @contextmanager
@@ -163,22 +188,39 @@ def _parsed(text: str) -> Iterator[llvm.ModuleRef]:
 
 
 def _compiled(
-    module: llvm.ModuleRef, optimise: int, quick: bool, want_assembly: bool
+    module: llvm.ModuleRef, machine: llvm.TargetMachine, optimise: int, want_assembly: bool
 ) -> CompiledObject:
-    machine = _machine(0 if quick else min(optimise, 2) or 1)
-    if optimise and not quick:
+    if optimise:
         tuning = llvm.create_pipeline_tuning_options(speed_level=optimise)
         tuning.loop_vectorization = False
         tuning.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, tuning)
         _run(builder.getModulePassManager(), module, builder)
     assembly = machine.emit_assembly(module) if want_assembly else None
-    needs = tuple(
+    declared = [
         value.name
         for value in (*module.functions, *module.global_variables)
         if value.is_declaration and not value.name.startswith("llvm.")
-    )
-    return CompiledObject(machine.emit_object(module), needs, assembly)
+    ]
+    data = machine.emit_object(module)
+    return CompiledObject(data, tuple(dict.fromkeys([*declared, *_undefined(data)])), assembly)
+
+
+_ELF = b"\x7fELF\x02\x01"  # of 64 bits, little-endian
+_SYMBOL = struct.Struct("<IBBHQQ")  # name, info, other, section, value, size
+
+
+def _undefined(data: bytes) -> list[str]:
+    """The names that an object file leaves open. More than the text declares: where the target has
+    no instruction for something (`llvm.fma`, half floats), LLVM calls a function by itself."""
+    if not data.startswith(_ELF):
+        return []
+    sections = {one.name(): one.data() for one in llvm.ObjectFileRef.from_data(data).sections()}
+    names, found = sections.get(b".strtab", b""), []
+    for name, _, _, section, _, _ in _SYMBOL.iter_unpack(sections.get(b".symtab", b"")):
+        if name and not section:
+            found.append(names[name : names.index(b"\0", name)].decode())
+    return found
 
 
 def _run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
@@ -220,8 +262,10 @@ def _found(name: str) -> bool:
     return address is not None
 
 
-def _machine(level: int) -> llvm.TargetMachine:
-    name, features = host()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=name, features=features, opt=level, jit=True
+def _machine(level: int, made_for: Processor | None = None) -> llvm.TargetMachine:
+    if made_for is not None:
+        _prepare_others()
+    to = made_for or target()
+    return llvm.Target.from_triple(to.triple).create_target_machine(
+        cpu=to.cpu, features=to.features, opt=level, jit=True
     )

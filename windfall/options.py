@@ -216,6 +216,11 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
+def chosen_target() -> str:
+    """The processor that code is for (`targets.py`), one for the process; "": the host's."""
+    return os.environ.get("WINDFALL_TARGET", "").strip()
+
+
 def default_cache_dir() -> str:
     """Where the cache is kept: in the user's folder for such things; "": there is none."""
     home = os.environ.get("HOME", "")

@@ -24,6 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "locks",
         "options",
         "events",
+        "targets",
         "torch_abi",
         "jit",
         "llvm",

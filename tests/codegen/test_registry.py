@@ -80,9 +80,8 @@ CHUNKS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("names", CHUNKS, ids=lambda names: names[0])
-def test_first_samples(names: list[str]) -> None:
+def first_samples(names: list[str]) -> tuple[Trace, list[torch.fx.Node], list[str]]:
+    """One graph of these ops' first samples: its results, and whose each is."""
     trace = Trace()
     outs: list[torch.fx.Node] = []
     owners: list[str] = []
@@ -92,6 +91,13 @@ def test_first_samples(names: list[str]) -> None:
                 made = _traced(trace, op, arguments, keywords)
                 outs += made
                 owners += [op.name] * len(made)
+    return trace, outs, owners
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("names", CHUNKS, ids=lambda names: names[0])
+def test_first_samples(names: list[str]) -> None:
+    trace, outs, owners = first_samples(names)
     _, results, expected = compiled(trace, *outs)
     for name, result, wanted in zip(owners, results, expected, strict=True):
         try:

@@ -218,7 +218,7 @@ FAULTS: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], Any], str, str]] = 
     ),
     "vectors": (lambda f, m: m.setattr(jit, "vector_bits", lambda: 128), "processor", "slower"),
     "facts": (
-        lambda f, m: m.setattr(torch_abi, "report", lambda: {"a": "missing: b"}),
+        lambda f, m: m.setattr(torch_abi, "missing", lambda: ["a"]),
         "shortcuts",
         "slower path; not found: a",
     ),

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.reporting.page_parser import PageParser
 
 import windfall
+from tests.reporting.page_parser import PageParser
 from windfall.errors import UserError
 from windfall.reporting.history import history_of
 from windfall.reporting.markup import Markup, escaped, tag

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from windfall import jit, torch_abi
+from windfall import jit, targets, torch_abi
 from windfall.llvm import BITS, Code, Value
 
 Function = Callable[..., Value]
@@ -336,6 +336,26 @@ def _acosh(code: Code, x: Value) -> Value:
     return code.select(large, huge, _library(code, "acosh", x))
 
 
+# Above it e**x overflows in SLEEF's, though half of it does not (eager is exact from 2.15 on).
+HALF_EXP_FROM = 88.0
+
+
+def _half_exp(name: str, odd: bool) -> Function:
+    """sinh and cosh: where they are large, half of e**|x|, as (e**(|x|/2) / 2) * e**(|x|/2)."""
+
+    def function(code: Code, x: Value) -> Value:
+        value = _library(code, name, x)
+        if x.type != "float":
+            return value
+        magnitude = _magnitude(code, x)
+        root = call(code, "exp", code.binary("fmul", magnitude, code.like(0.5, x)))
+        huge = code.binary("fmul", code.binary("fmul", root, code.like(0.5, x)), root)
+        large = code.compare("fcmp ogt", magnitude, code.like(HALF_EXP_FROM, x))
+        return code.select(large, _with_sign(code, huge, x) if odd else huge, value)
+
+    return function
+
+
 # ------------------------------------------------------------------------------ erfinv, digamma
 
 # Giles' approximation of erfinv(x) / x in w = -log(1 - x**2): in w - 2.5 for w < 5, else in
@@ -460,14 +480,13 @@ LIBRARY: dict[str, tuple[str, str, str]] = {
 
 
 @functools.cache
-def _sleef(name: str, type: str, bits: int) -> tuple[str, int] | None:
+def _sleef(name: str, type: str, bits: int, suffix: str) -> tuple[str, int] | None:
     """The SLEEF function for vectors of so many bits, and its lanes."""
     found = LIBRARY.get(name)
-    target = {512: "avx512f", 256: "avx2"}.get(bits)
-    if found is None or target is None or not found[0]:
+    if found is None or not suffix or not found[0]:
         return None
     lanes = bits // BITS[type]
-    symbol = f"Sleef_{found[0]}{'f' if type == 'float' else 'd'}{lanes}{found[1]}{target}"
+    symbol = f"Sleef_{found[0]}{'f' if type == 'float' else 'd'}{lanes}{found[1]}{suffix}"
     return (symbol, lanes) if torch_abi.has_symbol(symbol) else None
 
 
@@ -483,7 +502,8 @@ def call(code: Code, name: str, *values: Value) -> Value:
 def _library(code: Code, name: str, *values: Value) -> Value:
     """A function from SLEEF, or from libm once for each lane."""
     type, lanes = values[0].type, values[0].lanes
-    found = _sleef(name, type, jit.vector_bits())
+    bits = jit.vector_bits()
+    found = _sleef(name, type, bits, targets.sleef_suffix(jit.target().machine, bits))
     if found is None or lanes == 1:
         symbol = LIBRARY[name][2] + ("f" if type == "float" else "")
         parts = [
@@ -519,6 +539,8 @@ pow = _named("pow")
 FUNCTIONS: dict[str, Function] = {
     **{name: _named(name) for name in LIBRARY if name not in ("fmod", "pow")},
     "sigmoid": _sigmoid,
+    "sinh": _half_exp("sinh", odd=True),
+    "cosh": _half_exp("cosh", odd=False),
     "asinh": _asinh,
     "acosh": _acosh,
     "erfinv": _erfinv,

@@ -25,7 +25,6 @@ from windfall.commands.verb import Answer, Verb
 from windfall.dataclass import dataclass
 from windfall.options import Options
 
-TESTED_TORCH = ("2.13",)
 FEW_BYTES = 64 << 20
 
 
@@ -57,8 +56,9 @@ def python() -> Finding:
 def pytorch() -> Finding:
     """torch's version."""
     version = torch.__version__
-    known = version.startswith(TESTED_TORCH)
-    advice = "" if known else f"tested with torch {', '.join(TESTED_TORCH)}; install that"
+    known = version.startswith(torch_abi.TRIED)
+    tried = ", ".join(one.rstrip(".") for one in torch_abi.TRIED)
+    advice = "" if known else f"tested with torch {tried}; install one of these"
     return Finding(version, advice)
 
 
@@ -75,13 +75,13 @@ def processor() -> Finding:
     """Vectors."""
     bits = jit.vector_bits()
     advice = "" if bits >= 256 else "kernels are written for AVX2 or AVX-512; they will be slower"
-    return Finding(f"{jit.host()[0]}, vectors of {bits} bits", advice)
+    return Finding(f"{jit.target().cpu}, vectors of {bits} bits", advice)
 
 
 @check
 def shortcuts() -> Finding:
     """What torch_abi found."""
-    missing = [name for name, told in torch_abi.report().items() if "missing" in told]
+    missing = torch_abi.missing()
     advice = f"calls take a slower path; not found: {', '.join(missing)}" if missing else ""
     return Finding(f"{len(torch_abi.report()) - len(missing)} facts of torch found", advice)
 

@@ -86,12 +86,14 @@ def successors(code: CodeType, index: int, raising: bool = False) -> frozenset[i
 # --------------------------------------------------------------------------------------- writing
 
 # What is written below is for these versions. Another one needs its rows in
-# `stack_effects._MOVES`. (3.13 has them; there, stops in handlers and between a method and its call
-# are not right yet.)
-_VERSIONS = frozenset({(3, 11), (3, 12)})
+# `stack_effects._MOVES`.
+_VERSIONS = frozenset({(3, 11), (3, 12), (3, 13)})
 
 _OP = dis.opmap
 _NULL_ABOVE = VERSION >= (3, 13)  # the NULL stands above what is called, not below
+# An exception that comes out of a Python function is looked up in the exception table by the word
+# *before* the call: compilers never begin a row at a call, a fragment may.
+_LOOKS_BEFORE = VERSION >= (3, 13)
 # Loads a variable, or raises where it is unbound. (From 3.12 on, LOAD_FAST does not look.)
 _LOAD_CHECKED = "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in _OP else "LOAD_FAST"
 _REAL = frozenset(name for name, op in _OP.items() if op < 256)  # the rest is the compiler's own
@@ -133,6 +135,7 @@ class _Assembly:
         self.writer = BytecodeWriter(code.co_firstlineno, self.shape.locations)
         self.place = self.request.start
         self.nodes = self.writer.labels(len(self.instructions))
+        self.reached = frozenset(what.reached)
         self.stubs = {one.index: self.writer.label() for one in what.arrivals}
         # The caller's exc_info lies below the stack of the frame; this row restores it.
         self.base = 1 if what.guarded else 0
@@ -336,6 +339,8 @@ class _Assembly:
                 self._end_of_loop(index)
             writer.place(nodes + index)
             op, one, row = opcodes[index], self.instructions[index], self._row(index)
+            if _LOOKS_BEFORE:
+                self._row_before(index, row)
             special = _SPECIAL.get(op)
             if special is not None and special(self, index, row):
                 continue
@@ -346,6 +351,16 @@ class _Assembly:
                 writer.emit(op, one.argument + shift * (op in _VARIABLES), index, row)
             if index + 1 in stops:
                 self._fall(index)
+
+    def _row_before(self, index: int, row: ExceptionRow | None) -> None:
+        """A word in front that belongs to the same row, where the user's instruction that had been
+        there is not."""
+        covers = self.shape.covers
+        begins = index > 0 and covers[index - 1] is not covers[index]
+        if row is None or (begins and index - 1 in self.reached):
+            return
+        if self.writer.items[-1][4] != row:
+            self.writer.emit(_OP["NOP"], 0, index, row)
 
     def _end_of_loop(self, index: int) -> None:
         """What FOR_ITER jumps over, where it goes to `index` when it is exhausted."""

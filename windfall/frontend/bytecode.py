@@ -32,7 +32,7 @@ from windfall.errors import SourceLine
 VERSION = sys.version_info[:2]
 
 # The versions whose bytecode is known. On another one everything runs eagerly.
-SUPPORTED = frozenset({(3, 11), (3, 12)})
+SUPPORTED = frozenset({(3, 11), (3, 12), (3, 13)})
 
 _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 _CACHE = dis.opmap["CACHE"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -85,8 +86,12 @@ def _said_to_torch(attributes: Mapping[str, Any]) -> dict[int, DynamicMark]:
     names = ("_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
     found = {one: DynamicMark() for name in names for one in attributes.get(name, ())}
     found |= {one: DynamicMark(static=True) for one in attributes.get("_dynamo_static_indices", ())}
+    for one in attributes.get("_dynamo_dynamic_indices", ()):
+        found[one] = DynamicMark(required=True)
+    # Bounds: up to 2.14 of every dimension that is marked, from 2.15 on of those that have some.
     for one in attributes.get("_dynamo_dynamic_range", ()):
-        found[one.dim] = DynamicMark(required=True, low=one.min, high=one.max)
+        mark = found.get(one.dim, DynamicMark(required=True))
+        found[one.dim] = replace(mark, low=one.min, high=one.max)
     return found
 
 

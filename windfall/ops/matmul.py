@@ -10,6 +10,7 @@ equal batch sizes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,11 +52,21 @@ def _mm_shape(a: TensorType, b: TensorType) -> TensorType:
             raise RuntimeError(f"{name} must be a matrix")
     if differ(a.sizes[1], b.sizes[0]):
         raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({a.sizes[0]}x{a.sizes[1]} and "
-            f"{b.sizes[0]}x{b.sizes[1]})"
+            f"{_name_before()}mat1 and mat2 shapes cannot be multiplied ({a.sizes[0]}x{a.sizes[1]} "
+            f"and {b.sizes[0]}x{b.sizes[1]})"
         )
     _same_dtype(a, b)
     return fresh(a.dtype, (a.sizes[0], b.sizes[1]))
+
+
+@functools.cache
+def _name_before() -> str:
+    """What this torch says before that sentence: from 2.15 on, the op's name."""
+    try:
+        torch.mm(torch.empty(1, 2, device="cpu"), torch.empty(3, 1, device="cpu"))
+    except RuntimeError as error:
+        return str(error).partition("mat1 ")[0]
+    return ""
 
 
 def _bmm_shape(a: TensorType, b: TensorType) -> TensorType:

@@ -29,12 +29,8 @@ LOWERABLE = frozenset((*FLOATS, *INTEGERS))
 # 0 bool, 1 integer, 2 float, 3 complex: a lower category never changes a higher one's dtype.
 _CATEGORY: dict[torch.dtype, int] = {}
 _PROMOTED: dict[tuple[torch.dtype, torch.dtype], torch.dtype] = {}
-_TO_COMPLEX = {
-    torch.float16: torch.complex32,
-    torch.float32: torch.complex64,
-    torch.float64: torch.complex128,
-    torch.bfloat16: torch.complex64,
-}
+# bfloat16 has a complex dtype of its own from torch 2.15 on: asked, not written.
+_TO_COMPLEX = {dtype: dtype.to_complex() for dtype in FLOATS}
 TO_REAL = {
     torch.complex32: torch.float16,
     torch.complex64: torch.float32,

@@ -155,7 +155,7 @@ from windfall.torch_abi.parallel import (
     buckets_of,
     parallel_class,
 )
-from windfall.torch_abi.probes import NotFound, report
+from windfall.torch_abi.probes import TRIED, NotFound, missing, report, warn_of_missing
 from windfall.torch_abi.settings import process_settings, python_kernels
 from windfall.torch_abi.storages import (
     borrowed_storage,
@@ -284,6 +284,7 @@ __all__ = [
     "TENSOR_HOOKS",
     "THREAD_COUNT",
     "TRACER_QUESTIONS",
+    "TRIED",
     "UNDEFINED_TENSOR",
     "WITH_GRAD_MODE",
     "WRAP",
@@ -383,6 +384,7 @@ __all__ = [
     "memory",
     "memory_description",
     "method_layout",
+    "missing",
     "modes",
     "move_storage",
     "new_node",
@@ -448,6 +450,7 @@ __all__ = [
     "untracked",
     "versions_of",
     "view_base",
+    "warn_of_missing",
     "was_unseen",
     "while_loop",
     "without_dispatch_modes",

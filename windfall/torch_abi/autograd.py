@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from windfall.torch_abi.probes import NotFound, fact
+from windfall.torch_abi.probes import NotFound, fact, named
 from windfall.torch_abi.takeover import run_by_real_engine
 
 
@@ -116,7 +116,7 @@ def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor._base
 
 
-_CreationMeta = torch._C._autograd.CreationMeta
+_CreationMeta: Any = named("CreationMeta", lambda: torch._C._autograd.CreationMeta)
 BY_FUNCTION = _CreationMeta.IN_CUSTOM_FUNCTION.name  # by an `autograd.Function`
 _REFUSED = (BY_FUNCTION, _CreationMeta.MULTI_OUTPUT_NODE.name)
 
@@ -139,12 +139,16 @@ def refuse_writes(view: torch.Tensor, made: str) -> None:
 
 
 # A context manager under which ops go to their kernels: no history, no view tracking.
-below_autograd: Any = torch._C._AutoDispatchBelowADInplaceOrView
+below_autograd: Any = named(
+    "_AutoDispatchBelowADInplaceOrView", lambda: torch._C._AutoDispatchBelowADInplaceOrView
+)
 
 
 # A context manager under which classes of tensors hear of no call from Python, as they hear of none
 # that autograd's engine makes; those that dispatch do.
-as_the_engine_calls: Any = torch._C.DisableTorchFunctionSubclass
+as_the_engine_calls: Any = named(
+    "DisableTorchFunctionSubclass", lambda: torch._C.DisableTorchFunctionSubclass
+)
 
 
 def hooked(tensor: Any) -> None:

@@ -22,14 +22,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+import torch.overrides
+import torch.utils._python_dispatch
 
+from windfall.torch_abi.probes import named
 from windfall.torch_abi.switches import SWITCHES, Switch
+
+_get_dispatch_modes: Any = named(
+    "_get_current_dispatch_mode_stack",
+    lambda: torch.utils._python_dispatch._get_current_dispatch_mode_stack,
+)
+_get_function_modes: Any = named(
+    "_get_current_function_mode_stack", lambda: torch.overrides._get_current_function_mode_stack
+)
 
 
 def _dispatch_modes() -> tuple[Any, ...]:
-    return tuple(_get_current_dispatch_mode_stack())
+    return tuple(_get_dispatch_modes())
 
 
 def _set_dispatch_modes(wanted: tuple[Any, ...]) -> None:
@@ -40,7 +49,7 @@ def _set_dispatch_modes(wanted: tuple[Any, ...]) -> None:
 
 
 def _function_modes() -> tuple[Any, ...]:
-    return tuple(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
+    return tuple(_get_function_modes())
 
 
 def _set_function_modes(wanted: tuple[Any, ...]) -> None:

@@ -10,19 +10,19 @@ import types
 from typing import Any
 
 import torch
+import torch.optim.lr_scheduler
 import torch.utils._pytree as _pytree
-from torch._compile import _disable_dynamo
-from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder as _placeholder
-from torch.optim.optimizer import _use_grad_for_differentiable
+
+from windfall.torch_abi.probes import named
 
 # What module calls ask while torch.jit traces.
-tracing_state: Any = torch._C._get_tracing_state
+tracing_state: Any = named("_get_tracing_state", lambda: torch._C._get_tracing_state)
 
 # What `nn.Module.__init__` calls first; it counts uses of a feature and answers None.
-log_api_usage_once: Any = torch._C._log_api_usage_once
+log_api_usage_once: Any = named("_log_api_usage_once", lambda: torch._C._log_api_usage_once)
 
 # What stands in the class as `Function.apply`: a function before torch 2.15, a descriptor since.
-_apply: Any = vars(torch.autograd.Function)["apply"]
+_apply: Any = named("Function.apply", lambda: vars(torch.autograd.Function)["apply"])
 FUNCTION_APPLY: Any = getattr(_apply, "__func__", _apply)
 
 
@@ -58,40 +58,49 @@ def allowed_in_graph(function: Any) -> bool:
 
 
 # The module through which `torch.nn` calls functions that `torch` itself does not offer.
-function_space: Any = torch._VF
+function_space: Any = named("_VF", lambda: torch._VF)
 
 # `torch._check` and its like: the exception of each.
 CHECKS: dict[Any, type[Exception]] = {
-    torch._check: RuntimeError,
-    torch._check_index: IndexError,
-    torch._check_value: ValueError,
-    torch._check_type: TypeError,
-    torch._check_not_implemented: NotImplementedError,
+    named("_check", lambda: torch._check): RuntimeError,
+    named("_check_index", lambda: torch._check_index): IndexError,
+    named("_check_value", lambda: torch._check_value): ValueError,
+    named("_check_type", lambda: torch._check_type): TypeError,
+    named("_check_not_implemented", lambda: torch._check_not_implemented): NotImplementedError,
 }
-check_is_size: Any = torch._check_is_size
+check_is_size: Any = named("_check_is_size", lambda: torch._check_is_size)
 # (condition, text, anything) -> the last one again; raises where the condition is not true.
-HOLD: Any = torch.ops.aten._functional_assert_async.msg
+HOLD: Any = named("_functional_assert_async", lambda: torch.ops.aten._functional_assert_async.msg)
 
-ASSERT: Any = torch._assert
-infer_size: Any = torch._C._infer_size  # of two sizes, that of what they broadcast to
+ASSERT: Any = named("_assert", lambda: torch._assert)
+# Of two sizes, that of what they broadcast to.
+infer_size: Any = named("_infer_size", lambda: torch._C._infer_size)
 
 # torch's own call of a module, where it has hooks.
-CALL_OF_MODULES = torch.nn.Module._call_impl.__code__
+CALL_OF_MODULES: Any = named("Module._call_impl", lambda: torch.nn.Module._call_impl.__code__)
 
 # Functions that ask whether one of torch's own tracers is at work: it never is.
 TRACER_QUESTIONS: tuple[Any, ...] = (
-    torch.nn.modules.activation._is_make_fx_tracing,
-    torch.fx._symbolic_trace.is_fx_tracing,
-    torch._C._is_tracing,
+    named("_is_make_fx_tracing", lambda: torch.nn.modules.activation._is_make_fx_tracing),
+    named("is_fx_tracing", lambda: torch.fx._symbolic_trace.is_fx_tracing),
+    named("_is_tracing", lambda: torch._C._is_tracing),
 )
 
 # Higher-order operations; `torch` itself offers `cond` alone.
-scan: Any = torch._higher_order_ops.scan
-map_over: Any = torch._higher_order_ops.map
-while_loop: Any = torch._higher_order_ops.while_loop
-associative_scan: Any = torch._higher_order_ops.associative_scan
+scan: Any = named("scan", lambda: torch._higher_order_ops.scan)
+map_over: Any = named("map", lambda: torch._higher_order_ops.map)
+while_loop: Any = named("while_loop", lambda: torch._higher_order_ops.while_loop)
+associative_scan: Any = named("associative_scan", lambda: torch._higher_order_ops.associative_scan)
+
+
+def _region_placeholder() -> Any:
+    from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
+
+    return invoke_subgraph_placeholder
+
+
 # What a function that is marked as a region calls itself by.
-call_region: Any = _placeholder
+call_region: Any = named("invoke_subgraph_placeholder", _region_placeholder)
 
 # ------------------------------------------------------------------------------------- optimizers
 
@@ -107,13 +116,27 @@ def _code_inside(function: Any, *names: str) -> types.CodeType:
 
 # Wrappers that torch puts around its own functions, by the code that all of them share; each holds
 # the function under a name of its closure. The first two would load torch's compiler when called.
-WITH_GRAD_MODE = _code_inside(_use_grad_for_differentiable, "_use_grad")
-NOT_COMPILED = _code_inside(_disable_dynamo, "inner")
-OF_SCHEDULER = _code_inside(
-    torch.optim.lr_scheduler.LRScheduler.__init__, "patch_track_step_called", "wrap_step", "wrapper"
+def _step_wrapper() -> types.CodeType:
+    from torch.optim.optimizer import _use_grad_for_differentiable  # `torch.optim` hides its module
+
+    return _code_inside(_use_grad_for_differentiable, "_use_grad")
+
+
+WITH_GRAD_MODE: Any = named("_use_grad_for_differentiable", _step_wrapper)
+NOT_COMPILED: Any = named(
+    "_disable_dynamo", lambda: _code_inside(torch._compile._disable_dynamo, "inner")
+)
+OF_SCHEDULER: Any = named(
+    "LRScheduler.__init__",
+    lambda: _code_inside(
+        torch.optim.lr_scheduler.LRScheduler.__init__,
+        *("patch_track_step_called", "wrap_step", "wrapper"),
+    ),
 )
 
-group_tensors: Any = torch._C._group_tensors_by_device_and_dtype
+group_tensors: Any = named(
+    "_group_tensors_by_device_and_dtype", lambda: torch._C._group_tensors_by_device_and_dtype
+)
 
 # `torch._foreach_*`: the name of the op that each calls for every tensor.
 FOREACH: dict[Any, str] = {
@@ -124,8 +147,8 @@ FOREACH: dict[Any, str] = {
 
 # A whole step of an optimizer, over lists of tensors that it writes. They answer nothing.
 FUSED_STEPS: tuple[Any, ...] = (
-    torch._fused_adam_,
-    torch._fused_adamw_,
-    torch._fused_sgd_,
-    torch._fused_adagrad_,
+    named("_fused_adam_", lambda: torch._fused_adam_),
+    named("_fused_adamw_", lambda: torch._fused_adamw_),
+    named("_fused_sgd_", lambda: torch._fused_sgd_),
+    named("_fused_adagrad_", lambda: torch._fused_adagrad_),
 )

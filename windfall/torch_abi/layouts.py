@@ -20,7 +20,16 @@ from typing import Any
 import torch
 
 from windfall.dataclass import dataclass
-from windfall.torch_abi.probes import NotFound, bytes_at, fact, only, peek, word_offset, words_at
+from windfall.torch_abi.probes import (
+    NotFound,
+    NotThere,
+    bytes_at,
+    fact,
+    only,
+    peek,
+    word_offset,
+    words_at,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +236,8 @@ def method_layout() -> dict[str, int]:
 def dict_version_offset() -> int:
     """Where a dict keeps its version: a number, unique in the process, that moves with each
     change. Tested on every way to change a dict before it is believed."""
+    if sys.version_info >= (3, 13):
+        raise NotThere("dicts have no version from CPython 3.13 on")
     places = [place for place in (16, 24, 32) if _version_moves(place)]
     return only(places, "the version of a dict")
 

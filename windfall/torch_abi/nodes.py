@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from windfall.dataclass import dataclass
-from windfall.torch_abi.probes import NotFound, bytes_at, fact, only, words_at
+from windfall.torch_abi.probes import NotFound, bytes_at, fact, named, only, words_at
 from windfall.torch_abi.tensors import tensor_layout
 
 # What hooks a node has: bits of `hook_kinds`.
@@ -29,10 +29,11 @@ PRE_HOOKS = 2
 POST_HOOKS = 4
 POST_ACCUMULATE_HOOKS = 8
 
-node_classes: Any = torch._C._functions  # those that C++ generates have a name there
+# Those that C++ generates have a name there.
+node_classes: Any = named("_functions", lambda: torch._C._functions)
 AccumulateGrad: Any = node_classes.AccumulateGrad
 PythonNode: Any = torch.autograd.function.BackwardCFunction
-SavedTensor: Any = torch._C._autograd.SavedTensor
+SavedTensor: Any = named("SavedTensor", lambda: torch._C._autograd.SavedTensor)
 
 
 @dataclass(frozen=True, slots=True)

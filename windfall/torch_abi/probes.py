@@ -19,16 +19,26 @@ import functools
 import os
 import struct
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import torch
+
 from windfall.torch_abi.symbols import NATIVE_SYMBOLS, symbol
+
+# Versions whose tests were run (docs/support.md). Another one is used as far as the probes go.
+TRIED = ("2.13.", "2.15.")
 
 Found = TypeVar("Found")
 
 
 class NotFound(Exception):
     """A probe did not find what it looked for; the text says what."""
+
+
+class NotThere(NotFound):
+    """What a probe looks for does not exist in this version, as is known: nothing is missed."""
 
 
 def in_fresh_thread(ask: Callable[[], Found]) -> Found:
@@ -52,12 +62,14 @@ def in_fresh_thread(ask: Callable[[], Found]) -> Found:
 
 
 _REASONS: dict[str, str] = {}
+_EXPECTED: set[str] = set()  # of these: facts that this version is known not to have
 _PROBES: list[Callable[[], Any]] = []
 
 
 def fact(probe: Callable[[], Found]) -> Callable[[], Found | None]:
-    """A probe that runs once: its answer, or None with the reason kept for `report`. It runs in a
-    thread of its own, where no mode of the caller (inference, dispatch, device) changes it."""
+    """A probe that runs once: its answer, or None with the reason kept for `report`, however it
+    failed. It runs in a thread of its own, where no mode of the caller (inference, dispatch,
+    device) changes it."""
 
     @functools.cache
     def ask() -> Found | None:
@@ -65,6 +77,11 @@ def fact(probe: Callable[[], Found]) -> Callable[[], Found | None]:
             return in_fresh_thread(probe)
         except NotFound as missing:
             _REASONS[probe.__name__] = str(missing)
+            if isinstance(missing, NotThere):
+                _EXPECTED.add(probe.__name__)
+            return None
+        except Exception as error:  # a struct that changed: another torch may break any assumption
+            _REASONS[probe.__name__] = f"{type(error).__name__}: {error}"
             return None
 
     functools.update_wrapper(ask, probe)
@@ -78,11 +95,71 @@ def report() -> dict[str, str]:
     for ask in _PROBES:
         found = ask()
         name = ask.__name__
-        lines[name] = f"missing: {_REASONS.get(name)}" if found is None else str(found)
+        why = "none" if name in _EXPECTED else "missing"
+        lines[name] = f"{why}: {_REASONS.get(name)}" if found is None else str(found)
+    absent = ", ".join(sorted(ABSENT_NAMES))
+    lines["names"] = f"missing: {absent}" if absent else "all found"
     lines["symbols"] = ", ".join(
         f"{name} {'found' if symbol(name) else 'missing'}" for name in NATIVE_SYMBOLS
     )
     return lines
+
+
+def missing() -> list[str]:
+    """What this torch or this CPython should have and was not found, by name."""
+    found = [name for name, told in report().items() if told.startswith("missing")]
+    return found + [name for name in NATIVE_SYMBOLS if symbol(name) is None]
+
+
+class _Said:
+    """Whether it was said, once for the process."""
+
+    already = False
+
+
+def warn_of_missing() -> None:
+    """Say once what is missing, and that this torch was never tried where that is so."""
+    if _Said.already:
+        return
+    _Said.already = True
+    lacks, version = missing(), torch.__version__
+    tried, known = version.startswith(TRIED), ", ".join(one[:-1] for one in TRIED)
+    if tried and not lacks:
+        return
+    text = "" if tried else f"windfall was never tried with torch {version}, only with {known}. "
+    if lacks:
+        text += f"Not found in torch {version}: {', '.join(lacks)}; calls take a slower path. "
+    warnings.warn(f"{text}See torch_abi.report().", RuntimeWarning, stacklevel=3)
+
+
+# ------------------------------------------------------------------------------- private names
+
+ABSENT_NAMES: set[str] = set()
+
+
+class AbsentName:
+    """Stands for a private name that this torch does not have. No object of a program is it; who
+    needs it gets `NotFound`, which ends in eager."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotFound(f"this torch has no {self.path}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return AbsentName(f"{self.path}.{name}")
+
+
+def named(path: str, find: Callable[[], Any]) -> Any:
+    """What `find` finds at import; where it fails, something that is never met."""
+    try:
+        return find()
+    except Exception:  # gone, moved, or no longer what it was
+        ABSENT_NAMES.add(path)
+        return AbsentName(path)
 
 
 def c_function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:

@@ -29,7 +29,9 @@ SETTINGS: dict[str, Callable[[], Any]] = {
 
 # Kernels for these are no concern of a CPU's programs; meta kernels only say what sizes results
 # have, and torch itself registers most of them from Python.
-_ELSEWHERE = frozenset({"Meta", "CUDA", "MPS", "XPU", "HPU", "MTIA", "PrivateUse1"})
+_ELSEWHERE = frozenset({"Meta", "CUDA", "MPS", "XPU", "HPU", "MTIA", "PrivateUse1"}) | {
+    "PythonTLSSnapshot"  # transformations', by torch itself (2.15)
+}
 
 
 def process_settings() -> tuple[tuple[str, Any], ...]:

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils.checkpoint
 
+from windfall.torch_abi.probes import named
+
 # What `torch.no_grad` and its like call in the end.
-set_grad_mode: Any = torch._C._set_grad_enabled
+set_grad_mode: Any = named("_set_grad_enabled", lambda: torch._C._set_grad_enabled)
 
 
 class Switch(NamedTuple):
@@ -29,7 +31,8 @@ class Switch(NamedTuple):
 
 _inference = threading.local()
 _unleft: list[Any] = []  # guards that must not die: what dies switches back
-inference_guard: Any = torch._C._InferenceMode  # entered when it is made
+# Entered when it is made.
+inference_guard: Any = named("_InferenceMode", lambda: torch._C._InferenceMode)
 
 
 def _entered_guards() -> list[Any]:
@@ -105,7 +108,7 @@ attention_writers: dict[Any, str] = {writer: name for name, _, writer in _ATTENT
 SWITCHES: dict[str, Switch] = {
     "inference_depth": Switch(lambda: len(_entered_guards()), _leave_down_to),
     "inference": Switch(torch.is_inference_mode_enabled, _write_inference),
-    "grad": Switch(torch.is_grad_enabled, torch._C._set_grad_enabled),
+    "grad": Switch(torch.is_grad_enabled, set_grad_mode),
     **_autocast_switches("cpu"),
     **_autocast_switches("cuda"),
     "autocast_cache": Switch(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
@@ -157,10 +160,16 @@ class Asked:
         return function()
 
 
-function_mode_enabled: Any = torch._C._is_torch_function_mode_enabled
-private_backend_name: Any = torch._C._get_privateuse1_backend_name
-attention_backend: Any = torch._C._SDPBackend
+function_mode_enabled: Any = named(
+    "_is_torch_function_mode_enabled", lambda: torch._C._is_torch_function_mode_enabled
+)
+private_backend_name: Any = named(
+    "_get_privateuse1_backend_name", lambda: torch._C._get_privateuse1_backend_name
+)
+attention_backend: Any = named("_SDPBackend", lambda: torch._C._SDPBackend)
 
 # One of the contexts of selective checkpoints, and the variable by which all checkpoints debug.
-selective_context: Any = torch.utils.checkpoint._CachingTorchDispatchMode
+selective_context: Any = named(
+    "_CachingTorchDispatchMode", lambda: torch.utils.checkpoint._CachingTorchDispatchMode
+)
 CHECKPOINTS_DEBUG = "_checkpoint_debug_enabled"

@@ -17,7 +17,7 @@ from windfall.frontend.breaks import (
 from windfall.frontend.bytecode import Instruction
 from windfall.frontend.flow import only_raises
 from windfall.frontend.idle import idle_loop
-from windfall.frontend.opcodes.operators import push
+from windfall.frontend.opcodes.operators import push, unary_not
 from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.state import Start
 from windfall.frontend.values.base import Raised, Value
@@ -126,7 +126,12 @@ def _sure(machine: Machine, frame: Frame, jump: Instruction, value: Value) -> bo
 @opcode("TO_BOOL", since=(3, 13))
 def to_bool(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """The truth of a value, for the jump or the `not` behind it."""
-    value, after = frame.stack.pop(), frame.instructions[instruction.index + 1]
+    after = frame.instructions[instruction.index + 1]
+    if after.name == "UNARY_NOT":  # as one: what `not` makes of it may be no truth that is known
+        unary_not(machine, frame, after)
+        frame.ip += frame.ip == after.index
+        return
+    value = frame.stack.pop()
     if isinstance(value, Question) and after.name == "POP_JUMP_IF_TRUE":
         asserted(machine, value, frame.instructions[after.index + 1 : after.target])
     found = value.truth(machine)

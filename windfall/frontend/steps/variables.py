@@ -91,7 +91,11 @@ def _unbound_local(writer: StepWriter, instruction: Instruction) -> None:
 @native("STORE_FAST")
 def _store_fast(writer: StepWriter, instruction: Instruction) -> None:
     """What the variable held has no slot behind this."""
-    writer.variables[instruction.argument] = writer.pop()
+    value = writer.pop()
+    if value == NULL_NAME:  # a comprehension gives back a variable that was unbound
+        writer.variables.pop(instruction.argument, None)
+    else:
+        writer.variables[instruction.argument] = value
     writer.line("pass")
 
 

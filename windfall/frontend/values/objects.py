@@ -475,7 +475,8 @@ class Opaque(Given):
 def _wrap_object(machine: Machine, value: Any, source: Source | None) -> Value:
     cls = machine.values.known(type(value), class_name(type(value)))
     source = source or Known(value, type(value).__name__)
-    if not isinstance(cls, Class) or not is_plain_class(type(value)):
+    hidden = dictionary_at(type(value)) and not _has_dict(type(value))  # attributes nobody can list
+    if not isinstance(cls, Class) or hidden or not is_plain_class(type(value)):
         return machine.values.remember(value, Opaque(value, source))
     return machine.values.remember(value, Object(cls, source, value))
 
@@ -485,9 +486,15 @@ def _has_dict(cls: type) -> bool:
     return bool(dictionary_at(cls)) and find(cls, "__dict__") is not ABSENT
 
 
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_HEAP_OR_FIXED = _HEAP | 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+
+
 def is_plain_class(cls: type) -> bool:
-    """Whether instances have no other state than attributes (no builtin container inside)."""
-    return all(base is object or flags_of(base) & (1 << 9) for base in mro_of(cls))
+    """Whether instances have no other state than attributes (no builtin container inside): each
+    base was made by a class statement. (Some classes of C are on the heap too; most of them, and
+    from 3.12 on all iterators, cannot be changed.)"""
+    return all(base is object or flags_of(base) & _HEAP_OR_FIXED == _HEAP for base in mro_of(cls))
 
 
 @wraps_if(1000, lambda value: True)

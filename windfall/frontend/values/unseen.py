@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=Value)
 
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: no class statement makes such a class
 _UNMISSED = frozenset({type(None), bool, int, float, str, bytes, types.CodeType, types.ModuleType})
 
 
@@ -171,7 +172,9 @@ def is_kept_alive(value: Any) -> bool:
         return False
     # Asking for `__dict__` would make one, which is seen of some (`functools.partial`).
     held = (one for one in gc.get_referents(real) if not issubclass(type(one), type))
-    return any(map(is_missed, held))
+    # A tuple that a class of C keeps for itself may have holes (`zip_longest`): not looked into.
+    depth = 0 if flags_of(kind) & _IMMUTABLE else 2
+    return any(is_missed(one, depth) for one in held)
 
 
 def is_plain(value: Any) -> bool:
