@@ -219,7 +219,11 @@ class _Fusion:
         if position == len(group.nests):
             group.nests.append(Nest(inner))
         nest = group.nests[position]
-        nest.statements.append(Fold(value) if reduced else Store(member.buffer, offset, value))
+        statement = Fold(value) if reduced else Store(member.buffer, offset, value)
+        # Two reductions of the same elements, seen with other sizes, are one here: done once, for a
+        # second one would go on from where the first is.
+        if not reduced or statement not in nest.statements:
+            nest.statements.append(statement)
         if reduced:
             position = self._store_fold(group, position, member, offset, value)
         group.written[member.buffer] = Written(position, offset, value, reduced)

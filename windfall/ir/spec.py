@@ -258,6 +258,8 @@ class _Check:
 
     def body(self, body: Sequence[Statement], loops: tuple[Axis, ...]) -> None:
         """Statements inside these loops."""
+        folds = [one.value for one in body if isinstance(one, Fold)]
+        _demand(len({*folds}) == len(folds), "a fold stands once in a body", folds)
         for statement in body:
             if isinstance(statement, Loop):
                 self._loop(statement, loops)
