@@ -527,3 +527,29 @@ def test_a_node_that_keeps_nothing_runs_again(dynamic):
         with pytest.raises(RuntimeError, match="second time"):
             needs.sum().backward()
     native(compiled)
+
+
+def test_results_that_lead_nowhere_call_nobodys_hooks():
+    """A view that is made under no_grad needs a gradient, and so does what is made of it."""
+
+    def run(x):
+        with torch.no_grad():
+            flat = x.flatten()
+        return flat * flat, (x * 2).sin()
+
+    compiled = windfall.compile(run)
+    for call in (run, compiled):
+        calls, x = [], grad(2, 2) * 1
+        x.register_hook(calls.append)
+        first, second = call(x)
+        assert first.requires_grad
+        assert not first.is_leaf
+        first.sum().backward(retain_graph=True)
+        assert calls == []
+        with pytest.raises(RuntimeError, match="to not have been used"):
+            torch.autograd.grad(first.sum(), x, retain_graph=True)
+        (gradient,) = torch.autograd.grad(first.sum(), x, retain_graph=True, allow_unused=True)
+        assert gradient is None
+        (first.sum() + second.sum()).backward()
+        assert len(calls) == 1
+    native(compiled)

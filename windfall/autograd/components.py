@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from windfall.autograd.between import awaited
 from windfall.ir.stages import Component, Split
 
 Node = torch.fx.Node
@@ -33,7 +34,7 @@ def components(split: Split) -> tuple[Component, ...]:
     groups = _groups(nodes, tangents)
     results: Any = nodes[-1].args[0]
     if len(groups) == 1:
-        reached = _reached(split, results) or split.gradients_for
+        reached = _reached(split, results)
         one = Component(tuple(range(len(tangents))), tuple(range(first)), reached)
         return (_with_ungiven(one, split),)
     made = [_component(group, placeholders[:first], tangents, results, split) for group in groups]
@@ -41,9 +42,12 @@ def components(split: Split) -> tuple[Component, ...]:
 
 
 def _with_ungiven(component: Component, split: Split) -> Component:
-    """Attached to what it uses in a backward of the user's that gives no gradient to it."""
+    """Attached to what it uses in a backward of the user's that gives no gradient to it; if it has
+    no gradients at all, to whatever its history leads to. (Most such lead nowhere.)"""
     if not split.ungiven:
         return component
+    if not component.inputs:
+        return replace(component, inputs=split.ungiven)
     saved = {
         split.saved_inputs[index] for index in component.saved if index < len(split.saved_inputs)
     }
@@ -55,7 +59,11 @@ def _in_order(waiting: list[Component], split: Split) -> Iterator[Component]:
     """The components, each after those whose results it gives a gradient to."""
     first, positions = len(split.signature.inputs), split.tangent_results
     ready = {*range(first)}
+    views = list(enumerate(awaited(split.signature), first + split.visible))
     while waiting:
+        for view, base in views:  # each after what it is a view of
+            if base in ready:
+                ready.add(view)
         found = next(one for one in waiting if ready.issuperset(one.inputs))
         waiting.remove(found)
         ready.update(first + positions[index] for index in found.tangents)
@@ -106,7 +114,7 @@ def _component(
     return Component(
         tuple(index for index, one in enumerate(tangents) if one in group),
         tuple(index for index, one in enumerate(saved) if one in before),
-        inputs or _reached(split, results) or split.gradients_for,  # zero, and with a history
+        inputs,
     )
 
 
