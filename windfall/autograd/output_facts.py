@@ -105,12 +105,14 @@ _AS_THEY_LIE = (torch.ops.aten.view_as_real.default, torch.ops.aten.view.dtype)
 
 
 def _check_marks(chain: Sequence[Place]) -> None:
-    """A lazy conjugate is no view of its memory as real numbers; eager goes another way there."""
-    marked = False
+    """A lazy conjugate (or sign) is no view of its memory as other numbers; eager goes another way
+    there."""
+    marks: set[Any] = set()
     for one in chain:
-        marked = marked or registry.lookup(one.func).marks
-        if marked and one.func in _AS_THEY_LIE:
+        if one.func in _AS_THEY_LIE and marks:
             raise Unsupported(219, str(one.func))
+        if registry.lookup(one.func).marks:
+            marks ^= {one.func}
 
 
 def _view(place: Place) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
@@ -133,7 +135,8 @@ def _view_op(place: Place) -> Any:
 
 def _owners(recording: Recording, build: Functional) -> dict[Memory, torch.Tensor | None]:
     """For each memory of our own that an output lives in: the output that is its fresh result, or
-    None if a hidden base must be. One lone view is as good as fresh: nobody sees its base."""
+    None if a hidden base must be. One lone view is as good as fresh, as nobody sees its base, if it
+    is not marked as a lazy conjugate: what graphs compute is not."""
     seen: dict[Memory, dict[int, torch.Tensor]] = {}
     for value in recording.outputs:
         if fakes.is_fake(value):
@@ -143,6 +146,7 @@ def _owners(recording: Recording, build: Functional) -> dict[Memory, torch.Tenso
     owners: dict[Memory, torch.Tensor | None] = {}
     for memory, tensors in seen.items():
         lone = next(iter(tensors.values())) if len(tensors) == 1 else None
+        lone = None if lone is not None and (lone.is_conj() or lone.is_neg()) else lone
         roots = [one for one in tensors.values() if build.place(one).parent is None]
         owners[memory] = lone if lone is not None else roots[0] if roots else None
     return owners
