@@ -553,3 +553,23 @@ def test_results_that_lead_nowhere_call_nobodys_hooks():
         (first.sum() + second.sum()).backward()
         assert len(calls) == 1
     native(compiled)
+
+
+def test_who_needs_nothing_keeps_nothing():
+    """What one result has saved is freed with it, and the other one needs nothing of it."""
+
+    def run(y, z):
+        return z * z.sum(), torch.cat([y.select(-1, 1), z]).select(-1, 1)
+
+    compiled = windfall.compile(run)
+    gradients = []
+    for call in (compiled, run):
+        torch.manual_seed(0)
+        y, z = grad(4, 4), grad(4)
+        first, second = call(y, z)
+        torch.autograd.backward([first.sum(), second.sum()])
+        gradients.append(torch.autograd.grad(second, [y, z]))  # nothing that was freed is needed
+        with pytest.raises(RuntimeError, match="second time"):
+            first.sum().backward()
+    torch.testing.assert_close(*gradients)
+    native(compiled)

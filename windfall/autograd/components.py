@@ -37,7 +37,8 @@ def components(split: Split) -> tuple[Component, ...]:
         reached = _reached(split, results)
         one = Component(tuple(range(len(tangents))), tuple(range(first)), reached)
         return (_with_ungiven(one, split),)
-    made = [_component(group, placeholders[:first], tangents, results, split) for group in groups]
+    sums, saved = _last_sums(nodes), placeholders[:first]
+    made = [_component(group, sums, saved, tangents, results, split) for group in groups]
     return tuple(_with_ungiven(one, split) for one in _in_order(made, split))
 
 
@@ -103,13 +104,17 @@ def _last_sums(nodes: list[Node]) -> set[Node]:
 
 def _component(
     group: set[Node],
+    sums: set[Node],
     saved: list[Node],
     tangents: list[Node],
     results: tuple[Node | None, ...],
     split: Split,
 ) -> Component:
     after = _after(group)
-    before = _before(after)
+    # One that needs nothing keeps nothing. Any other keeps what all terms of its last sums are made
+    # of: gradients of its gradients may need that, as they would if it were one with the others.
+    before = _before(after, sums)
+    before = _before(after, set()) if not before.isdisjoint(saved) else before
     inputs = _reached(split, [one if one in after else None for one in results])
     return Component(
         tuple(index for index, one in enumerate(tangents) if one in group),
@@ -134,10 +139,14 @@ def _after(group: set[Node]) -> set[Node]:
     return found
 
 
-def _before(nodes: set[Node]) -> set[Node]:
+def _before(nodes: set[Node], sums: set[Node]) -> set[Node]:
+    """What these are made of; not the terms of `sums`, which are of other groups, or are these
+    themselves."""
     found, waiting = set(nodes), list(nodes)
     while waiting:
-        new = [one for one in waiting.pop().all_input_nodes if one not in found]
-        found.update(new)
-        waiting += new
+        node = waiting.pop()
+        if node not in sums:
+            new = [one for one in node.all_input_nodes if one not in found]
+            found.update(new)
+            waiting += new
     return found

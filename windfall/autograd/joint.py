@@ -245,6 +245,8 @@ def forward_half(
                 tensor = recording.inputs[index]
                 places[index] = build.lies_in(tensor, index, root, offset)
     add_steps(build, recording.steps)
+    if shared and any(recording.visible):  # all that lies there would have a history then
+        raise Unsupported(204, f"inputs {list(shared)}, where autograd sees it")
     writes = _writes(recording, places, build)
     outputs, results = outputs_of(recording, build)
     if recorder.frees:
