@@ -87,7 +87,7 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedValue:
+class ValueOfNode:
     """A value that a node saved: its number and type; if it is a view of all of another value, the
     number of that (`root`), which is `undone[0](saved, undone[1])`, of type `root_type`."""
 
@@ -195,7 +195,7 @@ class Lineage:
         cast, enabled = region.autocast, region.grad_enabled
         return cls(region.captured, sizes, types, enabled, cast, default, numbers, slots + results)
 
-    def saved(self, region: BackwardRegion) -> list[SavedValue]:
+    def saved(self, region: BackwardRegion) -> list[ValueOfNode]:
         """What a node of this graph saves."""
         split = region.split
         values = dict(zip(map(str, split.symbols), self.sizes, strict=True))
@@ -212,7 +212,7 @@ class Lineage:
             *(placeholders[index] for index in region.saves.inputs),
             *(results[index] for index in region.saves.results),
         )
-        return [SavedValue(found[one], tensor_type(one), *_looked_at(one, found)) for one in nodes]
+        return [ValueOfNode(found[one], tensor_type(one), *_looked_at(one, found)) for one in nodes]
 
 
 def _looked_at(node: Node, numbers: Mapping[Node, int]) -> tuple[Any, ...]:
@@ -241,7 +241,7 @@ def _as_then(lineage: Lineage) -> Iterator[None]:
 
 def gradients(
     lineage: Lineage,
-    saved: Sequence[SavedValue],
+    saved: Sequence[ValueOfNode],
     asked: Pass,
     *,
     again: bool,
@@ -349,7 +349,7 @@ class _Request:
     """A pass that was asked for, recorded: its results, and what they may be differentiated by."""
 
     lineage: Lineage
-    saved: Sequence[SavedValue]
+    saved: Sequence[ValueOfNode]
     asked: Pass
     results: Sequence[torch.Tensor]
     slots: tuple[int | None, ...]
@@ -487,7 +487,7 @@ def _pruned(
     graph: torch.fx.Graph,
     numbers: Mapping[Node, int],
     inputs: Sequence[tuple[int | None, TensorType]],
-    saved: Sequence[SavedValue],
+    saved: Sequence[ValueOfNode],
     fresh: set[Node],
     bits: Mapping[Node, Node],
 ) -> torch.fx.Graph:
@@ -521,7 +521,7 @@ def _pruned(
 def _add_roots(
     graph: torch.fx.Graph,
     given: dict[int, Node],
-    saved: Sequence[SavedValue],
+    saved: Sequence[ValueOfNode],
     numbers: Collection[int],
 ) -> None:
     """What saved values are views of is given too."""
