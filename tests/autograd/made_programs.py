@@ -3,9 +3,6 @@
 Enters: a `random.Random` (hypothesis has one that it can shrink). Leaves: a `Made`: the source of a
 function, how its arguments lie, and a list of things that are done before and after it is called.
 Invariant: the same `Made` is the same program; it is text, so a failure can be read and run.
-
-Not made, as the gradient of a returned view is None where other results were made of the view:
-hooks, `retain_grad` and `grad(…, result)` of results that are views.
 """
 
 from __future__ import annotations
@@ -123,7 +120,7 @@ def make(r: random.Random) -> Made:
             if name in scope:
                 values[name] = scope[name]
     names = [r.choice(sorted(values)) for _ in range(r.randrange(1, 5))]
-    looked_at = [place for place, name in enumerate(names) if not values[name]._is_view()]
+    looked_at = list(range(len(names)))
     body = "\n    ".join([*lines, f"return {', '.join(names)},"])
     return Made(f"def run(x, y, z):\n    {body}\n", given, _actions(r, len(names), looked_at))
 

@@ -527,3 +527,49 @@ def test_a_node_that_keeps_nothing_runs_again(dynamic):
         with pytest.raises(RuntimeError, match="second time"):
             needs.sum().backward()
     native(compiled)
+
+
+def test_results_that_lead_nowhere_call_nobodys_hooks():
+    """A view that is made under no_grad needs a gradient, and so does what is made of it."""
+
+    def run(x):
+        with torch.no_grad():
+            flat = x.flatten()
+        return flat * flat, (x * 2).sin()
+
+    compiled = windfall.compile(run)
+    for call in (run, compiled):
+        calls, x = [], grad(2, 2) * 1
+        x.register_hook(calls.append)
+        first, second = call(x)
+        assert first.requires_grad
+        assert not first.is_leaf
+        first.sum().backward(retain_graph=True)
+        assert calls == []
+        with pytest.raises(RuntimeError, match="to not have been used"):
+            torch.autograd.grad(first.sum(), x, retain_graph=True)
+        (gradient,) = torch.autograd.grad(first.sum(), x, retain_graph=True, allow_unused=True)
+        assert gradient is None
+        (first.sum() + second.sum()).backward()
+        assert len(calls) == 1
+    native(compiled)
+
+
+def test_who_needs_nothing_keeps_nothing():
+    """What one result has saved is freed with it, and the other one needs nothing of it."""
+
+    def run(y, z):
+        return z * z.sum(), torch.cat([y.select(-1, 1), z]).select(-1, 1)
+
+    compiled = windfall.compile(run)
+    gradients = []
+    for call in (compiled, run):
+        torch.manual_seed(0)
+        y, z = grad(4, 4), grad(4)
+        first, second = call(y, z)
+        torch.autograd.backward([first.sum(), second.sum()])
+        gradients.append(torch.autograd.grad(second, [y, z]))  # nothing that was freed is needed
+        with pytest.raises(RuntimeError, match="second time"):
+            first.sum().backward()
+    torch.testing.assert_close(*gradients)
+    native(compiled)

@@ -533,3 +533,23 @@ def test_masks_that_are_kept_as_bits_are_those_of_the_forward_pass(kind: str, or
         answers.append(torch.autograd.grad(value.square().sum(), [x, w]))
     torch.testing.assert_close(*answers)
     assert windfall.explanation(compiled).eager == NATIVE
+
+
+def test_a_view_of_what_is_needed_was_saved():
+    """The written input is kept as it is then, a view of the value that the formula reads."""
+
+    def written(x):
+        flat = x.view(-1)
+        flat.mul_(2)
+        return x, (flat**3).sum()
+
+    compiled = windfall.compile(written)
+    found = []
+    for call in (compiled, written):
+        torch.manual_seed(0)
+        leaf = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+        _, loss = call(leaf * 1)
+        (first,) = torch.autograd.grad(loss, leaf, create_graph=True)
+        found.append((first, *torch.autograd.grad(first.square().sum(), leaf)))
+    torch.testing.assert_close(*found)
+    assert windfall.explanation(compiled).eager == {}

@@ -188,3 +188,25 @@ def test_meeting_is_exact() -> None:
         wanted = not places[0].isdisjoint({one + distance for one in places[1]})
         types = [TensorType(torch.float32, tuple(n), tuple(s)) for n, s in layouts]
         assert meet(*types, distance * 4) == wanted
+
+
+def test_a_view_that_is_written_gives_its_base_a_history() -> None:
+    """Where autograd sees the write, all that lies there has one afterwards: eager does it."""
+
+    def run(x, rows, z):
+        rows.mul_(z)
+        return (x * 2).sum(), x.flatten()[::2]
+
+    compiled = windfall.compile(run)
+    found = []
+    for call in (compiled, run):
+        torch.manual_seed(0)
+        x = torch.randn(4, 4, dtype=torch.float64)
+        z = torch.randn(4, dtype=torch.float64, requires_grad=True)
+        loss, part = call(x, x[1:3], z)
+        found.append((x.requires_grad, x.is_leaf, part.requires_grad, part.is_leaf))
+        loss.backward()
+        found.append(z.grad)
+    assert found[0] == found[2] == (True, False, True, False)
+    torch.testing.assert_close(found[1], found[3])
+    assert windfall.explanation(compiled).eager == {"a graph, op by op": 1}

@@ -47,7 +47,7 @@ def assemble(
     return Executable(
         name,
         program,
-        Roles(inputs, tuple(map(_output, split.signature.outputs))),
+        Roles(inputs, tuple(_output(one, split) for one in split.signature.outputs)),
         conventions(joint, split, retried, placed_writes(program, split), apart),
         regions(joint, split),
         tuple(relations),
@@ -113,5 +113,7 @@ _OUTPUTS = {
 }
 
 
-def _output(fact: OutputFact) -> Role:
+def _output(fact: OutputFact, split: Split) -> Role:
+    while fact.kind == "view_of_view":
+        fact = split.signature.outputs[fact.base]
     return Role(_OUTPUTS[fact.kind], fact.base)

@@ -12,12 +12,18 @@ them:
 
     f(x) = h, h.sum() + e.sum()  with e = x.exp(), h = e * 2      h is one, and e
 
-Invariant: nodes can be put in an order.
+Results that are views of an input or of another result are boundaries too, without a node of ours:
+they are made again of what they look at, by eager's view ops, and lead there.
+
+    f(x) = h, v, v.sum()  with h = x.exp(), v = h.t()      v is one: sum leads to v, v leads to h
+
+Invariant: nodes can be put in an order, views among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -31,36 +37,73 @@ _MOST = 256  # meeting points of one graph
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """At which results gradients stop, by their positions; those of `met` come after the others."""
+    """At which results gradients stop, by their positions; those of `met` come after the others.
+    `views` are those (by their own positions) that something else is made of, each after what it is
+    a view of; `above`: the view or, as `~position`, the result that each view leads to."""
 
     stops: tuple[int, ...] = ()
     met: tuple[torch.Tensor, ...] = ()
+    views: tuple[int, ...] = ()
+    above: Mapping[int, int] = field(default_factory=dict)
 
 
 def boundaries(
-    results: Sequence[torch.Tensor], door: Any, values: Callable[[], Iterable[torch.Tensor]]
+    results: Sequence[torch.Tensor],
+    views: Sequence[torch.Tensor],
+    door: Any,
+    values: Callable[[], Iterable[torch.Tensor]],
 ) -> Boundaries:
     """Those at which gradients stop. Histories end at `door`, where the inputs came in; `values`
     are all tensors that there are."""
-    everything = list(results)
-    edges: dict[_Edge, int] = {_edge(one): index for index, one in enumerate(results)}
+    first = len(results)
+    everything = [*results, *views]
+    seen = frozenset(range(first, len(everything)))
+    edges: dict[_Edge, int] = {_edge(one): index for index, one in enumerate(everything)}
     apart: set[int] = set()  # boundaries with ways around them
     known: dict[_Edge, torch.Tensor] = {}
     while True:
-        groups, feeds = _walk(everything, edges, door)
+        groups, feeds = _walk(everything, edges, door, seen)
         between = _circular({(groups[later], groups[earlier]) for later, earlier in feeds})
         refused = {one for later, one in feeds if (groups[later], groups[one]) in between}
         if not refused:
-            stops = sorted({one for _, one in feeds})
-            return Boundaries(tuple(stops), tuple(everything[len(results) :]))
+            last = first + len(views)
+            return _found(feeds, seen, first, tuple(everything[last:]))
         known = known or {_edge(one): one for one in values() if _has_history(one)}
-        apart |= refused
+        apart |= refused - seen  # who goes around a view goes around what it is a view of
         met = _meeting(everything, edges, apart, known, door)
         if not met or len(edges) > _MOST:
             raise Unsupported(218, f"result {min(refused)}")
         for edge in met:
             edges[edge] = len(everything)
             everything.append(known[edge])
+
+
+def _found(
+    feeds: set[tuple[int, int]],
+    views: frozenset[int],
+    first: int,
+    met: tuple[torch.Tensor, ...],
+) -> Boundaries:
+    """The same as positions of results and of views, which are counted apart; `first` is that of
+    the first view among both."""
+    above: dict[int, int] = {}
+    for later, one in sorted(feeds):
+        if later in views and above.setdefault(later, one) != one:
+            raise Unsupported(218, f"a view of results {above[later]} and {one}")
+    needed: list[int] = []
+    for view in sorted({one for later, one in feeds if one in views and later not in views}):
+        chain = [view]
+        while above.get(chain[-1]) in views:
+            chain.append(above[chain[-1]])
+        needed += [one for one in reversed(chain) if one not in needed]
+    stops = {one for later, one in feeds if later not in views and one not in views}
+    place = {one: one if one < first else one - len(views) for _, one in feeds}
+    return Boundaries(
+        tuple(sorted(place[one] for one in stops)),
+        met,
+        tuple(one - first for one in needed),
+        {view - first: one - first if one in views else ~place[one] for view, one in above.items()},
+    )
 
 
 def _edge(tensor: torch.Tensor) -> _Edge:
@@ -145,22 +188,24 @@ def reached(results: Sequence[torch.Tensor], door: Any) -> set[int]:
 
 
 def _walk(
-    results: Sequence[torch.Tensor], edges: Mapping[_Edge, int], door: Any
+    results: Sequence[torch.Tensor], edges: Mapping[_Edge, int], door: Any, views: frozenset[int]
 ) -> tuple[list[int], set[tuple[int, int]]]:
     """For each result a number that those share whose histories meet; and which result (the first
-    of a pair) leads to which boundary."""
+    of a pair) leads to which boundary. The nodes of views are eager's, made again for each: they
+    meet nobody's."""
     groups = list(range(len(results)))
     owner: dict[Any, int] = {}
     feeds: set[tuple[int, int]] = set()
     for index, result in enumerate(results):
         waiting = [result.grad_fn]
+        claimed = {} if index in views else owner
         while waiting:
             node: Any = waiting.pop()
-            if node in owner:
-                old, new = groups[owner[node]], groups[index]
+            if node in claimed:
+                old, new = groups[claimed[node]], groups[index]
                 groups = [new if one == old else one for one in groups]
                 continue
-            owner[node] = index
+            claimed[node] = index
             for edge in node.next_functions:
                 if edge in edges:
                     feeds.add((index, edges[edge]))

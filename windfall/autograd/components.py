@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from windfall.autograd.between import awaited
 from windfall.ir.stages import Component, Split
 
 Node = torch.fx.Node
@@ -33,17 +34,21 @@ def components(split: Split) -> tuple[Component, ...]:
     groups = _groups(nodes, tangents)
     results: Any = nodes[-1].args[0]
     if len(groups) == 1:
-        reached = _reached(split, results) or split.gradients_for
+        reached = _reached(split, results)
         one = Component(tuple(range(len(tangents))), tuple(range(first)), reached)
         return (_with_ungiven(one, split),)
-    made = [_component(group, placeholders[:first], tangents, results, split) for group in groups]
+    sums, saved = _last_sums(nodes), placeholders[:first]
+    made = [_component(group, sums, saved, tangents, results, split) for group in groups]
     return tuple(_with_ungiven(one, split) for one in _in_order(made, split))
 
 
 def _with_ungiven(component: Component, split: Split) -> Component:
-    """Attached to what it uses in a backward of the user's that gives no gradient to it."""
+    """Attached to what it uses in a backward of the user's that gives no gradient to it; if it has
+    no gradients at all, to whatever its history leads to. (Most such lead nowhere.)"""
     if not split.ungiven:
         return component
+    if not component.inputs:
+        return replace(component, inputs=split.ungiven)
     saved = {
         split.saved_inputs[index] for index in component.saved if index < len(split.saved_inputs)
     }
@@ -55,7 +60,11 @@ def _in_order(waiting: list[Component], split: Split) -> Iterator[Component]:
     """The components, each after those whose results it gives a gradient to."""
     first, positions = len(split.signature.inputs), split.tangent_results
     ready = {*range(first)}
+    views = list(enumerate(awaited(split.signature), first + split.visible))
     while waiting:
+        for view, base in views:  # each after what it is a view of
+            if base in ready:
+                ready.add(view)
         found = next(one for one in waiting if ready.issuperset(one.inputs))
         waiting.remove(found)
         ready.update(first + positions[index] for index in found.tangents)
@@ -95,18 +104,22 @@ def _last_sums(nodes: list[Node]) -> set[Node]:
 
 def _component(
     group: set[Node],
+    sums: set[Node],
     saved: list[Node],
     tangents: list[Node],
     results: tuple[Node | None, ...],
     split: Split,
 ) -> Component:
     after = _after(group)
-    before = _before(after)
+    # One that needs nothing keeps nothing. Any other keeps what all terms of its last sums are made
+    # of: gradients of its gradients may need that, as they would if it were one with the others.
+    before = _before(after, sums)
+    before = _before(after, set()) if not before.isdisjoint(saved) else before
     inputs = _reached(split, [one if one in after else None for one in results])
     return Component(
         tuple(index for index, one in enumerate(tangents) if one in group),
         tuple(index for index, one in enumerate(saved) if one in before),
-        inputs or _reached(split, results) or split.gradients_for,  # zero, and with a history
+        inputs,
     )
 
 
@@ -126,10 +139,14 @@ def _after(group: set[Node]) -> set[Node]:
     return found
 
 
-def _before(nodes: set[Node]) -> set[Node]:
+def _before(nodes: set[Node], sums: set[Node]) -> set[Node]:
+    """What these are made of; not the terms of `sums`, which are of other groups, or are these
+    themselves."""
     found, waiting = set(nodes), list(nodes)
     while waiting:
-        new = [one for one in waiting.pop().all_input_nodes if one not in found]
-        found.update(new)
-        waiting += new
+        node = waiting.pop()
+        if node not in sums:
+            new = [one for one in node.all_input_nodes if one not in found]
+            found.update(new)
+            waiting += new
     return found

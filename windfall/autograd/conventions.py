@@ -106,11 +106,19 @@ def count_writes(
 
 
 def written_early(split: Split) -> tuple[int, ...]:
-    """The positions of writes that autograd sees and that other results are made of: an input is
-    written before the nodes of these are attached to it, as in eager."""
-    count, writes = len(split.signature.inputs), split.signature.writes
-    positions = (one - count for one in split.gradients_for if one >= count)
-    return tuple(one for one in positions if one < len(writes))
+    """The positions of writes that autograd sees and that other results are made of, or views
+    between them: an input is written before the nodes of these are attached to it, as in eager."""
+    signature = split.signature
+    count, writes = len(signature.inputs), signature.writes
+    positions = {one - count for one in split.gradients_for if count <= one < count + len(writes)}
+    facts = (signature.outputs[place] for place in signature.between)
+    seen = {one.base for one in facts if one.kind == "view_of_input"}
+    positions |= {
+        position
+        for position, index in enumerate(writes)
+        if index in seen and signature.inputs[index].visible
+    }
+    return tuple(sorted(positions))
 
 
 def write(target: torch.Tensor, value: torch.Tensor, versions: int, visible: bool) -> None:
@@ -210,6 +218,11 @@ class Outputs:
 
     def around(self, call: GraphCallable) -> GraphCallable:
         """`call`, whose results become outputs."""
+        signature = self.signature
+        if signature.between or any(
+            one.kind == "view_of_view" or one.piece is not None for one in signature.outputs
+        ):
+            return lambda *args: self._leave_in_order(args, call(*args))
         return lambda *args: self._leave(args, call(*args))
 
     def _leave(self, args: Values, results: Values) -> Values:
@@ -225,6 +238,31 @@ class Outputs:
             made.append(made[one.same_as] if again else _MAKERS[one.kind](one, args, results))
         return tuple(made)
 
+    def _leave_in_order(self, args: Values, results: Values) -> Values:
+        """The same, where outputs are views of others, which may come later, or have been made
+        between autograd nodes."""
+        facts, symbols = self.signature.outputs, len(self.names)
+        values = dict(zip(self.names, args, strict=False))
+        between, fresh = self.signature.between, self.signature.fresh
+        made: dict[int, Any] = dict(zip(between, results[fresh:], strict=True))
+        pieces: dict[int, Any] = {}
+
+        def make(index: int) -> Any:
+            if index not in made:
+                fact = at_sizes(facts[index], values) if symbols else facts[index]
+                if fact.same_as >= 0:
+                    made[index] = make(fact.same_as)
+                elif fact.kind == "view_of_view":
+                    made[index] = made_view(fact, make(fact.base), pieces)
+                elif fact.piece is not None:
+                    base = args[symbols:] if fact.kind == "view_of_input" else results
+                    made[index] = made_view(fact, base[fact.base], pieces)
+                else:
+                    made[index] = _MAKERS[fact.kind](fact, args[symbols:], results)
+            return made[index]
+
+        return tuple([make(index) for index in range(len(facts))])
+
 
 def at_sizes(fact: OutputFact, values: Mapping[str, int]) -> OutputFact:
     """A fact whose views (or value) vary, in a call in which the symbols have these values."""
@@ -237,29 +275,39 @@ def at_sizes(fact: OutputFact, values: Mapping[str, int]) -> OutputFact:
     return replace(fact, views=views, value=at(fact.value, values))
 
 
-def _view(fact: OutputFact, base: torch.Tensor) -> torch.Tensor:
-    """The view that eager made, made again on the real base, in the grad mode of then."""
-    result = base
-    with torch.set_grad_enabled(fact.needs_grad if base.requires_grad else torch.is_grad_enabled()):
-        for func, args, kwargs in fact.views:
-            result = func(result, *args, **kwargs)
-        if fact.refused:
-            result = result if fact.views else torch.ops.aten.alias.default(result)
-            torch_abi.refuse_writes(result, fact.refused)
-    return result
+def made_view(
+    fact: OutputFact, base: torch.Tensor, pieces: dict[int, Any] | None = None
+) -> torch.Tensor:
+    """The view that eager made, made again on the real base, in the grad mode of then. `pieces` are
+    the views of this call that were made several at once, by the numbers of facts."""
+    group, place = fact.piece or (-1, -1)
+    result: Any = None if pieces is None else pieces.get(group)
+    if result is None:
+        needs = fact.needs_grad if base.requires_grad else torch.is_grad_enabled()
+        with torch.set_grad_enabled(needs):
+            result = base
+            for func, args, kwargs in fact.views:
+                result = func(result, *args, **kwargs)
+            if fact.refused and fact.piece is None:
+                result = result if fact.views else torch.ops.aten.alias.default(result)
+                torch_abi.refuse_writes(result, fact.refused)
+    if pieces is not None and fact.piece is not None:
+        pieces[group] = result
+    found: torch.Tensor = result if fact.piece is None else result[place]
+    return found
 
 
 def _fresh(fact: OutputFact, args: Values, result: torch.Tensor) -> torch.Tensor:
     if fact.spent:
         return spent_result(result, [args[index] for index in fact.spent])
-    return _view(fact, result) if fact.refused else result
+    return made_view(fact, result) if fact.refused else result
 
 
 _MAKERS: dict[str, Callable[[OutputFact, Values, Values], Any]] = {
     "fresh": lambda fact, args, results: _fresh(fact, args, results[fact.base]),
     "input": lambda fact, args, results: args[fact.base],
-    "view_of_input": lambda fact, args, results: _view(fact, args[fact.base]),
-    "view_of_output": lambda fact, args, results: _view(fact, results[fact.base]),
+    "view_of_input": lambda fact, args, results: made_view(fact, args[fact.base]),
+    "view_of_output": lambda fact, args, results: made_view(fact, results[fact.base]),
     "constant": lambda fact, args, results: fact.value,
 }
 

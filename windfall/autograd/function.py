@@ -29,6 +29,7 @@ import torch
 
 from windfall import torch_abi
 from windfall.autograd.assemble import regions
+from windfall.autograd.between import ViewsBetween
 from windfall.autograd.conventions import without_views, without_writes, write, written_early
 from windfall.autograd.higher import Lineage
 from windfall.autograd.histories import edges_of, unsaved
@@ -62,20 +63,24 @@ def differentiable(
     is one."""
     forward = without_views(parts[0].split, without_writes(parts[0].split, forward, placed))
     nodes = [LinkedRegion(one, compiler, lineage) for one in parts]
-    if len(parts) == len(parts[0].results) == 1:
+    alone = len(parts) == len(parts[0].results) == 1
+    if alone and parts[0].component.inputs and not parts[0].split.signature.between:
         return nodes[0].around(forward)
     return _several(nodes, forward)
 
 
 def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCallable:
     """One forward pass whose results belong to different autograd nodes. A node comes after those
-    whose results it is attached to."""
+    whose results it is attached to, and after the views that it is (which are answered last)."""
     split = nodes[0].region.split
     visible, symbols = split.visible, len(split.symbols)
     attached = [(one, one.inputs, one.results) for one in nodes]
     writes, facts = split.signature.writes, split.signature.inputs
     early = {position: writes[position] for position in written_early(split)}
     replaced = [index for index in early.values() if facts[index].needs_grad]
+    views = ViewsBetween(split, [one.inputs for one in nodes])
+    finished = views.of_results
+    steps = list(zip(attached, views.before, strict=True))
 
     def call(*args: Any) -> tuple[Any, ...]:
         sizes, primals = args[:symbols], args[symbols:]
@@ -85,10 +90,14 @@ def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCall
         before = list(primals)
         for index, edge in edges_of(primals, replaced).items():
             before[index] = edge
-        for node, inputs, positions in attached:
-            known = (*before, *shown)
+        made: list[Any] = [None] * views.count
+        pieces: dict[int, Any] = {}
+        for (node, inputs, positions), first in steps:
+            for view in first:
+                views.make(view, sizes, primals, shown, made, pieces)
+            known = (*before, *shown, *made)
             given = (sizes, primals, results)
-            found = _attach(node, given, *[known[index] for index in inputs])
+            found = _attach(node, given, *([known[index] for index in inputs] or NOWHERE))
             for position, result in zip(positions, found, strict=True):
                 alone = len(positions) == 1
                 shown[position] = result if alone else _door((results[position],), result)
@@ -96,7 +105,12 @@ def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCall
                     index = early[position]
                     write(primals[index], shown[position], facts[index].versions, visible=True)
                     shown[position] = primals[index]
-        return tuple(shown)
+                if position in finished:
+                    views.make(finished[position], sizes, primals, shown, made, pieces)
+                    shown[position] = made[finished[position]]
+        for view in views.last:
+            views.make(view, sizes, primals, shown, made, pieces)
+        return (*shown, *made)
 
     return call
 
@@ -135,6 +149,13 @@ class Door(torch.autograd.Function):
 # first, and we have none of the second.
 _attach: GraphCallable = super(torch.autograd.Function, CompiledGraph).apply
 _door: Callable[..., Any] = super(torch.autograd.Function, Door).apply
+
+
+# What a node is attached to that leads to no input, and yet is one: its result needs a gradient, as
+# that of a view made under `no_grad` does in eager, and nobody's hooks are called.
+with torch.inference_mode(False):
+    NOWHERE = (torch.empty((), requires_grad=True),)
+_TO_NOWHERE = (None, None, None)
 
 
 def _severed(node: LinkedRegion, positions: Sequence[int], *args: Any) -> Any:
@@ -331,9 +352,13 @@ class LinkedRegion:
         return edges_of(dict(zip(self.inputs, attached, strict=True)), self._unsaved)
 
     def _of_taken(self, context: Any, given: Any) -> Any:
+        if not self.inputs:
+            return _TO_NOWHERE
         return (None, None, *self._backward(context, given))
 
     def _of_taken_by_ops(self, context: Any, given: Any) -> Any:
+        if not self.inputs:
+            return _TO_NOWHERE
         return (None, None, *self._by_ops(context, given))
 
     def _by_ops(self, context: Any, tangents: Sequence[Any]) -> Any:
@@ -491,6 +516,9 @@ class LinkedRegion:
         saves, count = self.region.saves, len(self.region.split.signature.inputs)
         if index in saves.inputs:
             found: torch.Tensor = saved[saves.inputs.index(index)]
+            return found
+        if index >= count + self.region.split.visible:  # of a view
+            found = context.kept[2][index]
             return found
         if index >= count and index - count in saves.results:
             found = saved[len(saves.inputs) + saves.results.index(index - count)]

@@ -19,7 +19,7 @@ same values (`Numbers`). What would have to be drawn, called or read a second ti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -32,7 +32,8 @@ from windfall.autograd.bits import pack, packed_type, unpack
 from windfall.autograd.handlers import add_steps
 from windfall.autograd.interpret import at_sizes
 from windfall.autograd.joint import ForwardHalf, forward_half
-from windfall.autograd.passes import PASSES, is_effect, keep_results_distinct
+from windfall.autograd.parts import undo
+from windfall.autograd.passes import PASSES, is_effect, keep_results_distinct, memory_root
 from windfall.autograd.record import autocast, dense_like
 from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
@@ -47,9 +48,10 @@ from windfall.ops import registry
 from windfall.ops.symbolic import at
 
 Node = torch.fx.Node
-# Of what a gradient can be asked: ("input", i), ("result", i) of the captured graph's, and
-# ("tangent", pass, i).
+# Of what a gradient can be asked: ("input", i), ("result", i) of the captured graph's, ("view", i)
+# of its outputs, and ("tangent", pass, i).
 Leaf = tuple[Any, ...]
+_STOPS = ("result", "view")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,18 @@ class Gradients:
     slots: tuple[int | None, ...]
     lineage: Lineage
     refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOfNode:
+    """A value that a node saved: its number and type; if it is a view of all of another value, the
+    number of that (`root`), which is `undone[0](saved, undone[1])`, of type `root_type`."""
+
+    number: int
+    type: TensorType
+    root: int | None = None
+    undone: tuple[Any, ...] = ()
+    root_type: TensorType | None = None
 
 
 class Numbers:
@@ -175,12 +189,15 @@ class Lineage:
             GivenValue(numbers.of(("input", index)), ("input", index))
             for index in range(len(types))
         )
-        results = tuple(GivenValue(None, ("result", index)) for index in range(split.visible))
+        results = (
+            *(GivenValue(None, ("result", index)) for index in range(split.visible)),
+            *(GivenValue(None, ("view", index)) for index in split.signature.between),
+        )
         cast, enabled = region.autocast, region.grad_enabled
         return cls(region.captured, sizes, types, enabled, cast, default, numbers, slots + results)
 
-    def saved(self, region: BackwardRegion) -> list[tuple[int, TensorType]]:
-        """The numbers and types of what a node of this graph saves."""
+    def saved(self, region: BackwardRegion) -> list[ValueOfNode]:
+        """What a node of this graph saves."""
         split = region.split
         values = dict(zip(map(str, split.symbols), self.sizes, strict=True))
         forward = at_sizes(split.forward, values) if split.symbols else split.forward
@@ -196,7 +213,15 @@ class Lineage:
             *(placeholders[index] for index in region.saves.inputs),
             *(results[index] for index in region.saves.results),
         )
-        return [(found[one], tensor_type(one)) for one in nodes]
+        return [ValueOfNode(found[one], tensor_type(one), *_looked_at(one, found)) for one in nodes]
+
+
+def _looked_at(node: Node, numbers: Mapping[Node, int]) -> tuple[Any, ...]:
+    """Of a value that shows all of another in another way: the number of that, the op that makes it
+    again, and its type."""
+    root = memory_root(node)
+    op = undo(node, root) if root is not node else None
+    return () if op is None else (numbers[root], op, tensor_type(root))
 
 
 @contextmanager
@@ -217,7 +242,7 @@ def _as_then(lineage: Lineage) -> Iterator[None]:
 
 def gradients(
     lineage: Lineage,
-    saved: Sequence[tuple[int, TensorType]],
+    saved: Sequence[ValueOfNode],
     asked: Pass,
     *,
     again: bool,
@@ -273,8 +298,8 @@ class _Tower:
         for index, (tangent, type) in enumerate(zip(tangents, types, strict=True)):
             build.placeholder(f"tangent{len(self.tangents)}_{index}", tangent, type)
         self.tangents.append(tangents)
-        leaves = {leaf: self.leaf(leaf) for leaf in one.wanted if leaf[0] != "result"}
-        stops = {leaf: self.leaf(leaf) for leaf in one.wanted if leaf[0] == "result"}
+        leaves = {leaf: self.leaf(leaf) for leaf in one.wanted if leaf[0] not in _STOPS}
+        stops = {leaf: self.leaf(leaf) for leaf in one.wanted if leaf[0] in _STOPS}
         needing = {leaf: tensor for leaf, tensor in leaves.items() if tensor.requires_grad}
         before = len(steps)
         gradients = self.recorder.pull_back(
@@ -293,6 +318,9 @@ class _Tower:
             return self.recorder.recording.entered[where[0]]
         if kind == "tangent":
             return self.tangents[where[0]][where[1]]
+        if kind == "view":
+            found: torch.Tensor = self.recorder.recording.outputs[where[0]]
+            return found
         return next(tensor for tensor, position in self.half.known if position == where[0])
 
 
@@ -322,7 +350,7 @@ class _Request:
     """A pass that was asked for, recorded: its results, and what they may be differentiated by."""
 
     lineage: Lineage
-    saved: Sequence[tuple[int, TensorType]]
+    saved: Sequence[ValueOfNode]
     asked: Pass
     results: Sequence[torch.Tensor]
     slots: tuple[int | None, ...]
@@ -367,7 +395,8 @@ class _Request:
         beyond = self._further_tangents(tower) if again else []
         given = [*zip([one.value for one in slots], types, strict=True), *beyond]
         fresh, bits = self._fresh(tower, whole), _with_bits(whole)
-        graph = _pruned(whole, self._numbers(tower, whole, bits), given, fresh, bits)
+        numbers = self._numbers(tower, whole, bits)
+        graph = _pruned(whole, numbers, given, self.saved, fresh, bits)
         inputs = tuple(
             InputFact(type.without_grad(), needs_grad=again and slot.leaf is not None)
             for slot, type in zip(slots, types, strict=True)
@@ -391,11 +420,11 @@ class _Request:
     ) -> tuple[list[GivenValue], list[TensorType]]:
         of = self.lineage.numbers.of
         slots = [
-            *(GivenValue(number, None) for number, _ in self.saved),
+            *(GivenValue(one.number, None) for one in self.saved),
             *(GivenValue(of(leaf), leaf if leaf in self.needing else None) for leaf in self.own),
             *(GivenValue(None, leaf) for leaf in handles),
         ]
-        types = [type for _, type in self.saved]
+        types = [one.type for one in self.saved]
         types += [fakes.type_of(tower.leaf(leaf)) for leaf in (*self.own, *handles)]
         return slots, types
 
@@ -459,11 +488,12 @@ def _pruned(
     graph: torch.fx.Graph,
     numbers: Mapping[Node, int],
     inputs: Sequence[tuple[int | None, TensorType]],
+    saved: Sequence[ValueOfNode],
     fresh: set[Node],
     bits: Mapping[Node, Node],
 ) -> torch.fx.Graph:
-    """The graph of the same results, as a function of these values. Of what is not `fresh`, nothing
-    that can be seen is done a second time."""
+    """The graph of the same results, as a function of these values, the first of which were
+    `saved`. Of what is not `fresh`, nothing that can be seen is done a second time."""
     result = torch.fx.Graph()
     result.owning_module = graph.owning_module
     given: dict[int, Node] = {}
@@ -472,6 +502,7 @@ def _pruned(
         if number is not None:
             given.setdefault(number, node)
     nodes = list(graph.nodes)
+    _add_roots(result, given, saved, {*numbers.values()})
     made = {node: given[numbers[node]] for node in nodes if numbers.get(node) in given}
     for node, unpacked in bits.items():
         if node not in made:
@@ -486,6 +517,20 @@ def _pruned(
             raise Unsupported(214, f"{node}: {info(node).type}")
         made[node] = copy_into(result, node, made.__getitem__)
     return result
+
+
+def _add_roots(
+    graph: torch.fx.Graph,
+    given: dict[int, Node],
+    saved: Sequence[ValueOfNode],
+    numbers: Collection[int],
+) -> None:
+    """What saved values are views of is given too."""
+    for one in saved:
+        if one.root is not None and one.root not in given and one.root in numbers:
+            op, argument = one.undone
+            root = graph.call_function(op, (given[one.number], argument))
+            given[one.root] = set_info(root, NodeInfo(one.root_type))
 
 
 def _needed(nodes: Sequence[Node], made: Mapping[Node, Node]) -> set[Node]:

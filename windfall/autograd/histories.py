@@ -44,7 +44,8 @@ def unsaved(region: BackwardRegion, of_gradients: bool) -> tuple[int, ...]:
         return tuple(one for one in region.component.inputs if one not in saves.inputs)
     (output,) = split.forward.find_nodes(op="output")
     results: Any = output.args[0]
-    foreign = [one - count for one in region.component.inputs if one >= count]
+    last = count + split.visible
+    foreign = [one - count for one in region.component.inputs if count <= one < last]
     waiting = [results[one] for one in saves.results if one not in foreign]
     seen = {*waiting, *(results[one] for one in foreign)}
     while waiting:
@@ -57,6 +58,7 @@ def unsaved(region: BackwardRegion, of_gradients: bool) -> tuple[int, ...]:
         if node in seen or not node.users  # what forward never reads carries gradients alone
     }
     made_of.update(count + one for one in foreign if one not in saves.results)
+    made_of.update(one for one in region.component.inputs if one >= last)  # views
     return tuple(
         one for one in region.component.inputs if one in made_of and one not in saves.inputs
     )

@@ -14,7 +14,7 @@ the signature; the graph itself is a pure function.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -22,18 +22,23 @@ from typing import Any
 import torch
 import torch.fx
 
-from windfall import torch_abi
 from windfall.autograd.bases import Base, bases
 from windfall.autograd.blocks import BlockEntries, NotRepeating
 from windfall.autograd.boundaries import boundaries, reached
 from windfall.autograd.control_flow import recorded
 from windfall.autograd.functional import Functional, MadeFor
 from windfall.autograd.handlers import add_steps
-from windfall.autograd.memory import Memory, Place
+from windfall.autograd.memory import Place
+from windfall.autograd.output_facts import (
+    outputs_of,
+    siblings,
+    view_of_view,
+    views_with_history,
+    without_spent,
+)
 from windfall.autograd.passes import PASSES
 from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocast
 from windfall.autograd.repeats import shorten
-from windfall.autograd.spent import spent_inputs
 from windfall.autograd.unroll import unroll
 from windfall.dataclass import dataclass
 from windfall.errors import InternalError, Unsupported
@@ -44,11 +49,9 @@ from windfall.ir.graph_text import print_graph
 from windfall.ir.node import NodeInfo, set_info
 from windfall.ir.passes import run_passes
 from windfall.ir.relation import Assumptions, assumptions
-from windfall.ir.stages import InputFact, Joint, OutputFact, Signature
+from windfall.ir.stages import InputFact, Joint, Signature
 from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
-from windfall.ops import registry
-from windfall.ops.symbolic import from_torch
 from windfall.ops.wrapped import Wrap
 
 
@@ -167,7 +170,8 @@ def _differentiate(
     if shared and gradients_for:
         raise Unsupported(204, f"inputs {list(shared)}, in a graph with gradients")
     if not gradients_for:
-        joint = replace(joint, tangents_for=(), write_tangents_for=())
+        alone = replace(signature, between=())
+        joint = replace(joint, signature=alone, tangents_for=(), write_tangents_for=())
     return joint, half.build.made_for
 
 
@@ -191,7 +195,9 @@ def _ungiven(
 class ForwardHalf:
     """A recorded forward pass as SSA, before any gradient. `visible` are the nodes of writes and
     fresh results; `known` are those tensors that autograd may be asked about, by their positions
-    among these, `stops` those of them (by their positions among `known`) that are boundaries."""
+    among these, `stops` those of them (by their positions among `known`) that are boundaries.
+    `views` are boundaries that are made of other results: tensors, by their positions among
+    `Signature.between`."""
 
     recorder: Recorder
     build: Functional
@@ -199,6 +205,7 @@ class ForwardHalf:
     visible: tuple[torch.fx.Node, ...]
     known: tuple[tuple[torch.Tensor, int], ...]
     stops: tuple[int, ...] = ()
+    views: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 
 def forward_half(
@@ -239,10 +246,12 @@ def forward_half(
                 tensor = recording.inputs[index]
                 places[index] = build.lies_in(tensor, index, root, offset)
     add_steps(build, recording.steps)
+    if shared and any(recording.visible):  # all that lies there would have a history then
+        raise Unsupported(204, f"inputs {list(shared)}, where autograd sees it")
     writes = _writes(recording, places, build)
-    outputs, results = _outputs(recording, build)
+    outputs, results = outputs_of(recording, build)
     if recorder.frees:
-        outputs, results = _without_spent(recorder, outputs, results)
+        outputs, results = without_spent(recorder, outputs, results)
     signature = Signature(
         tuple(
             _input_fact(recording, index, inputs[index], index in writes, shared.get(index), build)
@@ -268,26 +277,53 @@ def forward_half(
     ]
     visible = [*written_nodes, *fresh_nodes]
     half = ForwardHalf(recorder, build, signature, tuple(visible), tuple(known))
-    return _bounded(half, watch is not None) if ends and len(known) > 1 else half
+    views = views_with_history(recording, outputs) if ends else {}
+    if len(known) + len(views) < 2 or not ends:
+        return half
+    return _bounded(half, views, watch is not None)
 
 
-def _bounded(half: ForwardHalf, is_short: bool) -> ForwardHalf:
+def _bounded(half: ForwardHalf, views: Mapping[int, torch.Tensor], is_short: bool) -> ForwardHalf:
     """With the boundaries between its results; where ways that went around one meet again, what
     they meet at is a hidden result."""
-    recording, hidden = half.recorder.recording, half.signature.hidden
+    recording, signature = half.recorder.recording, half.signature
     results = [one for one, _ in half.known]
-    found = boundaries(results, recording.door, partial(_values, recording))
-    if is_short and found.met:
+    values = partial(_values, recording)
+    found = boundaries(results, [*views.values()], recording.door, values)
+    if is_short and (found.met or found.views):
         raise NotRepeating("results are made of each other")
     nodes = [half.build.read(half.build.place(one)) for one in found.met]
     first = len(half.visible)
-    known = [(one, first + index) for index, one in enumerate(found.met)]
+    known = [*half.known, *((one, first + index) for index, one in enumerate(found.met))]
+    places, outputs = [*views], list(signature.outputs)
+    for view, above in found.above.items():
+        if above >= 0:
+            pair = places[view], places[above]
+            outputs[pair[0]] = view_of_view(recording, half.build, outputs, *pair)
+    needed = dict.fromkeys(places[view] for view in found.views)
+    for group in siblings(recording, views, outputs):
+        for place, fact in group.items():
+            outputs[place] = fact
+        if not needed.keys().isdisjoint(group):
+            needed |= dict.fromkeys(group)
+    stopped = {known[one][1] - len(signature.writes) for one in found.stops}
+    refused = (
+        place
+        for place, one in enumerate(outputs)
+        if one.refused and one.kind == "fresh" and one.same_as < 0 and one.base in stopped
+    )
     return replace(
         half,
-        signature=replace(half.signature, hidden=hidden + len(nodes)),
+        signature=replace(
+            signature,
+            outputs=tuple(outputs),
+            hidden=signature.hidden + len(nodes),
+            between=(*needed, *refused),
+        ),
         visible=(*half.visible, *nodes),
-        known=(*half.known, *known),
+        known=tuple(known),
         stops=found.stops,
+        views={index: views[place] for index, place in enumerate(needed)},
     )
 
 
@@ -297,15 +333,6 @@ def _values(recording: Recording) -> Iterator[torch.Tensor]:
         for one in step.result if isinstance(step.result, list | tuple) else [step.result]:
             if fakes.is_fake(one):
                 yield one
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """A fresh result: where it is read, and the fake that autograd knows it by."""
-
-    place: Place
-    tensor: torch.Tensor
-    needs_grad: bool
 
 
 def _backward(
@@ -318,18 +345,20 @@ def _backward(
     if not known or not wanted:
         return [], ()
     results = [one for one, _ in known]
-    recorder.differentiate(results, symbols, stops)
+    recorder.differentiate(results, symbols, stops, [*half.views.values()])
     for index, tangent in enumerate(recording.tangents):
         build.placeholder(f"tangent{index}", tangent, fakes.type_of(tangent))
     build.in_backward = build.derives = True
     add_steps(build, recording.steps[recording.forward_steps :])
-    subjects = (*(captured[index] for index in wanted), *(None for _ in stops))
+    subjects = (*(captured[index] for index in wanted), *(None for _ in (*stops, *half.views)))
     gradients: list[torch.fx.Node | None] = []
     for build.subject, one in zip(subjects, recording.gradients, strict=True):
         gradients.append(None if one is None else build.read(build.place(one)))
     build.subject = None
-    ends = (len(recording.inputs) + known[one][1] for one in stops)
-    return gradients, (*wanted, *ends)
+    count = len(recording.inputs)
+    ends = (count + known[one][1] for one in stops)
+    views = (count + len(half.visible) + one for one in half.views)
+    return gradients, (*wanted, *ends, *views)
 
 
 def _writes(
@@ -386,168 +415,3 @@ def _input_fact(
         whole,
         now.without_grad() if changed else None,
     )
-
-
-# ------------------------------------------------------------------------------------- outputs
-
-
-def _without_spent(
-    recorder: Recorder, outputs: Sequence[OutputFact], results: Sequence[_Result]
-) -> tuple[list[OutputFact], list[_Result]]:
-    """The same, where a pass inside of the graph has freed histories: such results have none that
-    could be differentiated, and say so when they are asked."""
-    recording = recorder.recording
-    left, gone = list(results), dict[int, tuple[int, ...]]()
-    for index, one in enumerate(results):
-        inputs = spent_inputs(recorder, one.tensor) if one.needs_grad else ()
-        if inputs:
-            left[index], gone[index] = replace(one, needs_grad=False), inputs
-    written = [one for one, seen in zip(recording.inputs, recording.visible, strict=True) if seen]
-    views = (one for one in outputs if one.kind == "view_of_output" and one.base in gone)
-    if any(spent_inputs(recorder, one) for one in written) or any(
-        one.needs_grad and one.same_as < 0 for one in views
-    ):
-        raise Unsupported(216, "views, or inputs")
-    return [
-        replace(one, spent=gone[one.base], refused="")
-        if one.kind == "fresh" and one.base in gone
-        else one
-        for one in outputs
-    ], left
-
-
-def _outputs(recording: Recording, build: Functional) -> tuple[list[OutputFact], list[_Result]]:
-    """What each output is, and the fresh results: those of outputs in order, then hidden ones."""
-    owners = _owners(recording, build)
-    results: list[_Result] = []
-    positions: dict[Memory, int] = {}
-    for value in recording.outputs:
-        if not fakes.is_fake(value):
-            continue
-        _check_history(value)
-        memory = build.place(value).memory
-        if owners.get(memory) is value and memory not in positions:
-            if value.requires_grad and value.is_leaf:
-                raise Unsupported(206, "a leaf that needs a gradient is made and returned")
-            positions[memory] = len(results)
-            results.append(_Result(build.place(value), value, value.requires_grad))
-    for memory, owner in owners.items():
-        if owner is None:
-            root = memory.root.tensor
-            assert root is not None
-            positions[memory] = len(results)
-            results.append(_Result(memory.root, root, _wanted(recording, build, memory)))
-    facts: list[OutputFact] = []
-    seen: dict[int, int] = {}
-    for value in recording.outputs:
-        first = seen.setdefault(id(value), len(facts)) if fakes.is_fake(value) else len(facts)
-        if first < len(facts):
-            kind = "view_of_output" if facts[first].kind == "fresh" else facts[first].kind
-            facts.append(replace(facts[first], kind=kind, same_as=first))
-        else:
-            facts.append(_output_fact(value, recording, build, owners, positions))
-    return facts, results
-
-
-def _check_history(output: torch.Tensor) -> None:
-    """Of a view whose base was written as it may not be, eager says so when it is asked."""
-    try:
-        output.grad_fn  # noqa: B018
-    except RuntimeError as error:
-        raise Unsupported(202, str(error).splitlines()[0]) from error
-
-
-_AS_THEY_LIE = (torch.ops.aten.view_as_real.default, torch.ops.aten.view.dtype)
-
-
-def _check_marks(chain: Sequence[Place]) -> None:
-    """A lazy conjugate is no view of its memory as real numbers; eager goes another way there."""
-    marked = False
-    for one in chain:
-        marked = marked or registry.lookup(one.func).marks
-        if marked and one.func in _AS_THEY_LIE:
-            raise Unsupported(219, str(one.func))
-
-
-def _view(place: Place) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
-    """What makes a view again; where autograd was off, so it is then."""
-    func = _view_op(place)
-    if place.tensor is not None and torch_abi.was_unseen(place.tensor):
-        return torch_abi.unseen, (func, *place.args), place.kwargs
-    return func, place.args, place.kwargs
-
-
-def _view_op(place: Place) -> Any:
-    """`detach()` and `.data` were recorded as one op, and differ in whose version counts what is
-    written."""
-    if place.func is torch.ops.aten.detach.default and place.parent is not None:
-        one, other = place.tensor, place.parent.tensor
-        if one is not None and other is not None and not torch_abi.shares_version(one, other):
-            return torch_abi.data_of
-    return place.func
-
-
-def _owners(recording: Recording, build: Functional) -> dict[Memory, torch.Tensor | None]:
-    """For each memory of our own that an output lives in: the output that is its fresh result, or
-    None if a hidden base must be. One lone view is as good as fresh: nobody sees its base."""
-    seen: dict[Memory, dict[int, torch.Tensor]] = {}
-    for value in recording.outputs:
-        if fakes.is_fake(value):
-            memory = build.place(value).memory
-            if memory.input is None:
-                seen.setdefault(memory, {})[id(value)] = value
-    owners: dict[Memory, torch.Tensor | None] = {}
-    for memory, tensors in seen.items():
-        lone = next(iter(tensors.values())) if len(tensors) == 1 else None
-        roots = [one for one in tensors.values() if build.place(one).parent is None]
-        owners[memory] = lone if lone is not None else roots[0] if roots else None
-    return owners
-
-
-def _wanted(recording: Recording, build: Functional, memory: Memory) -> bool:
-    """Whether some output that is a view of this hidden base needs a gradient."""
-    return any(
-        value.requires_grad
-        for value in recording.outputs
-        if fakes.is_fake(value) and build.place(value).memory is memory
-    )
-
-
-def _output_fact(
-    value: Any,
-    recording: Recording,
-    build: Functional,
-    owners: Mapping[Memory, torch.Tensor | None],
-    positions: Mapping[Memory, int],
-) -> OutputFact:
-    if not fakes.is_fake(value):
-        return OutputFact("constant", value=from_torch(value))
-    place = build.place(value)
-    type, needs_grad = fakes.type_of(value), value.requires_grad
-    refused = torch_abi.refused_view(value)
-    memory = place.memory
-    if memory.input is not None:
-        for index, one in enumerate(recording.inputs):
-            if value is one:
-                return OutputFact("input", type, index, needs_grad=needs_grad)
-        above = next(one for one in (*place.chain()[::-1], memory.root) if one in build.inputs)
-        kind, base = "view_of_input", build.inputs[above]
-    else:
-        owner = owners[memory]
-        base = positions[memory]
-        if owner is value:
-            refused = refused if needs_grad else ""
-            return OutputFact("fresh", type, base, needs_grad=needs_grad, refused=refused)
-        kind, above = "view_of_output", memory.root
-        if owner is not None:
-            above = build.place(owner)
-    higher = above.chain()
-    chain = [one for one in place.chain() if one not in higher]
-    if needs_grad and any(one.func is torch.ops.aten.detach.default for one in chain):
-        raise Unsupported(208, str(type))
-    if needs_grad and refused == torch_abi.BY_FUNCTION:
-        raise Unsupported(211, str(type))
-    _check_marks(chain)
-    views = tuple(_view(one) for one in chain)
-    offset = fakes.offset_of(value)
-    return OutputFact(kind, type, base, offset, None, needs_grad, views, refused=refused)  # type: ignore[arg-type]

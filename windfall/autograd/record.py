@@ -206,9 +206,11 @@ class Recorder:
         results: Sequence[torch.Tensor],
         symbols: Sequence[Expression] = (),
         stops: Sequence[int] = (),
+        views: Sequence[torch.Tensor] = (),
     ) -> None:
         """The gradients of `results` with respect to the inputs that need one, then to the results
-        at `stops`: what arrives there ends there, and their tangents go on in its place."""
+        at `stops`: what arrives there ends there, and their tangents go on in its place; then to
+        `views`, where it ends and nothing goes on."""
         recording = self.recording
         wanted = list(itertools.compress(recording.entered, recording.needs))
         recording.tangents = tuple(_tangent(one) for one in results)
@@ -218,7 +220,17 @@ class Recorder:
             arrived[index] = gradient
             return recording.tangents[index]
 
+        def end(view: int, place: int, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+            if gradients[place] is not None:
+                arrived[~view] = gradients[place]
+            return (*gradients[:place], None, *gradients[place + 1 :])
+
         hooks = [results[one].register_hook(partial(stop, one)) for one in stops]  # type: ignore[no-untyped-call]
+        nodes: list[Any] = [one.grad_fn for one in views]
+        hooks += [
+            node.register_prehook(partial(end, index, one.output_nr))
+            for index, (node, one) in enumerate(zip(nodes, views, strict=True))
+        ]
         last = [one for one in range(len(results)) if one not in stops]
         self._backward = True
         asking.where = lambda: self._backward_origin().origin
@@ -229,7 +241,8 @@ class Recorder:
                     wanted,
                     [recording.tangents[one] for one in last],
                 )
-            recording.gradients = (*found, *(arrived[one] for one in stops))
+            at_views = (arrived.get(~index) for index in range(len(views)))
+            recording.gradients = (*found, *(arrived[one] for one in stops), *at_views)
         except RuntimeError as error:
             _if_symbolic(error, symbols, None)
             # Eager would raise at backward(), if that is ever called: then let eager do it.

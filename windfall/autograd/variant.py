@@ -42,7 +42,8 @@ aten = torch.ops.aten
 class Variant:
     """One way to run backward: `graph` takes what was saved, then the tangents that exist.
 
-    `gradients` has an entry for each input of the forward graph, then for each result of it: None,
+    `gradients` has an entry for each input of the forward graph, for each result of it, then for
+    each view between these: None,
     the number of a result of this graph, or `~k`: the tangent `k` itself."""
 
     strides: tuple[Strides, ...]
@@ -69,6 +70,11 @@ def variant(
     return replace(made, roles=_roles(split, made, saved), symbols=split.symbols)
 
 
+def _no_gradients(split: Split) -> list[int | None]:
+    signature = split.signature
+    return [None] * (len(signature.inputs) + split.visible + len(signature.between))
+
+
 def _roles(split: Split, made: Variant, saved: Sequence[int] | None) -> Roles:
     everything = (
         *(Role(RoleKind.SAVED_INPUT, index) for index in split.saved_inputs),
@@ -78,7 +84,7 @@ def _roles(split: Split, made: Variant, saved: Sequence[int] | None) -> Roles:
     tangents = zip(split.tangent_results, made.strides, strict=True)
     owners = (
         *numbered(RoleKind.GRADIENT, len(split.signature.inputs)),
-        *numbered(RoleKind.RESULT_GRADIENT, split.visible),
+        *numbered(RoleKind.RESULT_GRADIENT, split.visible + len(split.signature.between)),
     )
     gradients: dict[int, Role] = {}  # of several that have the same one, the first
     for owner, slot in zip(owners, made.gradients, strict=True):
@@ -112,7 +118,7 @@ def _as_recorded(
     shared = any(one.op in ("placeholder", "get_attr") for one in roots)
     if shared or len({*roots}) < len(results):
         return None
-    slots: list[int | None] = [None] * (len(split.signature.inputs) + split.visible)
+    slots = _no_gradients(split)
     for place, index in enumerate(split.gradients_for):
         slots[index] = place
     return Variant(strides, backward, tuple(slots))
@@ -237,7 +243,7 @@ class _Maker:
     def _finish(self, results: Sequence[Node | None], tangents: Sequence[Node]) -> Variant:
         """Name each gradient once, and end the graph."""
         unique: dict[Node, int] = {}
-        slots: list[int | None] = [None] * (len(self._split.signature.inputs) + self._split.visible)
+        slots = _no_gradients(self._split)
         for index, node in zip(self._split.gradients_for, results, strict=True):
             if node is None or node in self._zero or index not in self._wanted:
                 continue

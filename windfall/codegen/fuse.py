@@ -221,7 +221,9 @@ class _Fusion:
             group.nests.append(Nest(inner))
         nest = group.nests[position]
         statement = Fold(value) if reduced else Store(member.buffer, offset, value)
-        if not reduced or statement not in nest.statements:  # folded twice, it would count twice
+        # Two reductions of the same elements, seen with other sizes, are one here: done once, for a
+        # second one would go on from where the first is.
+        if not reduced or statement not in nest.statements:
             nest.statements.append(statement)
         if reduced:
             position = self._store_fold(group, position, member, offset, value)

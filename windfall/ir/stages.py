@@ -164,13 +164,15 @@ class OutputFact:
 
     fresh: a new tensor. input: the very object given at `base`. view_of_input: a view of input
     `base` with `type`'s sizes and strides at `offset`. view_of_output: likewise of the fresh result
-    `base` (hidden ones count after those that are outputs). constant: `value`, not a tensor of the
-    graph. A view is made again by `views`, ATen view ops one upon the other as (overload, further
-    arguments, keywords). `same_as`: the very object that an earlier output is. `refused`: autograd
-    refuses writes to it, for it is a view that was made so (`torch_abi.refused_view`). `spent`: a
-    backward pass inside of the graph has freed its history, which led to these inputs."""
+    `base` (hidden ones count after those that are outputs). view_of_view: of the output `base`,
+    which is a view itself. constant: `value`, not a tensor of the graph. A view is made again by
+    `views`, ATen view ops one upon the other as (overload, further arguments, keywords). `same_as`:
+    the very object that an earlier output is. `refused`: autograd refuses writes to it, for it is a
+    view that was made so (`torch_abi.refused_view`). `spent`: a backward pass inside of the graph
+    has freed its history, which led to these inputs. `piece`: the last of `views` answers several,
+    once for all outputs with this first number; this is the one at the second."""
 
-    kind: Literal["fresh", "input", "view_of_input", "view_of_output", "constant"]
+    kind: Literal["fresh", "input", "view_of_input", "view_of_output", "view_of_view", "constant"]
     type: TensorType | None = None
     base: int = -1
     offset: Size = 0
@@ -180,6 +182,7 @@ class OutputFact:
     same_as: int = -1
     refused: str = ""
     spent: tuple[int, ...] = ()
+    piece: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,9 @@ class Signature:
     outputs: tuple[OutputFact, ...]
     writes: tuple[int, ...] = ()  # indices of mutated inputs, in order of the graph's results
     hidden: int = 0  # fresh results after those of `outputs`: bases of views that are outputs
+    # Outputs that other results are made of, and that are no results of forward as they are (views,
+    # mostly): they are made before the autograd nodes of those others are attached, in this order.
+    between: tuple[int, ...] = ()
 
     @property
     def fresh(self) -> int:
@@ -206,7 +212,8 @@ class Joint:
 
     Placeholders: the primals (as `Signature.inputs`), then the tangents. Results: writes, fresh
     results, then one gradient (or None) for each of `gradients_for`: inputs, then results of which
-    other results are made (their numbers follow those of the inputs). `tangents_for` numbers
+    other results are made (their numbers follow those of the inputs), then views of which they are
+    (`Signature.between`; theirs follow those of the results). `tangents_for` numbers
     the fresh results that have a tangent; before those come the tangents of the writes that
     autograd sees, numbered in `write_tangents_for`. A graph that needs no gradient has neither."""
 
@@ -259,8 +266,8 @@ class Split:
 @dataclass(frozen=True, slots=True)
 class Component:
     """Positions among the tangents, among what is saved, and among the graph's inputs (then its
-    results, as in `gradients_for`), of those that belong together: gradients that share no
-    computation with others."""
+    results and views, as in `gradients_for`), of those that belong together: gradients that share
+    no computation with others."""
 
     tangents: tuple[int, ...]
     saved: tuple[int, ...]

@@ -38,6 +38,7 @@ from windfall.ops.fake_tensor import (
     REASONS,
     DataDependent,
     FakeTensor,
+    Marks,
     Storage,
     as_fakes,
     as_types,
@@ -228,6 +229,32 @@ for _name in ("item", "is_nonzero", "equal", "allclose", "_local_scalar_dense"):
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], counted: Counter[str]) -> Any:
     plan = plan_of(func)
+    result = _run_unmarked(func, plan, args, kwargs, counted)
+    seen = args[0] if args else None
+    marks = seen._fake_marks if seen.__class__ is FakeTensor else None
+    if (marks is not None or plan.op.marks) and plan.returns and plan.returns[0].view:
+        change = _MARKED.get(str(func))
+        marks = change(marks or Marks()) if change is not None else marks
+        for one in result if isinstance(result, list | tuple) else (result,):
+            one._fake_marks = marks if marks is not None and any(marks) else None
+    return result
+
+
+# Views that mark what is read through them; all others show the marks of what they look at.
+_MARKED: dict[str, Callable[[Marks], Marks]] = {
+    "aten._conj.default": lambda marks: marks._replace(conjugate=not marks.conjugate),
+    "aten._neg_view.default": lambda marks: marks._replace(negative=not marks.negative),
+    "aten.view_as_real.default": lambda marks: marks._replace(conjugate=False),
+}
+
+
+def _run_unmarked(
+    func: Any,
+    plan: Plan,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    counted: Counter[str],
+) -> Any:
     answer = _run_specially(func, plan, args, kwargs)
     if answer is not NotImplemented:
         return answer

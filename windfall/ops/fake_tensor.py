@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar, NoReturn, TypeGuard
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeGuard
 
 import torch
 
@@ -57,14 +57,23 @@ class Storage:
         return f"Storage({self.number})"
 
 
+class Marks(NamedTuple):
+    """What is read from a memory is its conjugate, or has the other sign: only marked, as torch's
+    tensors are, and not known to torch of ours."""
+
+    conjugate: bool = False
+    negative: bool = False
+
+
 class FakeTensor(torch.Tensor):
     """A tensor without data. Made by `fake` and by ops on other fakes."""
 
-    __slots__ = ("_fake_constant", "_fake_offset", "_fake_storage", "_fake_type")
+    __slots__ = ("_fake_constant", "_fake_marks", "_fake_offset", "_fake_storage", "_fake_type")
     _fake_type: TensorType  # never marked requires_grad: autograd keeps that itself
     _fake_storage: Storage
     _fake_offset: Size
     _fake_constant: torch.Tensor | None
+    _fake_marks: Marks | None
     _fake_run: ClassVar[Callable[..., Any]]  # (func, args, kwargs) -> result, outside of any mode
 
     __torch_function__ = torch_abi.disabled_torch_function
@@ -96,6 +105,38 @@ class FakeTensor(torch.Tensor):
     def data_ptr(self) -> NoReturn:
         """Reads an address."""
         raise DataDependent("data_ptr()")
+
+    # These look at marks, or answer another thing where there are some.
+    def is_conj(self) -> bool:
+        """Whether it is a lazy conjugate."""
+        return self._fake_marks is not None and self._fake_marks.conjugate
+
+    def is_neg(self) -> bool:
+        """Whether its sign is lazy."""
+        return self._fake_marks is not None and self._fake_marks.negative
+
+    def resolve_conj(self) -> torch.Tensor:
+        """Itself, or a copy that is no lazy conjugate."""
+        return self.clone() if self.is_conj() else self
+
+    def resolve_neg(self) -> torch.Tensor:
+        """Itself, or a copy whose sign is not lazy."""
+        return self.clone() if self.is_neg() else self
+
+    @property
+    def real(self) -> torch.Tensor:  # type: ignore[override]
+        """Its real numbers, where they lie."""
+        if not self.is_conj():
+            return torch.real(self)
+        return torch.real(torch.ops.aten._conj(self))
+
+    @property
+    def imag(self) -> torch.Tensor:  # type: ignore[override]
+        """Its imaginary numbers, where they lie: of a lazy conjugate, with the other sign."""
+        if not self.is_conj():
+            return torch.imag(self)
+        pairs = torch.view_as_real(torch.ops.aten._conj(self))
+        return torch.ops.aten._neg_view(pairs).select(-1, 1)  # type: ignore[no-any-return]
 
 
 def is_wrapper_class(cls: type) -> bool:
@@ -138,6 +179,7 @@ def make(
     tensor._fake_storage = storage
     tensor._fake_offset = offset
     tensor._fake_constant = None
+    tensor._fake_marks = None
     return tensor
 
 

@@ -174,4 +174,24 @@ _STAND_INS: dict[int, Callable[..., Any]] = {
     id(operator.setitem): _setitem,
     **BY_PARTS,
 }
-_ALWAYS: dict[int, Callable[..., Any]] = {**whole, **ALWAYS}
+
+
+def _by_class(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch's that is a method or an attribute too: of fakes, that of their class."""
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        if len(args) != 1 or kwargs or not is_fake(args[0]):
+            return function(*args, **kwargs)
+        found = getattr(args[0], name)
+        return found() if callable(found) and not isinstance(found, torch.Tensor) else found
+
+    return stand_in
+
+
+# What asks for lazy conjugates and signs, which torch does not know of fakes.
+_OF_MARKS = {
+    id(function): _by_class(name, function)
+    for name in ("is_conj", "is_neg", "resolve_conj", "resolve_neg")
+    for function in (getattr(torch, name), getattr(torch.Tensor, name))
+} | {id(function): _by_class(function.__name__, function) for function in (torch.real, torch.imag)}
+_ALWAYS: dict[int, Callable[..., Any]] = {**whole, **ALWAYS, **_OF_MARKS}
