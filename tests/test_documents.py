@@ -91,6 +91,7 @@ def test_the_examples_run(
     if path.name == "overview.md" and sys.version_info[:2] != (3, 11):
         pytest.skip("shows bytecode of Python 3.11")
     monkeypatch.setattr(jit, "vector_bits", lambda: 256)  # kernels print the same everywhere
+    windfall.reset()  # what other tests of this process recorded is none of the document's
     check(path, request.config.getoption("--bless"))
 
 

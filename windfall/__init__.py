@@ -170,7 +170,7 @@ _MODULES = {
     "subscribe": "events",
     "substitute_in_graph": "directives",
     "timeline": "api",
-    "tree_picture": "report.trees",
+    "tree_picture": "reporting.trees",
     "wrap_numpy": "directives",
 }
 _LIGHT = ("directives", "errors", "events", "options", "stance")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +25,10 @@ def marked_line(program: Callable[..., Any]) -> int:
 
 def first_break(program: Callable[..., Any]) -> Any:
     sys.modules.pop("nturl2path", None)
+    re.purge()  # what was looked up once is captured otherwise
     made = windfall.explain(program, dynamic=False)(X)
     sys.modules.pop("nturl2path", None)
+    re.purge()  # what was looked up once is captured otherwise
     return made.breaks[0] if made.breaks else None
 
 

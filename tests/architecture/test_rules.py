@@ -45,7 +45,7 @@ def test_an_import_upward_is_seen(text: str) -> None:
         ("runtime__bind", "autograd__joint"),
         ("codegen__lower", "pipeline"),
         ("pipeline", "api"),
-        ("report__explain", "api"),
+        ("reporting__explain", "api"),
         ("errors", "ir__loop"),
         ("api", "package"),
     ],

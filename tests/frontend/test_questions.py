@@ -211,3 +211,18 @@ def test_a_cached_function_of_the_users_is_still_called_by_cpython() -> None:
     for _ in range(3):
         assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
     assert calls == [2] and computed.cache_info().hits == 2
+
+
+def test_addresses_of_tensors_that_come_anew_are_not_relied_upon() -> None:
+    """Each call brings another tensor: an entry for each would never be met again."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        return x + 1, id(x) == id(x)
+
+    compiled = windfall.compile(program)
+    kept = [torch.randn(3) for _ in range(5)]
+    for x in kept:
+        y, same = compiled(x)
+        assert torch.equal(y, x + 1) and same
+    told = windfall.explanation(compiled)
+    assert len(told.graphs) == 1 and "id of" in told.breaks[0].detail

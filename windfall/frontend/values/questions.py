@@ -26,7 +26,7 @@ from windfall.frontend.values.sym_bool import read
 from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import IdentityIs
-from windfall.ir.reading import is_among
+from windfall.ir.reading import is_a, is_among
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
@@ -58,10 +58,12 @@ def _annotate(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
 
 @calls(id)
 def _id(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """The address of an object from outside that is told by its identity."""
+    """The address of an object from outside that is told by its identity. Other tensors than
+    parameters come anew with each call: to rely on one would be to compile for each."""
     value = look(arguments[0])
     real = getattr(value, "real", None)
-    lasting = isinstance(value, Object | Class | Function | Tensor)
+    parameter = isinstance(value, Tensor) and is_a(real, torch.nn.Parameter)
+    lasting = parameter or isinstance(value, Object | Class | Function)
     if value.source is None or real is None or not lasting:
         stop(UNKNOWN_CALL, f"id of {value.describe()}")
     if isinstance(value, Given):
