@@ -180,8 +180,10 @@ def _uniform(value: Any) -> Any:
 
 def share_equal(graph: torch.fx.Graph, joint: Joint) -> None:
     """Compute equal expressions once; random ops are never equal, and of those of somebody else's
-    nobody knows what they do besides."""
+    nobody knows what they do besides. What the user gets stays apart from an equal value that
+    backward reads: the user may write it, which must not be taken for a write to what was saved."""
     known: dict[Any, torch.fx.Node] = {}
+    shown = _shown(graph, joint)
     for node in graph.nodes:
         if node.op != "call_function" or is_effect(node) or registry.is_foreign(node.target):
             continue
@@ -190,9 +192,31 @@ def share_equal(graph: torch.fx.Graph, joint: Joint) -> None:
         where = checkpoint.number if checkpoint is not None else None
         key = (node.target, _frozen(node.args), _frozen(node.kwargs), where)
         first = known.setdefault(key, node)
-        if first is not node:
-            node.replace_all_uses_with(first)
-            graph.erase_node(node)
+        if first is node:
+            continue
+        pair = {first, node}
+        if pair & shown and any(map(is_read_by_backward, pair - shown)):
+            known[key] = (pair - shown).pop()  # further ones are merged with what nobody sees
+            continue
+        node.replace_all_uses_with(first)
+        graph.erase_node(node)
+
+
+def _shown(graph: torch.fx.Graph, joint: Joint) -> set[torch.fx.Node]:
+    """What the user gets, and what that is a view of."""
+    results: Any = next(iter(reversed(graph.nodes))).args[0]
+    visible = results[: len(joint.signature.writes) + joint.signature.fresh]
+    nodes = [one for one in visible if isinstance(one, torch.fx.Node)]
+    return {*nodes, *map(memory_root, nodes)}
+
+
+def is_read_by_backward(node: torch.fx.Node) -> bool:
+    """Whether a formula of a derivative reads the value, or a view of it: eager would save it."""
+    return any(
+        info(user).derived or (is_view(user) and is_read_by_backward(user))
+        for user in node.users
+        if user.op != "output"
+    )
 
 
 def _frozen(value: Any) -> Any:
