@@ -176,10 +176,17 @@ def test_the_library_derives_from_ours_and_ours_from_the_librarys() -> None:
             derived(1).a = 2
 
 
+def test_a_type_whose_name_begins_alike_is_a_field() -> None:
+    cls = made_by(ours.dataclass, "class C:\n    a: ClassVariable\n    b: InitVariables", {})
+    assert repr(cls(1, 2)) == "C(a=1, b=2)"
+
+
 def test_what_is_not_known_is_refused() -> None:
     for kind in ("dataclasses.InitVar[int]", "dataclasses.KW_ONLY"):
         with pytest.raises(TypeError, match="not known"):
             made_by(ours.dataclass, f"class C:\n    a: {kind}", {})
+    with pytest.raises(TypeError, match="_missing"):
+        made_by(ours.dataclass, "class C:\n    _missing: int", {})(1)
     with pytest.raises(ValueError, match="mutable default"):
         made_by(ours.dataclass, "class C:\n    a: list = []", {})
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -29,8 +30,8 @@ Method = Callable[..., Any]
 Values = Callable[[Any], tuple[Any, ...]]
 
 # Annotations are text here (`from __future__ import annotations`), or say it in theirs.
-_CLASS_VARIABLE = ("ClassVar", "typing.ClassVar")
-_UNKNOWN = ("InitVar", "dataclasses.InitVar", "KW_ONLY", "dataclasses.KW_ONLY")
+_CLASS_VARIABLE = re.compile(r"(typing\.)?ClassVar\b")
+_UNKNOWN = re.compile(r"(dataclasses\.)?(InitVar|KW_ONLY)\b")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -94,9 +95,9 @@ def _fields(cls: type) -> dict[str, Field]:
         found.update(getattr(base, "__dataclass_fields__", {}))
     plain = dataclasses.fields(_model(False, True))[0]._field_type  # type: ignore[attr-defined]
     for name, kind in inspect.get_annotations(cls).items():
-        if str(kind).startswith(_CLASS_VARIABLE):
+        if _CLASS_VARIABLE.match(str(kind)):
             continue
-        if str(kind).startswith(_UNKNOWN):
+        if _UNKNOWN.match(str(kind)):
             raise TypeError(f"{cls.__qualname__}.{name}: {kind} is not known here")
         default = cls.__dict__.get(name, dataclasses.MISSING)
         if isinstance(default, dataclasses.Field):
@@ -201,7 +202,7 @@ def _init_when_called(cls: Any, by_slots: bool, frozen: bool) -> None:
 
 
 def _compiled_init(cls: Any, by_slots: bool, frozen: bool) -> Method:
-    # What stands around the method begins with an underscore and no field does: no name hides one.
+    # What stands around the method begins with an underscore; a field of such a name is refused.
     outer: dict[str, Any] = {"_missing": dataclasses.MISSING, "_setattr": object.__setattr__}
     positional: list[str] = []
     keyword: list[str] = []
@@ -230,6 +231,8 @@ def _compiled_init(cls: Any, by_slots: bool, frozen: bool) -> Method:
             lines.append(f"_setattr(self, {name!r}, {value})")
         else:
             lines.append(f"self.{name} = {value}")
+    if hidden := outer.keys() & {one.name for one in dataclasses.fields(cls)}:
+        raise TypeError(f"{cls.__qualname__}: fields may not be called {', '.join(hidden)}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     parameters = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])

@@ -5,9 +5,10 @@ Enters: the name of a package and the table of its names. Leaves: its `__getattr
 lock of the import system orders threads, as with any import.
 
 A package with such a door costs nothing until it is needed: `import windfall` loads no room, an
-inference no part of autograd. What a type checker sees stands beside the table, and a test holds
-the two equal (`tests/test_doors.py`). No name may be that of a module of the package: once loaded,
-the module would stand in its place. Such names are imported as usual.
+inference no engine, no graph trees and none of the autograd node. What a type checker sees stands
+beside the table, and a test holds the two equal (`tests/test_doors.py`). No name may be that of a
+module of the package: once loaded, the module would stand in its place. Such names are imported as
+usual.
 """
 
 from __future__ import annotations

@@ -82,3 +82,24 @@ def test_a_value_that_is_computed_twice() -> None:
         shown.mul_(2)
         product.sum().backward()
         torch.testing.assert_close(v.grad, (u * 1).exp() * v.exp())
+
+
+def test_an_equal_value_before_the_result_that_nobody_saves() -> None:
+    """Three equal quotients: one that leads nowhere, the user's, and that of the formula."""
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        most = (x / x.sum()).detach().max()
+        return most, x / x.sum()
+
+    compiled = windfall.compile(program, options={"strict": True})
+    found = []
+    for one in (program, compiled):
+        x = torch.linspace(0.1, 0.9, 6, dtype=torch.float64).requires_grad_()
+        _, y = one(x)
+        with torch.no_grad():
+            y[0] = 0
+        (y * torch.arange(6)).sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0])
+    told = windfall.explanation(compiled)
+    assert not told.breaks and not told.eager, told

@@ -116,6 +116,7 @@ def test_views_are_not_asked_about_since_our_rules_refuse_what_eager_refuses(op:
             first, *rest = arguments
             eager = _outcome(lambda x: overload(x, *rest), first)  # noqa: B023
             ours = _outcome(lambda x: infer(overload, [TensorType.of(x), *rest]), first)  # noqa: B023
-            if eager.startswith("NotImplementedError"):  # no rule tells it from a missing kernel
+            # torch 2.15 has a dtype for which few kernels exist: no rule tells which are missing.
+            if hasattr(torch, "bcomplex32") and eager.startswith("NotImplementedError"):
                 eager = ours if ours.startswith("Unsupported") else eager
             assert eager == ours, (dtype, rest)

@@ -195,9 +195,11 @@ def share_equal(graph: torch.fx.Graph, joint: Joint) -> None:
         if first is node:
             continue
         pair = {first, node}
-        if pair & shown and any(map(is_read_by_backward, pair - shown)):
+        if pair & shown and any(is_read_by(one, _is_derived) for one in pair - shown):
             known[key] = (pair - shown).pop()  # further ones are merged with what nobody sees
             continue
+        if node in shown:
+            shown.add(first)  # it is the user's from here on
         node.replace_all_uses_with(first)
         graph.erase_node(node)
 
@@ -210,13 +212,18 @@ def _shown(graph: torch.fx.Graph, joint: Joint) -> set[torch.fx.Node]:
     return {*nodes, *map(memory_root, nodes)}
 
 
-def is_read_by_backward(node: torch.fx.Node) -> bool:
-    """Whether a formula of a derivative reads the value, or a view of it: eager would save it."""
+def is_read_by(node: torch.fx.Node, reads: Callable[[torch.fx.Node], bool]) -> bool:
+    """Whether a node of which `reads` says so takes the value itself, or a view of it."""
     return any(
-        info(user).derived or (is_view(user) and is_read_by_backward(user))
+        reads(user) or (is_view(user) and is_read_by(user, reads))
         for user in node.users
         if user.op != "output"
     )
+
+
+def _is_derived(node: torch.fx.Node) -> bool:
+    """A formula of a derivative made it: eager saves what it reads."""
+    return info(node).derived
 
 
 def _frozen(value: Any) -> Any:

@@ -33,7 +33,7 @@ import torch.fx
 from windfall.autograd.bits import packed_type
 from windfall.autograd.mincut import INFINITE, FlowGraph
 from windfall.autograd.parts import Parts, undo
-from windfall.autograd.passes import is_effect, is_random, is_view, memory_root
+from windfall.autograd.passes import is_effect, is_random, is_read_by, is_view, memory_root
 from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import Checkpoint, Policy, info
@@ -251,14 +251,12 @@ def _is_coefficient(node: Node) -> bool:
 def _is_read_by(node: Node, parts: Parts) -> bool:
     """Whether a formula of backward, or a checkpoint, reads a value itself (views of it followed):
     then eager saves it too, and who writes it in between changes both, or is told by both."""
-    return any(
-        user in parts.after_tangents
-        or info(user).derived
-        or info(user).checkpoint is not None
-        or (is_view(user) and _is_read_by(user, parts))
-        for user in node.users
-        if user.op != "output"
-    )
+
+    def reads(user: Node) -> bool:
+        known = info(user)
+        return user in parts.after_tangents or known.derived or known.checkpoint is not None
+
+    return is_read_by(node, reads)
 
 
 def bytes_of(type: TensorType) -> int:
