@@ -5,13 +5,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.windfall-installed
 
-.PHONY: help demo docs wheel test test312 matrix lint format bench conformance clean
+.PHONY: help demo docs wheel test test312 matrix lint types format bench conformance clean
 help:
 	@echo "make demo         a block, an MLP, and a GPT-2 that learns and writes: eager against windfall"
 	@echo "make test         the tests"
 	@echo "make test312      the same on Python 3.12, in .venv312 (PYTHON312= says which)"
 	@echo "make matrix       the same on each pair of torch and Python (PAIRS=); gigabytes each, one at a time"
 	@echo "make lint         ruff, its formatter and mypy"
+	@echo "make types        pyright's look at the examples: the public surface as users' editors see it"
 	@echo "make bench        calls, compiling, models, memory and kernels, against eager and torch.compile"
 	@echo "make docs         the documentation as a site, in site/ (in an environment of its own)"
 	@echo "make conformance  sweeps over many programs and ops (long)"
@@ -84,8 +85,17 @@ $(DOCS)/bin/mkdocs: pyproject.toml
 docs: $(DOCS)/bin/mkdocs
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
+# The checker in an environment of its own (basedpyright brings its node along); torch is found in ours.
+TYPES ?= .venv-types
+$(TYPES)/bin/basedpyright: | $(STAMP)
+	$(PYTHON) -m venv $(TYPES)
+	$(TYPES)/bin/python -m pip install -q "basedpyright>=1.40,<2"
+
+types: $(TYPES)/bin/basedpyright
+	$(TYPES)/bin/basedpyright --pythonpath $(BIN)/python --level error examples
+
 conformance: $(STAMP)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m conformance
 
 clean:
-	rm -rf $(VENV) $(DOCS) site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) $(TYPES) site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

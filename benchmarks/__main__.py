@@ -40,7 +40,8 @@ def _steady(cases: list[Case], given: Given) -> Iterator[Row]:
 
 
 def _first(cases: list[Case], given: Given) -> Iterator[Row]:
-    yield from fresh.measure(cases, given.contenders, given.repeats)
+    measure = fresh.measure_warm if given.warm else fresh.measure
+    yield from measure(cases, given.contenders, given.repeats)
 
 
 def _memory(cases: list[Case], given: Given) -> Iterator[Row]:
@@ -52,7 +53,7 @@ STEADY = (
     "[its 95 % interval]"
 )
 FIRST = (
-    "CPU seconds to the first result, fresh process and caches, `import torch` not counted; "
+    "CPU seconds to the first result, fresh process, caches {caches}, `import torch` not counted; "
     "median of {repeats} runs [interval]"
 )
 MEMORY = (
@@ -76,13 +77,16 @@ SUITES: dict[str, tuple[Part, ...]] = {
 }
 
 # Who runs where nobody is named.
-CONTENDERS_OF = {"trees": ("windfall", "windfall trees", "eager")}
+CONTENDERS_OF = {"trees": ("windfall", "windfall trees", "eager", "torch.compile")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one suite; the exit code is 1 where --check is given and a goal was missed."""
     given = _parser().parse_args(arguments)
     given.contenders = given.contenders or list(CONTENDERS_OF.get(given.suite, USUAL))
+    given.caches = "filled" if given.warm else "empty"
+    if given.warm and given.suite != "compile":
+        sys.exit("--warm is for `compile`: other suites start no fresh process")
     warnings.simplefilter("ignore")  # torch.compile's advice does not belong in the table
     if given.suite == "stages":
         met = stages.run(given.repeats, given.json, given.quick)
@@ -133,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rounds", type=int, default=25, help="interleaved pairs (at least 15)")
     parser.add_argument("--repeats", type=int, default=3, help="fresh processes for each cell")
+    parser.add_argument("--warm", action="store_true", help="compile: with filled caches")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
     return parser
 

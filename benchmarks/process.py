@@ -24,9 +24,15 @@ CACHE_VARIABLES = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
     "WINDFALL_CACHE_DIR",
+    "JAX_COMPILATION_CACHE_DIR",
     "XDG_CACHE_HOME",
     "TMPDIR",
 )
+# JAX keeps only what took long to compile, unless it is told otherwise.
+KEEPS_ALL = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 
 
 class ChildFailed(Exception):
@@ -39,7 +45,7 @@ def answer(module: str, *arguments: str, caches: Path | None = None) -> dict[str
         folder = str(caches or empty)
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", module, *arguments],
-            env={**os.environ, **dict.fromkeys(CACHE_VARIABLES, folder)},
+            env={**os.environ, **KEEPS_ALL, **dict.fromkeys(CACHE_VARIABLES, folder)},
             capture_output=True,
             text=True,
         )

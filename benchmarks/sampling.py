@@ -47,7 +47,11 @@ def interleaved(
     sample_seconds: float,
     clock: Clock = time.process_time,
 ) -> dict[str, list[float]]:
-    """Seconds per call of each run, one sample a round. The runs are warm already."""
+    """Seconds per call of each run, one sample a round. Each run is warm by itself; all are run
+    again before they are counted, for one contender may change what another relies on
+    (torch.compile wraps parts of torch's optimizers when it is first used)."""
+    for run in runs.values():
+        run()
     counts = {name: _repetitions(run, sample_seconds, clock) for name, run in runs.items()}
     names = list(runs)
     samples: dict[str, list[float]] = {name: [] for name in names}

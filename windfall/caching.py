@@ -22,6 +22,8 @@ from windfall.staging import Staging
 
 Made = TypeVar("Made")
 
+REFUSED = "the store does not take it (read-only, full, too large an entry, or not there)"
+
 # Stages that are told of although something was found.
 _TOLD = (EventKind.CAPTURE, EventKind.REWRITE, EventKind.BUILD, EventKind.BIND, EventKind.ENTER)
 _LEFT_OUT = frozenset(STAGES) - frozenset(_TOLD)
@@ -91,8 +93,10 @@ class Caching(Staging):
             self.note(EventKind.CACHE, about, how="not stored", reason=str(reason))
             return
         data = dumps(document)
-        cache.put(key, data, about)
-        self.note(EventKind.CACHE, about, how="stored", bytes=len(data))
+        if cache.put(key, data, about):
+            self.note(EventKind.CACHE, about, how="stored", bytes=len(data))
+        else:
+            self.note(EventKind.CACHE, about, how="not stored", reason=REFUSED)
 
 
 def _added_rules() -> Iterator[str]:

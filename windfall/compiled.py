@@ -34,8 +34,9 @@ def compiled_object(
         runtime.replace_entries(call, [one for known in by_count.values() for one in known])
 
     kind = runtime.callable_type(frontend.Compiled, call)
+    chain = runtime.make_chain if options.native else None
     made: frontend.Compiled = kind(
-        target, compile_missing, log, options, changed, with_backend, remake
+        target, compile_missing, log, options, changed, with_backend, remake, chain
     )
     runtime.set_slow_path(call, frontend.Compiled.__call__.__get__(made))
     return made

@@ -21,6 +21,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -59,15 +60,15 @@ def _processed(
         matched = (one.name for one in known.values() if one.init and not one.kw_only)
         type.__setattr__(made, "__match_args__", tuple(matched))
     if own["__init__"] is None:
-        _init_when_called(made, frozen and slots, frozen)
+        made.__init__ = _InitWhenRead(made, frozen and slots, frozen)
     if own["__repr__"] is None:
         made.__repr__ = _repr
     if eq:
-        values = _values([one.name for one in known.values() if one.compare])
+        made.__compared__ = _values([one.name for one in known.values() if one.compare])
         if own["__eq__"] is None:
-            made.__eq__ = _equality(values)
+            made.__eq__ = _equal
         if own["__hash__"] is None:
-            made.__hash__ = _hash(values) if frozen else None
+            made.__hash__ = _hash if frozen else None
     if frozen:
         made.__setattr__, made.__delattr__ = _refuse_to_set, _refuse_to_delete
         if slots and "__getstate__" not in cls.__dict__:
@@ -133,26 +134,28 @@ def _with_slots(cls: type, known: dict[str, Field], weakref_slot: bool) -> type:
 
 
 def _values(names: list[str]) -> Values:
-    """A tuple of these attributes, of any number of them."""
+    """A tuple of these attributes, of any number of them. What it answers binds no object where it
+    is an attribute of a class."""
     if len(names) > 1:
         return attrgetter(*names)
-    if not names:
-        return lambda one: ()
-    only = attrgetter(names[0])
-    return lambda one: (only(one),)
+    return partial(_few, attrgetter(names[0]) if names else None)
 
 
-def _equality(values: Values) -> Method:
-    def __eq__(self: Any, other: object) -> Any:
-        return (
-            values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-        )
-
-    return __eq__
+def _few(only: Callable[[Any], Any] | None, one: Any) -> tuple[Any, ...]:
+    return () if only is None else (only(one),)
 
 
-def _hash(values: Values) -> Method:
-    return lambda self: hash(values(self))
+# One for all classes. (`__compared__` is that of the class in which the method was found: where a
+# subclass has other fields, it has its own of both.)
+def _equal(self: Any, other: Any) -> Any:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    values = self.__compared__
+    return values(self) == values(other)
+
+
+def _hash(self: Any) -> int:
+    return hash(self.__compared__(self))
 
 
 @recursive_repr()
@@ -189,16 +192,19 @@ def _set_state(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, one.name, value)
 
 
-def _init_when_called(cls: Any, by_slots: bool, frozen: bool) -> None:
-    """An `__init__` that is compiled when it is first called; two threads compile the same."""
+class _InitWhenRead:
+    """An `__init__` that is compiled when it is first read; two threads compile the same."""
 
-    def __init__(self: Any, *args: Any, **named: Any) -> None:
-        made = _compiled_init(cls, by_slots, frozen)
-        if cls.__init__ is __init__:
-            cls.__init__ = made
-        made(self, *args, **named)
+    __slots__ = ("by_slots", "cls", "frozen")
 
-    cls.__init__ = __init__
+    def __init__(self, cls: Any, by_slots: bool, frozen: bool) -> None:
+        self.cls, self.by_slots, self.frozen = cls, by_slots, frozen
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        made = _compiled_init(self.cls, self.by_slots, self.frozen)
+        if self.cls.__dict__["__init__"] is self:
+            self.cls.__init__ = made
+        return made.__get__(instance, owner)
 
 
 def _compiled_init(cls: Any, by_slots: bool, frozen: bool) -> Method:

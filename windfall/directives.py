@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import threading
 import types
 import weakref
@@ -78,6 +79,20 @@ def directive_of(function: Any) -> Directive | None:
     return found or _said_to_torch(function)
 
 
+def told() -> tuple[str, ...]:
+    """All that users have said of functions, in an order that is the same in every process."""
+    given = [*_given.items(), *_given_for_good.items()]
+    said = [
+        f"{one.kind} {one.detail} {_title(function)} {_title(one.function)}"
+        for function, one in given
+    ]
+    return tuple(sorted((*said, *(f"skip {code.co_qualname}" for code in _skipped))))
+
+
+def _title(function: Any) -> str:
+    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+
+
 def is_skipped(code: types.CodeType) -> bool:
     """Whether operations of frames of this code stay out of graphs (`disable(recursive=False)`)."""
     return code in _skipped
@@ -129,12 +144,28 @@ def _wrapped_by_torch(function: types.FunctionType, marks: dict[str, Any]) -> Di
     inner = marks.get("_torchdynamo_orig_callable")
     if not marks.get("_torchdynamo_disable"):  # what torch.compile made of `inner`
         return Directive("inline", function=inner) if inner is not None else None
+    said = marks.get("_torchdynamo_disable_msg") or ""
+    if inner is not None and _is_for_torchs_compiler(inner, said):
+        return Directive("inline", function=inner)
     if marks.get("_torchdynamo_disable_recursive", True):
-        return Directive("native", marks.get("_torchdynamo_disable_msg") or "")
+        return Directive("native", said)
     if inner is None:
         return None
     _skip(inner)
     return Directive("inline", function=inner)
+
+
+# What torch's compiler says where it keeps itself away from the parts of torch's own optimizers
+# that it cannot read. It does so at its first use, for the whole process.
+_OF_OPTIMIZERS = re.compile(
+    r"don't trace into fused optimizer|optimizer <class 'torch\.optim\..*'> \w+ not supported"
+)
+
+
+def _is_for_torchs_compiler(inner: Any, said: str) -> bool:
+    """Whether nobody but torch's own compiler is kept away."""
+    home = str(getattr(inner, "__module__", ""))
+    return home.startswith("torch.optim.") and _OF_OPTIMIZERS.fullmatch(said) is not None
 
 
 # ------------------------------------------------------------------------------------- decorators

@@ -218,6 +218,18 @@ def hide_our_frames(error: BaseException) -> None:
         one = cause if cause is not None else exception_field(one, "__context__")
 
 
+def has_passed_others(error: BaseException) -> bool:
+    """Whether a frame that is not ours is in its traceback."""
+    traceback = traceback_of(error)
+    while traceback is not None and _is_ours(traceback):
+        traceback = traceback.tb_next
+    return traceback is not None
+
+
+def _is_ours(traceback: TracebackType) -> bool:
+    return traceback.tb_frame.f_code.co_filename.startswith(_HERE)
+
+
 def _empty_callers(traceback: TracebackType | None, walked: set[FrameType]) -> None:
     """Clear those of our frames that have ended and that frames of a traceback lead back to. The
     callers of one that was walked to were walked to: a deep recursion has as many as callees."""
@@ -254,7 +266,7 @@ def _of_others(traceback: TracebackType | None) -> TracebackType | None:
     first: TracebackType | None = None
     last: TracebackType | None = None
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_HERE):
+        if not _is_ours(traceback):
             first = first or traceback
             if last is not None and last.tb_next is not traceback:
                 last.tb_next = traceback

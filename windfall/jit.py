@@ -15,7 +15,7 @@ import itertools
 import platform
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -102,8 +102,8 @@ class _Loaded(int):
         """The engine that holds the code."""
         return self._held[int(self)][0]
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():  # by then this module may have lost its names
             # The engine owns the module, which is only marked.
             for one in self._held.pop(int(self)):
                 one.close()

@@ -10,6 +10,7 @@ Enters: the keyword arguments of `windfall.compile` and the `WINDFALL_*` variabl
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, replace
@@ -61,6 +62,7 @@ MODES: dict[str, dict[str, Any]] = {
 NUMERICS = ("default",)  # "eager" (bit-equal half floats) is refused until it is built
 PARTITIONS = ("min-cut", "eager")
 CACHES = ("on", "read", "off")
+CACHE_ENTRIES = ("second", "always", "off")
 OWN_BACKENDS = ("windfall", "eager", "aot_eager")
 # Options of torch.compile's own backend that ask for nothing here: what they tune is not there, or
 # is always so (random numbers are eager's, guards are never dropped).
@@ -73,8 +75,10 @@ TORCH_OPTIONS = frozenset(
 
 _TRUTHS = (
     *("fullgraph", "disable", "strict", "verify", "native", "records"),
-    *("compiled_autograd", "runs"),
+    *("compiled_autograd", "runs", "remote_cache_write"),
 )
+# A shorter secret than this could be found by trying.
+SHORTEST_KEY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,13 @@ class Options:
     partition: str = "min-cut"  # "eager": forward keeps what eager's would
     trees: TreeOptions | None = None  # None: no graph trees
     cache: str = "on"  # what was compiled is kept on disk; "read": only looked up; "off"
+    cache_entries: str = "second"  # guards and source too, once a second process asks for them
     cache_dir: str = field(default_factory=lambda: default_cache_dir())  # closed to other users
     cache_bytes: int = 1 << 29  # past it, what was used least recently goes
+    remote_cache: str = field(default="", repr=False)  # URL of a store behind it; may name a user
+    remote_cache_key: str = field(default="", repr=False)  # known to all who share that store
+    remote_cache_write: bool = True  # off: a worker that only reads there
+    remote_cache_seconds: float = 0.5  # a store that takes longer is left alone
     backend_options: tuple[tuple[str, Any], ...] = ()  # what a foreign backend gets as `options`
 
     @classmethod
@@ -149,6 +158,7 @@ class Options:
         if not isinstance(self.trees, TreeOptions | None):
             raise UserError(f"trees={self.trees!r} must be a windfall.TreeOptions or None")
         _accept("cache", self.cache, CACHES)
+        _accept("cache_entries", self.cache_entries, CACHE_ENTRIES)
         if not isinstance(self.cache_dir, str):
             raise UserError(f"cache_dir={self.cache_dir!r} must be the path of a folder, a str")
         for name, what in (("cache_bytes", "bytes"), ("verify_calls", "calls")):
@@ -157,6 +167,7 @@ class Options:
                 raise UserError(f"{name}={value!r} must be a number of {what}")
         self._check_budget()
         self._check_texts()
+        self._check_remote()
         for log in self.logs:
             _accept("logs", log, tuple(LOGS))
         if not (isinstance(self.backend, str) or callable(self.backend)):
@@ -170,6 +181,28 @@ class Options:
             raise UserError(f"name={self.name!r} must be a str")
         if not isinstance(self.report, str):
             raise UserError(f"report={self.report!r} must be the path of a file, a str")
+
+    def _check_remote(self) -> None:
+        """No value is ever shown: a URL may hold a password."""
+        for name in ("remote_cache", "remote_cache_key"):
+            if not isinstance(getattr(self, name), str):
+                raise UserError(f"{name} must be a str")
+        seconds = self.remote_cache_seconds
+        if type(seconds) not in (int, float) or not 0 < seconds < math.inf:
+            raise UserError(f"remote_cache_seconds={seconds!r} must be a number of seconds")
+        if not self.remote_cache:
+            return
+        if "://" not in self.remote_cache:
+            raise UserError(
+                "remote_cache must be a URL: redis://HOST:PORT, or one that fsspec knows, such as "
+                "file:///mnt/team or s3://bucket/folder"
+            )
+        if len(self.remote_cache_key) < SHORTEST_KEY:
+            raise UserError(
+                "remote_cache needs remote_cache_key (WINDFALL_REMOTE_CACHE_KEY), of at least "
+                f"{SHORTEST_KEY} characters and the same for all who share it: the store holds "
+                "machine code, and what was not made with that key is refused"
+            )
 
     def _check_budget(self) -> None:
         budget = self.memory_budget
@@ -185,6 +218,13 @@ def _flag(text: str) -> bool:
 
 def _number(text: str) -> Any:
     return int(text) if text.strip().isdecimal() else text
+
+
+def _seconds(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # refused with the option's name
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -211,8 +251,16 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "WINDFALL_LOGS": ("logs", _names),
     "WINDFALL_REPORT": ("report", str),
     "WINDFALL_CACHE": ("cache", lambda text: {"0": "off", "1": "on"}.get(text, text)),
+    "WINDFALL_CACHE_ENTRIES": (
+        "cache_entries",
+        lambda text: {"0": "off", "1": "always"}.get(text, text),
+    ),
     "WINDFALL_CACHE_DIR": ("cache_dir", str),
     "WINDFALL_CACHE_BYTES": ("cache_bytes", _number),
+    "WINDFALL_REMOTE_CACHE": ("remote_cache", str),
+    "WINDFALL_REMOTE_CACHE_KEY": ("remote_cache_key", str),
+    "WINDFALL_REMOTE_CACHE_WRITE": ("remote_cache_write", _flag),
+    "WINDFALL_REMOTE_CACHE_SECONDS": ("remote_cache_seconds", _seconds),
 }
 
 

@@ -6,10 +6,9 @@ to be called. Each stage is timed and noted in the event log; no stage knows the
     capture → rewrite → [backend: differentiate → split → program → assemble] → link → enter
 
 What is compiled while the program runs (the segment behind a break, a backward variant) is asked
-of `Compiler.compile_missing` and of `on_demand.py`, which this file hands to the rooms. Who
-makes a captured graph callable is chosen in `backends.py`; a graph that reads data on its way is
-partitioned first (`subgraphs`), and each part goes through the same stages. The stages of code
-generation stand in `programs.py`.
+of `Compiler.compile_missing` and of `on_demand.py`. Who makes a captured graph callable is chosen
+in `backends.py`; a graph that reads data on its way is partitioned first (`subgraphs`), and each
+part goes through the same stages. The stages of code generation stand in `programs.py`.
 """
 
 from __future__ import annotations
@@ -39,19 +38,18 @@ from windfall.ir.stages import (
     GraphCallable,
     GraphProgram,
     Joint,
-    Program,
+    Segment,
     Split,
 )
 from windfall.link import link
 from windfall.options import Options
-from windfall.programs import Programs
+from windfall.programs import ELSEWHERE
 from windfall.reuse import Graphs
-
-ELSEWHERE = runtime.RegionPlace()  # in the middle of a call, with results for the user
+from windfall.whole_entries import WholeEntries
 
 
 @dataclass(frozen=True, slots=True)
-class Compiler(Programs):
+class Compiler(WholeEntries):
     """What the compilations of one compiled object share."""
 
     graphs: Graphs = field(default_factory=Graphs)
@@ -80,27 +78,35 @@ class Compiler(Programs):
             raise InternalError(f"{state.point}: {type(error).__name__}: {error}") from error
 
     def _entry(self, state: frontend.State, facts: frontend.Facts) -> Entry:
+        found = self.stored_segment(state, facts)
+        if found is not None:
+            return self._entered(*found, state)
+        segment, made = self._segment(state, facts)
+        self.store_segment(state, facts, segment, made)
+        return self._entered(segment, made, state)
+
+    def _segment(
+        self, state: frontend.State, facts: frontend.Facts
+    ) -> tuple[Segment, Executable | None]:
         captured = self._captured(state, facts)
         made = self._executable(captured, state)
-        call = self.link(made, self._place(captured, state)) if made else None
         if made is not None and made.relations:
             why = "an operation's decision about sizes"
             decided = (Guard(SYMBOLS, Holds(one), why) for one in made.relations)
             captured = replace(captured, guards=(*captured.guards, *decided))
-        segment = self.stage(EventKind.REWRITE, captured.name, frontend.rewrite, captured)
+        segment: Segment = self.stage(EventKind.REWRITE, captured.name, frontend.rewrite, captured)
+        return segment, made
+
+    def _entered(self, segment: Segment, made: Executable | None, state: frontend.State) -> Entry:
+        starts = not isinstance(state.point, frontend.Position)
+        place = self.place(starts, crosses=segment.capture.resume is not None)
+        call = self.link(made, place) if made else None
         entry: Entry = self.stage(
             EventKind.ENTER,
-            *(captured.name, runtime.enter, segment, made.bare if made else None, call),
+            *(segment.name, runtime.enter, segment, made.bare if made else None, call),
             native=self.options.native,
         )
         return entry
-
-    def _place(self, captured: Capture, state: frontend.State) -> runtime.RegionPlace:
-        """Where a segment stands in the call, for graph trees."""
-        if self.options.trees is None:
-            return ELSEWHERE
-        starts = not isinstance(state.point, frontend.Position)
-        return runtime.RegionPlace(starts, crosses=captured.resume is not None)
 
     def _captured(self, state: frontend.State, facts: frontend.Facts) -> Capture:
         """`fullgraph=True`: a break is the user's to know of, before anything has run."""
@@ -146,25 +152,18 @@ class Compiler(Programs):
         if known; `apart`, inputs (tensors) that are known to share no memory with another one;
         `lying` as of `autograd.differentiate`."""
         given, roles, lying = tuple(given), tuple(roles), dict(lying)
-        make = functools.partial(
-            self._graph, graph, tuple(inputs), name, given, roles, device, apart, lying
-        )
+        parts = (graph, inputs, name, given, roles, device, apart, lying)
+        make = functools.partial(self._graph, *parts)
         if device:
             return make()
         key = (graph, tuple(inputs), given, roles, tuple(sorted(apart)), lying)
         return self.cached("graph", name, key, make)
 
     def _graph(
-        self,
-        graph: torch.fx.Graph,
-        inputs: Types,
-        name: str,
-        given: Sequence[Relation],
-        roles: Sequence[Role],
-        device: str,
-        apart: Container[int],
+        self, graph: torch.fx.Graph, inputs: Types, name: str, given: Sequence[Relation],
+        roles: Sequence[Role], device: str, apart: Container[int],
         lying: Mapping[int, tuple[int, int]],
-    ) -> Executable:
+    ) -> Executable:  # fmt: skip
         with Assumptions(given, closed=True):
             joint: Joint = self.stage(
                 EventKind.DIFFERENTIATE,
@@ -199,25 +198,3 @@ class Compiler(Programs):
         """An executable as something to call; the same one for the same executable at the same kind
         of place."""
         return self.graphs.call(executable, lambda: link(executable, self, place), place)
-
-    def bind(
-        self,
-        program: Program,
-        name: str,
-        backward: bool = False,
-        keep: bool = False,
-        place: runtime.RegionPlace = ELSEWHERE,
-    ) -> GraphCallable:
-        """A program as something to call. What a backward takes no guard has seen; its results, and
-        those that are to `keep` their memory, are thrown away and made anew in each step. In graph
-        trees, where these are asked for."""
-        how = {"native": self.options.native, "verify": backward, "keep": backward or keep}
-        trees = self.options.trees
-        if trees is None:
-            bound = self.stage(EventKind.BIND, name, runtime.bind, program, **how)
-        else:
-            called = f"{name} backward" if backward else name
-            parts = (program, called, place, trees, self.log)
-            bound = self.stage(EventKind.BIND, name, runtime.bind_in_tree, *parts, **how)
-        call: GraphCallable = bound
-        return call

@@ -1,8 +1,9 @@
 """ATen graph → program: the stages of code generation in their order, and nothing else.
 
-Enters: a pure graph. Leaves: a `Program`. Each stage is timed and noted; no stage knows the next.
+Enters: a pure graph. Leaves: a `Program`, or that as something to call. Each stage is timed and
+noted; no stage knows the next.
 
-    arrange → divide → lower → schedule → plan → emit → build
+    arrange → divide → lower → schedule → plan → emit → build → bind
 
 Blocks that repeat themselves are lowered and scheduled once; bodies of control flow are parts of
 the program, scheduled before what they stand in.
@@ -18,14 +19,16 @@ from typing import Any
 
 import torch.fx
 
-from windfall import codegen
+from windfall import codegen, runtime
 from windfall.caching import Caching
 from windfall.dataclass import dataclass
 from windfall.events import EventKind
 from windfall.ir.control_flow import subgraphs_in
 from windfall.ir.loop import Part, Schedule
-from windfall.ir.stages import Program
+from windfall.ir.stages import GraphCallable, Program
 from windfall.ir.symint import Expression
+
+ELSEWHERE = runtime.RegionPlace()  # in the middle of a call, with results for the user
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,33 @@ class Programs(Caching):
         module = self.stage(EventKind.EMIT, name, codegen.emit, schedule, memory)
         program: Program = self.stage(EventKind.BUILD, name, codegen.build, module)
         return replace(program, retry_in_eager=refusing)
+
+    def place(self, starts: bool, crosses: bool) -> runtime.RegionPlace:
+        """Where a segment stands in the call, for graph trees."""
+        trees = self.options.trees
+        return ELSEWHERE if trees is None else runtime.RegionPlace(starts, crosses=crosses)
+
+    def bind(
+        self,
+        program: Program,
+        name: str,
+        backward: bool = False,
+        keep: bool = False,
+        place: runtime.RegionPlace = ELSEWHERE,
+    ) -> GraphCallable:
+        """A program as something to call. What a backward takes no guard has seen; its results, and
+        those that are to `keep` their memory, are thrown away and made anew in each step. In graph
+        trees, where these are asked for."""
+        how = {"native": self.options.native, "verify": backward, "keep": backward or keep}
+        trees = self.options.trees
+        if trees is None:
+            bound = self.stage(EventKind.BIND, name, runtime.bind, program, **how)
+        else:
+            called = f"{name} backward" if backward else name
+            parts = (program, called, place, trees, self.log)
+            bound = self.stage(EventKind.BIND, name, runtime.bind_in_tree, *parts, **how)
+        call: GraphCallable = bound
+        return call
 
     def _scheduled(
         self,

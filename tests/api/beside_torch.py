@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import windfall
+from tests.conformance.optimizers import cases, check
 from windfall import api
 
 X = torch.linspace(-1, 1, 6)
@@ -164,6 +165,33 @@ def backend() -> None:
     assert all(one.kernels() and not one.breaks and not one.fallbacks for one in told), told
 
 
+def optimizers() -> None:
+    """Torch's compiler puts wrappers around parts of torch's optimizers when it first runs, for
+    the whole process. They are for itself: a step is one graph of ours as before."""
+    torch.compile(callee, backend="eager")(X)
+    marked = [torch.optim.SGD._init_group, torch.optim.Adam._init_group, torch.optim.LBFGS.step]
+    assert all(getattr(one, "_torchdynamo_disable", False) for one in marked)
+    for case in cases():
+        if case.description == "default" and case.cls.__name__ not in ("LBFGS", "SparseAdam"):
+            found = check(case)
+            assert found.is_right and found.is_one_graph, (str(case), found)
+
+    class Told(torch.optim.SGD):
+        """The user's own word counts."""
+
+        @torch.compiler.disable
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    optimizer = Told([parameter], lr=0.5)
+    compiled = windfall.compile(lambda: optimizer.step())
+    compiled()
+    assert parameter.tolist() == [0.5, 0.5, 0.5]
+    assert windfall.explanation(compiled).breaks
+
+
 if __name__ == "__main__":
     import torch._dynamo
 
@@ -171,3 +199,4 @@ if __name__ == "__main__":
     sizes()
     regions()
     backend()
+    optimizers()

@@ -323,4 +323,6 @@ def test_everything_at_once(seed: int) -> None:
     assert sum(in_threads(work)) >= THREADS
     for one in compiled.values():
         reasons = windfall.explanation(one).fallbacks
-        assert all(reason.startswith("stance ") for reason in reasons), reasons
+        # The policy may judge that compiling is in vain: who was reset by whom depends on the load.
+        expected = ("stance ", "it was compiled again and again for calls that did not come back")
+        assert all(reason.startswith(expected) for reason in reasons), reasons

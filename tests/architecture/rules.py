@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "dataclass",
         "doors",
         "errors",
+        "identity_map",
         "locks",
         "options",
         "events",
@@ -41,6 +42,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("backends", "staging", "compiled"),
     ("on_demand", "caching"),
     ("link", "programs"),
+    ("whole_entries",),
     ("pipeline",),
     ("around", "reporting", "twin"),
     ("backward", "diagnosis"),
@@ -333,6 +335,55 @@ def _second_names(handler: ast.ExceptHandler, error: str) -> Iterator[tuple[str,
                 kept = any(isinstance(part, ast.Name) and part.id == error for part in parts)
                 if kept and isinstance(one, ast.Name):
                     yield one.id, node.lineno
+
+
+# Tables by address that hold what they are about themselves, each in its way.
+HELD = {
+    ("windfall.autograd.directions", "constants"),  # of the graph that is read
+    ("windfall.autograd.loops", "constants"),
+    ("windfall.codegen.emit", "parts"),  # parts of the schedule that is emitted
+    ("windfall.codegen.lower", "parts"),
+    ("windfall.diagnosis.copies", "_functions"),  # in `_kept`
+    ("windfall.diagnosis.copies", "_memo"),  # that of `copy.deepcopy`
+    ("windfall.engine.record", "_known"),  # rows hold their tensor
+    ("windfall.frontend.guards", "_keys"),  # by classes; their objects are in the rows
+    ("windfall.frontend.recipe", "_asked"),  # while the value is built
+    ("windfall.frontend.recipe", "_building"),
+    ("windfall.frontend.recipe", "_known"),  # in the namespace
+    ("windfall.frontend.recompile_policy", "_first"),  # of entries that are tried
+    ("windfall.frontend.values.attention", "_known"),  # rows hold their tensor
+    ("windfall.frontend.values.factory", "_globals_dicts"),  # the value holds its dict
+    ("windfall.frontend.values.outside", "_memo"),  # in `_alive`
+    ("windfall.frontend.values.questions", "values"),  # no table: the number that `id` answers
+    ("windfall.identity_map", "_rows"),
+    ("windfall.ir.codec", "_known"),  # in `_held`
+    ("windfall.ir.source", "_by_identity"),  # in `_held`
+    ("windfall.runtime.guard_text", "_names"),  # in the namespace
+}
+
+
+def addresses_as_keys(module: Module) -> list[str]:
+    """An attribute is a table by `id(…)` of objects that may go before it does: the next object at
+    that address is taken for the one that is gone. `IdentityMap` holds its keys."""
+    broken = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Subscript):
+            table, keys = node.value, [node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            table, keys = node.func.value, node.args[:1]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            table, keys = node.comparators[0], [node.left]
+        else:
+            continue
+        if not isinstance(table, ast.Attribute) or (module.name, table.attr) in HELD:
+            continue
+        if any(map(_is_address, keys)):
+            broken.append(f"{module.name}:{node.lineno}: {table.attr} is a table by address")
+    return broken
+
+
+def _is_address(key: ast.expr) -> bool:
+    return isinstance(key, ast.Call) and isinstance(key.func, ast.Name) and key.func.id == "id"
 
 
 # Words of two fields, which no other word would be clearer than.

@@ -281,6 +281,26 @@ def test_looking_is_fine(text: str) -> None:
     assert not rules.around_the_look(house(**KINDS, frontend__values__rule=text))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class A:\n    def f(self, x): self.known[id(x)] = 1\n",
+        "class A:\n    def f(self, x): return self.known.get(id(x))\n",
+        "class A:\n    def f(self, x): self.known.add(id(x))\n",
+        "def f(machine, x): return id(x) not in machine.graph.fakes\n",
+    ],
+)
+def test_a_table_by_address_is_seen(text: str) -> None:
+    assert len(rules.addresses_as_keys(scan("windfall.frontend.x", text))) == 1
+
+
+def test_tables_of_one_call_are_fine() -> None:
+    text = (
+        "def f(xs):\n    seen = {id(x) for x in xs}\n    return [x for x in xs if id(x) in seen]\n"
+    )
+    assert rules.addresses_as_keys(scan("windfall.frontend.x", text)) == []
+
+
 @pytest.mark.parametrize("kept", ["error", "kept or error", "error or None"])
 def test_an_exception_that_is_kept_is_seen(kept: str) -> None:
     text = f"def f():\n    kept = None\n    try: g()\n    except E as error: kept = {kept}\n"

@@ -49,6 +49,7 @@ def test_no_large_knot_of_modules() -> None:
         rules.llvm_users,
         rules.blocks_by_hand,
         rules.kept_exceptions,
+        rules.addresses_as_keys,
         rules.missing_docstring,
         rules.long_without_reason,
     ],
@@ -56,6 +57,12 @@ def test_no_large_knot_of_modules() -> None:
 def test_rule_for_each_module(rule) -> None:
     broken = [line for module in MODULES.values() for line in rule(module)]
     assert not broken, shown(broken)
+
+
+def test_the_pipeline_is_short() -> None:
+    """The stages in their order, and nothing else."""
+    lines = (ROOT / "windfall/pipeline.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 200
 
 
 def test_every_room_has_a_readme() -> None:

@@ -58,7 +58,8 @@ def _shares(one: torch.Tensor, other: torch.Tensor) -> int | None:
     """How many bytes the second begins behind the first, if they lie in one memory."""
     if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
         return None
-    return other.data_ptr() - one.data_ptr()
+    places = (each.storage_offset() * each.element_size() for each in (one, other))
+    return -next(places) + next(places)  # (what is empty has no address)
 
 
 def eager(function: Callable[..., Any]) -> Callable[..., Any]:

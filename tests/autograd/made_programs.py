@@ -99,8 +99,16 @@ WRITES = (
 )  # fmt: skip
 
 
-def make(r: random.Random) -> Made:
-    """A program, by chance. Lines that eager refuses are not taken."""
+# Changes of sizes in place: the programs of older seeds do without.
+CHANGES = (
+    "{a}.t_()", "{a}.transpose_(0, -1)", "{a}.squeeze_()", "{a}.unsqueeze_(0)", "{a}.squeeze_(0)",
+    "{a}.swapaxes_(0, -1)",
+)  # fmt: skip
+
+
+def make(r: random.Random, changes: bool = False) -> Made:
+    """A program, by chance; `changes`: with such of sizes. Lines that eager refuses are not
+    taken."""
     given = r.choice(FIRST), r.choice(SECOND), r.choice(THIRD)
     empty = Made("def run(x, y, z):\n    pass\n", given, ())
     torch.manual_seed(0)
@@ -111,9 +119,11 @@ def make(r: random.Random) -> Made:
         kind = r.random()
         a, b = r.choice(sorted(values)), r.choice(sorted(values))
         table = VIEWS if kind < 0.3 else WRITES if kind < 0.6 else PURE
+        if changes and r.random() < 0.2:
+            table = CHANGES
         text = r.choice(table).format(a=a, b=b)
         name = f"v{count}"
-        line = text if table is WRITES else f"{name} = {text}"
+        line = text if table in (WRITES, CHANGES) else f"{name} = {text}"
         blind = r.random() < 0.12
         if _works(line, scope, blind):
             lines += ["with torch.no_grad():", f"    {line}"] if blind else [line]

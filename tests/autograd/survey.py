@@ -1,6 +1,7 @@
 """Programs made by chance (`made_programs.py`), by eager and by windfall.
 
 python -m tests.autograd.survey FIRST LAST     prints each difference, and how programs ran
+python -m tests.autograd.survey FIRST LAST changes     others, which change sizes in place too
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ def compare(made: Made) -> str:
     return ", ".join(sorted(reasons)) or "native"
 
 
-def main(first: int, last: int) -> int:
+def main(first: int, last: int, changes: bool = False) -> int:
     counts: collections.Counter[str] = collections.Counter()
     wrong = 0
     for seed in range(first, last):
-        made = make(random.Random(seed))
+        made = make(random.Random(seed), changes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -60,4 +61,4 @@ def main(first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["changes"]))

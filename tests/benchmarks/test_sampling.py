@@ -43,6 +43,17 @@ def test_contenders_take_turns_and_the_order_turns() -> None:
     assert "".join(calls[-9:]) == "abcbcacab"
 
 
+def test_what_another_contender_costs_once_is_not_counted() -> None:
+    """A call that has to be prepared again is slow once: samples are as long as without it."""
+    seconds: list[float] = []
+
+    def slow_once() -> None:
+        seconds.append(0.01 if seconds else 100.0)
+
+    sampling.interleaved({"a": slow_once}, 3, 1.0, clock=lambda: sum(seconds))
+    assert len(seconds) > 3 * 90
+
+
 def test_a_summary_is_relative_to_the_baseline() -> None:
     samples = {"eager": [1.0, 2.0, 3.0], "other": [0.5, 1.0, 1.5]}
     summaries = sampling.summarised(samples, "eager")

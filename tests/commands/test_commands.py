@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -118,7 +119,6 @@ def test_a_damaged_file_is_refused(
     ("words", "about"),
     [
         (["cache", "show", "zz"], "beginning of 0 keys"),
-        (["cache", "export"], "needs the path"),
         (["cache", "gc", "much"], "number of bytes"),
         (["explain", "torch"], "MODULE:FUNCTION"),
         (["explain", "torch:no_such"], "no_such"),
@@ -134,7 +134,41 @@ def test_wrong_words(
     assert about in told.err and told.out == "" and told.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [[], ["no-such-verb"], ["cache", "no-such-action"]])
+def test_cache_shows_an_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its source and names; nothing of it is linked, so it shows in any process."""
+
+    def added(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) + 1
+
+    windfall.compile(added, options={"verify": False, "cache_entries": "always"})(torch.ones(3))
+    rows = said(capsys, "cache", "ls")["entries"]
+    (key,) = (row["key"] for row in rows if row["about"].startswith("entry "))
+    shown = said(capsys, "cache", "show", key)
+    assert re.match(r"def \w*added\(x\):", shown["source"]) and len(shown["names"]) > 1
+
+
+def test_cache_shows_what_was_asked_for_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    windfall.compile(lambda x: x.sin() + 1, options={"verify": False})(torch.ones(3))
+    rows = said(capsys, "cache", "ls")["entries"]
+    (key,) = (row["key"] for row in rows if row["about"].startswith("asked for: entry "))
+    assert said(capsys, "cache", "show", key)["about"].startswith("asked for: ")
+    assert said(capsys, "cache", "verify") == {"damaged": []}
+
+
+def test_options_may_stand_before_the_file(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "exported"
+    said(capsys, "cache", "export", str(file))
+    assert "entries" in said(capsys, "cache", "import", "--trust", str(file))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["no-such-verb"], ["cache", "no-such-action"], ["cache", "export"], ["cache", "show"]],
+)
 def test_words_that_are_no_verb(words: list[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(words)

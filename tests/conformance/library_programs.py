@@ -45,15 +45,15 @@ def program(library: str, *, trains: bool = False, draws_numpy: bool = False) ->
     return register
 
 
-def _images(batch: int, size: int = 32) -> Arguments:
+def images(batch: int, size: int = 32) -> Arguments:
     return (torch.rand(batch, 3, size, size),)
 
 
-def _rows(*sizes: int) -> Callable[[int], Arguments]:
+def rows(*sizes: int) -> Callable[[int], Arguments]:
     return lambda batch: (torch.randn(batch, *sizes),)
 
 
-def _tokens(batch: int) -> Arguments:
+def tokens(batch: int) -> Arguments:
     return (torch.randint(0, 64, (batch, 16)),)
 
 
@@ -82,7 +82,7 @@ def patches() -> Made:
         mean = reduce(tiles, "b n d -> b d", "mean")
         return mean + repeat(x.mean((1, 2, 3)), "b -> b d", d=48)
 
-    return f, _images
+    return f, images
 
 
 @program("einops", trains=True)
@@ -92,7 +92,7 @@ def layers() -> Made:
     net = nn.Sequential(
         Rearrange("b c h w -> b (h w) c"), nn.Linear(3, 8), Reduce("b n d -> b d", "max")
     )
-    return net, _images
+    return net, images
 
 
 @program("einops")
@@ -100,7 +100,7 @@ def contraction() -> Made:
     from einops import einsum
 
     weight = torch.randn(8, 16)
-    return lambda x: einsum(x, weight, "b n d, h d -> b n h"), _rows(5, 16)
+    return lambda x: einsum(x, weight, "b n d, h d -> b n h"), rows(5, 16)
 
 
 # ---------------------------------------------------------------------------------- transformers
@@ -112,7 +112,7 @@ def _vit(name: str, **more: Any) -> Made:
 
     cls = getattr(vit_pytorch, name)
     sizes = {"image_size": 32, "patch_size": 8, "num_classes": 10, "dim": 32}
-    return cls(**sizes, depth=2, heads=2, mlp_dim=64, **more), _images
+    return cls(**sizes, depth=2, heads=2, mlp_dim=64, **more), images
 
 
 @program("vit-pytorch", trains=True)
@@ -130,7 +130,7 @@ def decoder() -> Made:
     from x_transformers import Decoder, TransformerWrapper
 
     stack = Decoder(dim=32, depth=2, heads=2)
-    return TransformerWrapper(num_tokens=64, max_seq_len=32, attn_layers=stack), _tokens
+    return TransformerWrapper(num_tokens=64, max_seq_len=32, attn_layers=stack), tokens
 
 
 @program("x-transformers", trains=True)
@@ -138,7 +138,7 @@ def rotary_encoder() -> Made:
     from x_transformers import Encoder, TransformerWrapper
 
     stack = Encoder(dim=32, depth=2, heads=2, rotary_pos_emb=True, ff_glu=True)
-    return TransformerWrapper(num_tokens=64, max_seq_len=32, attn_layers=stack), _tokens
+    return TransformerWrapper(num_tokens=64, max_seq_len=32, attn_layers=stack), tokens
 
 
 @program("x-transformers", trains=True)
@@ -147,14 +147,14 @@ def relative_encoder() -> Made:
 
     stack = Encoder(dim=32, depth=2, heads=2, rel_pos_bias=True, use_rmsnorm=True)
     net = ContinuousTransformerWrapper(dim_in=8, dim_out=4, max_seq_len=32, attn_layers=stack)
-    return net, _rows(16, 8)
+    return net, rows(16, 8)
 
 
 @program("mambapy", trains=True)
 def mamba() -> Made:
     from mambapy.mamba import Mamba, MambaConfig
 
-    return Mamba(MambaConfig(d_model=16, n_layers=2)), _rows(8, 16)
+    return Mamba(MambaConfig(d_model=16, n_layers=2)), rows(8, 16)
 
 
 # ---------------------------------------------------------------------------------------- vision
@@ -165,7 +165,7 @@ def _timm(name: str) -> None:
         declare_vision_ops()
         import timm
 
-        return timm.create_model(name, pretrained=False, num_classes=10), lambda n: _images(n, 64)
+        return timm.create_model(name, pretrained=False, num_classes=10), lambda n: images(n, 64)
 
     make.__name__ = name
     program("timm", trains=True)(make)
@@ -190,7 +190,7 @@ def blur() -> Made:
         smooth = kornia.filters.gaussian_blur2d(x, (3, 3), (1.0, 1.0))
         return smooth + kornia.color.rgb_to_grayscale(x)
 
-    return f, _images
+    return f, images
 
 
 @program("kornia")
@@ -207,14 +207,14 @@ def rotation() -> Made:
 def edges() -> Made:
     import kornia
 
-    return lambda x: kornia.filters.sobel(kornia.color.rgb_to_hsv(x)), _images
+    return lambda x: kornia.filters.sobel(kornia.color.rgb_to_hsv(x)), images
 
 
 @program("kornia")
 def similarity() -> Made:
     import kornia
 
-    return lambda x: kornia.losses.ssim_loss(x, x * 0.9, 5), _images
+    return lambda x: kornia.losses.ssim_loss(x, x * 0.9, 5), images
 
 
 # --------------------------------------------------------------------------------- quantisation
@@ -224,14 +224,14 @@ def similarity() -> Made:
 def codebook() -> Made:
     from vector_quantize_pytorch import VectorQuantize
 
-    return VectorQuantize(dim=16, codebook_size=32), _rows(10, 16)
+    return VectorQuantize(dim=16, codebook_size=32), rows(10, 16)
 
 
 @program("vector-quantize-pytorch", trains=False)
 def finite_scalars() -> Made:
     from vector_quantize_pytorch import FSQ
 
-    return FSQ(levels=[4, 4, 4]), _rows(10, 3)
+    return FSQ(levels=[4, 4, 4]), rows(10, 3)
 
 
 # ------------------------------------------------------------------------------------- equations
@@ -243,7 +243,7 @@ def runge_kutta() -> Made:
 
     net = nn.Linear(4, 4)
     times = torch.linspace(0, 1, 5)
-    return lambda y: odeint(lambda t, y: net(y).tanh(), y, times, method="rk4"), _rows(4)
+    return lambda y: odeint(lambda t, y: net(y).tanh(), y, times, method="rk4"), rows(4)
 
 
 @program("torchdiffeq")
@@ -252,7 +252,7 @@ def adaptive() -> Made:
 
     net = nn.Linear(4, 4)
     times = torch.linspace(0, 1, 3)
-    return lambda y: odeint(lambda t, y: net(y).tanh(), y, times), _rows(4)
+    return lambda y: odeint(lambda t, y: net(y).tanh(), y, times), rows(4)
 
 
 @program("torchsde", draws_numpy=True)
@@ -269,7 +269,7 @@ def diffusion() -> Made:
             return 0.1 * torch.ones_like(y)
 
     equation, times = Equation(), torch.linspace(0, 1, 3)
-    return lambda y: torchsde.sdeint(equation, y, times, dt=0.25), _rows(2)
+    return lambda y: torchsde.sdeint(equation, y, times, dt=0.25), rows(2)
 
 
 # --------------------------------------------------------------------------------- probabilities
@@ -279,7 +279,7 @@ def diffusion() -> Made:
 def pyro_density() -> Made:
     import pyro.distributions as dist
 
-    return lambda x: dist.Normal(x, 1.0).to_event(1).log_prob(x * 2), _rows(3)
+    return lambda x: dist.Normal(x, 1.0).to_event(1).log_prob(x * 2), rows(3)
 
 
 @program("pyro-ppl")
@@ -290,7 +290,7 @@ def pyro_delta() -> Made:
         mixture = dist.MaskedMixture(x > 0, dist.Normal(x, 1.0), dist.Laplace(x, 1.0))
         return mixture.log_prob(x + 1)
 
-    return f, _rows(3)
+    return f, rows(3)
 
 
 @program("gpytorch")
@@ -298,7 +298,7 @@ def kernel() -> Made:
     import gpytorch
 
     covariance = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
-    return lambda x: covariance(x).to_dense(), _rows(2)
+    return lambda x: covariance(x).to_dense(), rows(2)
 
 
 @program("linear_operator")
@@ -309,7 +309,7 @@ def solve() -> Made:
         matrix = x @ x.mT + torch.eye(x.shape[-2])
         return to_linear_operator(matrix).matmul(x)
 
-    return f, _rows(4, 3)
+    return f, rows(4, 3)
 
 
 @program("stable-baselines3")
@@ -322,7 +322,7 @@ def gaussian_policy() -> Made:
         made = policy.proba_distribution(mean, torch.zeros(3))
         return made.log_prob(mean + 1), made.entropy(), made.sample()
 
-    return f, _rows(3)
+    return f, rows(3)
 
 
 @program("stable-baselines3")
@@ -335,7 +335,7 @@ def categorical_policy() -> Made:
         made = policy.proba_distribution(logits)
         return made.log_prob(made.mode()), made.entropy()
 
-    return f, _rows(4)
+    return f, rows(4)
 
 
 # -------------------------------------------------------------------------------------- the rest
@@ -360,7 +360,7 @@ def regression() -> Made:
     def f(x: torch.Tensor) -> torch.Tensor:
         return mean_squared_error(x[:, 0], x[:, 1]) + r2_score(x[:, 0], x[:, 1])
 
-    return f, _rows(2)
+    return f, rows(2)
 
 
 @program("tensordict")
@@ -371,7 +371,7 @@ def records() -> Made:
         made = TensorDict({"a": x, "b": x + 1}, batch_size=[x.shape[0]])
         return made["a"] + made["b"] * 2
 
-    return f, _rows(4)
+    return f, rows(4)
 
 
 @program("diffusers")
@@ -408,7 +408,7 @@ def denoiser() -> Made:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.net(x, torch.tensor([3])).sample
 
-    return Denoiser(), lambda batch: _images(batch, 16)
+    return Denoiser(), lambda batch: images(batch, 16)
 
 
 @program("peft", trains=True)
@@ -417,4 +417,4 @@ def low_rank() -> Made:
     from peft import LoraConfig, get_peft_model
 
     net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
-    return get_peft_model(net, LoraConfig(target_modules=["0", "2"], r=2)), _rows(8)
+    return get_peft_model(net, LoraConfig(target_modules=["0", "2"], r=2)), rows(8)

@@ -226,3 +226,57 @@ def test_addresses_of_tensors_that_come_anew_are_not_relied_upon() -> None:
         assert torch.equal(y, x + 1) and same
     told = windfall.explanation(compiled)
     assert len(told.graphs) == 1 and "id of" in told.breaks[0].detail
+
+
+# ------------------------------------------------------- addresses of objects that come anew
+
+
+class Anew:
+    pass
+
+
+MEMO: dict[int, int] = {}
+
+
+def _passed_on(x: torch.Tensor, one: Any, other: Any) -> Any:
+    return x * 2, id(one), [id(other)]
+
+
+def _compared(x: torch.Tensor, one: Any, other: Any) -> Any:
+    return x + 1 if id(one) == id(other) else x + 2
+
+
+def _looked_up(x: torch.Tensor, one: Any, other: Any) -> Any:
+    return x + MEMO.get(id(one), 5)
+
+
+def _written(x: torch.Tensor, one: Any, other: Any) -> Any:
+    MEMO[id(other)] = 7
+    return x + 1
+
+
+def _shown(x: torch.Tensor, one: Any, other: Any) -> Any:
+    return x + 1, f"{id(one):x}", id(one) % 16
+
+
+@pytest.mark.parametrize("use", [_passed_on, _compared, _looked_up, _written, _shown])
+@pytest.mark.parametrize("kind", [Anew, dict, object, torch.nn.Identity], ids=lambda k: k.__name__)
+def test_the_address_of_what_comes_anew_is_not_compiled_for_each(use: Any, kind: type) -> None:
+    compiled = windfall.compile(use)
+    x, kept = torch.ones(2), []
+    for place in range(24):
+        one = kind()
+        other = one if place % 3 == 2 else kind()
+        kept += [one, other]
+        answers = []
+        for call in (use, compiled):
+            MEMO.clear()
+            MEMO[id(kept[0])] = 3
+            answers.append(str(call(x, one, other)) + str(MEMO))
+        assert answers[0] == answers[1]
+    told = windfall.explanation(compiled)
+    if kind is Anew:
+        assert len(told.graphs) <= 6 and not told.fallbacks
+        assert {one.number for one in told.breaks} <= {34}
+    if kind is Anew and use is _passed_on:
+        assert not told.breaks and len(told.graphs) <= 2

@@ -264,6 +264,7 @@ CHECKS: dict[str, Callable[[Op], Fine]] = {
     "own_error": lambda op: not op.own_error or (op.refuses and op.lower is None),
     "from_memory": lambda op: not op.from_memory or not op.recompute,
     "keeps": lambda op: not op.keeps or "linalg" in op.name,  # and tests/autograd/sweep_second.py
+    "phases": lambda op: not op.phases or op.keeps,  # and tests/autograd/test_refused_data.py
     "rereads": lambda op: not op.rereads or (op.lower is not None and not op.view),
     "any_layout": lambda op: not op.any_layout or op.shape is not None,  # and the test above
     "by_layout": lambda op: all(

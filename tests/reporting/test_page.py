@@ -16,7 +16,7 @@ import windfall
 from tests.reporting.page_parser import PageParser
 from windfall.errors import UserError
 from windfall.reporting.history import history_of
-from windfall.reporting.markup import Markup, escaped, tag
+from windfall.reporting.markup import Markup, counted, escaped, prose, tag
 from windfall.reporting.page import Page
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
@@ -203,6 +203,29 @@ def test_markup() -> None:
     )
     assert escaped(["<", Markup("<i>")]) == "&lt;<i>"
     assert tag("input", data_part=True, class_=None, open=False) == "<input data-part>"
+
+
+def test_prose_and_counts() -> None:
+    assert escaped(prose("use `item()` < later")) == "use <code>item()</code> &lt; later"
+    assert prose("one ` alone") == ["one ` alone"]
+    assert [counted(n, "time", "times") for n in (0, 1, 2)] == ["0 times", "1 time", "2 times"]
+
+
+def test_breaks_are_counted_by_place(tmp_path: Path) -> None:
+    """One break that two entries end in is one, above and below; no backtick is left in prose."""
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        print(end="")
+        return y * 2
+
+    function = windfall.compile(broken, options={"records": True})
+    for rows in (2, 3, 5):
+        function(torch.ones(rows, 3, dtype=torch.float64 if rows == 5 else torch.float32))
+    text = Path(windfall.report(tmp_path / "out.html", function)).read_text(encoding="utf-8")
+    assert "Breaks (1)" in text and re.search(r"<b>1</b>breaks", text)
+    boxes = re.findall(r'<div class="break".*?</div>', text, re.DOTALL)
+    assert len(boxes) == 1 and "`" not in boxes[0]
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

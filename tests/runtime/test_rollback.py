@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -139,7 +140,7 @@ def _break_backward(loss: torch.Tensor) -> None:
     """Let every compiled backward of a loss fail from now on."""
     built = loss.grad_fn.kept[0]._of_strides  # type: ignore[union-attr]
     for strides, one in list(built.items()):
-        built.add(strides, type(one)(failing, one.slots, one.computes))
+        built.add(strides, dataclasses.replace(one, call=failing))
 
 
 # ----------------------------------------------------------------------- what graphs leave behind

@@ -6,7 +6,8 @@ raise in the middle, run something in another thread, collect garbage, reset. Th
 same values eagerly, in memory of its own; after every action each tensor that is held must have the
 model's value, and the books of the manager must agree with its pool.
 
-Odd seeds run compiled programs on the CPU, even ones the manager on the fake device.
+Odd seeds run compiled programs on the CPU, every other one of them with regions that are too small
+to be recorded and recycle objects (ADR 76); even ones the manager on the fake device.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import gc
 import random
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,7 @@ from windfall.runtime.trees.capturing import CallablePayload
 
 Tensor = torch.Tensor
 OPTIONS = TreeOptions(minimum_bytes=0, rerecord_limit=6, recordings=40, depth=8)
+SMALL = TreeOptions()
 
 
 class Held:
@@ -225,12 +228,12 @@ EAGER = {"_chain": _chain, "_loop": _loop, "_written": _written}
 
 
 @functools.cache
-def compiled_programs() -> tuple[dict[str, Any], _Net, Any]:
+def compiled_programs(trees: TreeOptions) -> tuple[dict[str, Any], _Net, Any]:
     torch.manual_seed(0)
     net = _Net()
     how: dict[str, Any] = {
         "mode": "reduce-overhead",
-        "options": {"trees": OPTIONS, "strict": True},
+        "options": {"trees": trees, "strict": True},
     }
     made = {name: windfall.compile(one, **how) for name, one in EAGER.items()}
     return made, net, windfall.compile(net, **how)
@@ -242,11 +245,19 @@ class CpuProgram:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
-        self.made, self.net, self.twin = compiled_programs()
+        self.made, self.net, self.twin = compiled_programs(SMALL if seed % 4 == 3 else OPTIONS)
         self.held: list[Held] = []
+        self.watched: list[Any] = []
         self.pending: list[tuple[Tensor, Tensor]] = []
 
     def _keep(self, t: Tensor) -> None:
+        """Hold what crosses a break, or leave something on it; it comes with nothing on it."""
+        if t.__dict__ or weakref.getweakrefcount(t):
+            raise AssertionError(f"seed {self.seed}: {t.__dict__} is left on a result")
+        if self.dice.random() < 0.1:
+            self.watched = [*self.watched[-3:], weakref.ref(t)]
+        if self.dice.random() < 0.1:
+            t.left = self.seed  # type: ignore[attr-defined]
         if self.dice.random() < 0.3:
             hold, read = self.dice.choice(HOLDS + ARRAYS)
             kept = hold(t)

@@ -1,8 +1,9 @@
 """For long: `python -m tests.trees.soak [REPLAYS] [RERECORDS] [THREADS SECONDS]`.
 
 Replays of a program with breaks, then re-records (a result is held at ever other times), then
-threads. Values are compared; resident memory after the first tenth and at the end is printed, and
-must not have grown by more than a tenth and 32 MB.
+threads; all of it with recordings, then with regions that are too small for that and recycle
+objects (ADR 76). Values are compared; resident memory after the first tenth and at the end is
+printed, and must not have grown by more than a tenth and 32 MB.
 """
 
 from __future__ import annotations
@@ -103,12 +104,14 @@ def threads(f: Any, count: int, seconds: float) -> None:
 
 def main(arguments: list[str]) -> None:
     numbers = [int(one) for one in arguments] + [100_000, 1_000, 32, 60][len(arguments) :]
-    f = windfall.compile(
-        program, mode="reduce-overhead", options={"trees": OPTIONS, "strict": True}, dynamic=True
-    )
-    replays(f, numbers[0])
-    rerecords(f, numbers[1])
-    threads(f, numbers[2], numbers[3])
+    for trees in (OPTIONS, TreeOptions()):
+        print(f"minimum_bytes={trees.minimum_bytes}", flush=True)
+        options: dict[str, Any] = {"trees": trees, "strict": True}
+        f = windfall.compile(program, mode="reduce-overhead", options=options, dynamic=True)
+        g = windfall.compile(program, mode="reduce-overhead", options=options, dynamic=False)
+        replays(g, numbers[0])
+        rerecords(f, numbers[1])
+        threads(g, numbers[2], numbers[3])
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ def test_the_default_leaves_small_regions_alone() -> None:
     agree(f(x, w), broken(x, w))
     told = windfall.explanation(f)
     assert any(Skip.SMALL.reason in one for one in told.trees)
+    assert any("objects of 1 of its results serve again" in one for one in told.trees)
     assert counted() == {}
 
 

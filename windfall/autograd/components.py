@@ -114,7 +114,9 @@ def _component(
     # One that needs nothing keeps nothing. Any other keeps what all terms of its last sums are made
     # of: gradients of its gradients may need that, as they would if it were one with the others.
     before = _before(after, sums)
-    before = _before(after, set()) if not before.isdisjoint(saved) else before
+    if not before.isdisjoint(saved):
+        # What nobody reads was saved for gradients of gradients (`Op.keeps`).
+        before = _before(after, set()).union(one for one in saved if not one.users)
     inputs = _reached(split, [one if one in after else None for one in results])
     return Component(
         tuple(index for index, one in enumerate(tangents) if one in group),

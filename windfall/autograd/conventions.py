@@ -20,7 +20,12 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.autograd.overlap import EagerIfHooked, EagerIfOverlapping
+from windfall.autograd.overlap import (
+    EagerIfHooked,
+    EagerIfOverlapping,
+    EagerIfView,
+    is_watched,
+)
 from windfall.autograd.passes import memory_root
 from windfall.autograd.spent import spent_result
 from windfall.dataclass import dataclass
@@ -343,6 +348,8 @@ def conventions(
         needed.append(EagerIfOverlapping(signature, symbols, captured(joint)))
     if any(one.mutated and one.needs_grad for one in signature.inputs):
         needed.append(EagerIfHooked(signature, len(symbols), captured(joint)))
+    if any(map(is_watched, signature.inputs)):
+        needed.append(EagerIfView(signature, len(symbols), captured(joint)))
     reseen = [
         (len(names) + index, one.becomes.sizes, one.becomes.strides)
         for index, one in enumerate(signature.inputs)

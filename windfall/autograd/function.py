@@ -22,7 +22,7 @@ import functools
 import itertools
 import operator
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,12 @@ from windfall.autograd.between import ViewsBetween
 from windfall.autograd.conventions import without_views, without_writes, write, written_early
 from windfall.autograd.higher import Lineage
 from windfall.autograd.histories import edges_of, unsaved
-from windfall.autograd.special_backward import SpecialBackward, VariantCompiler, laid_out
+from windfall.autograd.special_backward import (
+    SpecialBackward,
+    VariantCompiler,
+    laid_out,
+    reads_of,
+)
 from windfall.autograd.variant import Strides, expressed, tangent_types, variant
 from windfall.dataclass import dataclass
 from windfall.errors import InternalError, UnfitInput, Unsupported
@@ -219,6 +224,9 @@ class LinkedRegion:
         # one that leads here would keep this node alive.
         own = self.results if len(self.results) == 1 else ()
         shown, count = range(region.split.visible), len(region.split.signature.inputs)
+        # The node's own result can be checked with all the others alone.
+        first = len(region.saves.inputs)
+        self._own = {first + place for place, one in enumerate(region.saves.results) if one in own}
         self._foreign = [
             (one, self.inputs.index(count + one) if count + one in self.inputs else None)
             for one in region.saves.results
@@ -229,6 +237,8 @@ class LinkedRegion:
         split, alone = region.split, own if lineage is None else ()
         self._stops = tuple(one for one in alone if one in region.saves.results)
         self._watched = tuple(one for one in alone if one in split.remade)
+        # If it becomes the contents of an input, as long as nobody writes that again: through it.
+        self._written = _visibly_written(split, {*self._stops, *self._watched})
         # Gradients that are dear, of which a pass may leave some out (`autograd.grad(loss, [x])`).
         assert split.backward is not None
         dear = any(registry.lookup(node.target).from_memory for node in split.backward.nodes)
@@ -250,7 +260,8 @@ class LinkedRegion:
         nothing = (None,) * (1 + symbols)
         watched, count = self._watched, len(split.signature.inputs)
         saves_none = not self.region.component.saved
-        plain, leads_on = (self, (), ()), not symbols and not unsaved and not self._watched
+        written = self._written
+        plain, leads_on = (self, (), ()), not (symbols or unsaved or watched or written)
 
         def run(context: Any, args: Any) -> Any:
             primals = args
@@ -263,6 +274,8 @@ class LinkedRegion:
             found = forward(*args)
             if watched:
                 edges |= {count + index: weakref.ref(found[index]) for index in watched}
+            if written:
+                edges |= _inputs_to_be(written, primals)
             shown = found if len(found) == visible else tuple(found[:visible])
             if not saves_none:
                 context.save_for_backward(*of_primals(primals), *of_found(found))
@@ -300,6 +313,7 @@ class LinkedRegion:
         """Backward of a graph with one result and fixed sizes: what a tiny function can afford."""
         built, backward = self._of_strides, self._backward
         plain, failed, op_by_op = torch.Tensor, self._compiler.failed, self._op_by_op
+        kept = self._kept
         divisible, left_out = self._is_divisible, torch_abi.gradients_left_out
         grad_enabled, autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
 
@@ -313,7 +327,7 @@ class LinkedRegion:
                 if divisible and left_out():
                     found = None
                 if found is not None:
-                    saved = () if saves_none else context.saved_tensors  # raises if freed
+                    saved = () if saves_none else kept(context, found.reads)
                     try:
                         values = found.call(*saved, tangent) if found.computes else ()
                     except UnfitInput:
@@ -335,6 +349,7 @@ class LinkedRegion:
         edges: dict[int, Any] = self._edges_of(attached) if self._unsaved else {}
         first = len(primals)
         edges |= {first + index: weakref.ref(found[index]) for index in self._watched}
+        edges |= _inputs_to_be(self._written, primals)
         context.kept = (self, sizes, edges)
         of_primals, of_found = self._saved
         if self._foreign:
@@ -412,7 +427,7 @@ class LinkedRegion:
             if found is None:
                 return self._op_by_op(context, tangents)
         present = [one for one in given if one is not None]
-        saved = self._kept(context)
+        saved = self._kept(context, found.reads)
         try:
             values = found.call(*sizes, *saved, *present) if found.computes else ()
         except UnfitInput:
@@ -422,10 +437,25 @@ class LinkedRegion:
             return self._op_by_op(context, tangents)  # which says what it finds in the data
         return found.gradients(values, tangents)
 
-    def _kept(self, context: Any) -> Sequence[Any]:
-        """What was saved; it raises if that was freed. Who saves nothing may run again, as in
-        eager."""
-        saved: Sequence[Any] = context.saved_tensors if self.region.component.saved else ()
+    def _kept(self, context: Any, reads: Sequence[int]) -> Sequence[Any]:
+        """What was saved; it raises if that was freed, or if one of those was written that this
+        pass `reads`: another result's backward may need what this one does not (ADR 69). Who saves
+        nothing may run again, as in eager."""
+        count = len(self.region.component.saved)
+        if not count:
+            return ()
+        try:
+            saved: Sequence[Any] = context.saved_tensors
+        except RuntimeError:
+            if context.is_packed or len(reads) == count:
+                raise
+            # Its own result has its history by `saved_tensors` alone.
+            if torch.is_grad_enabled() and not self._own.isdisjoint(reads):
+                raise
+            found = torch_abi.saved_values(context, reads, self._own)
+            if found is None:
+                raise
+            saved = found
         return saved
 
     def _wanted(self, context: Any) -> tuple[int, ...]:
@@ -487,28 +517,31 @@ class LinkedRegion:
                     ~places[~one] if one is not None and one < 0 else one for one in slots
                 )
                 computes = any(one is not None and one >= 0 for one in slots)
-                return _Built(self._compiler.compile(made), slots, computes)
+                reads = reads_of(made.graph, len(saved))
+                return _Built(self._compiler.compile(made), slots, computes, reads)
         except Unsupported:
             return None  # counted by whoever compiles; eager answers
 
     def _op_by_op(self, context: Any, tangents: Sequence[Any]) -> Any:
-        saved, sizes = self._kept(context), context.kept[1]
-        return self._spread(self._special.op_by_op(sizes, saved, tangents))
+        kept = functools.partial(self._kept, context)
+        return self._spread(self._special.op_by_op(context.kept[1], kept, tangents))
 
     def _again(self, context: Any, tangents: Sequence[Any]) -> Any:
         """Gradients with a history."""
-        saved, sizes = self._kept(context), context.kept[1]
+        sizes: tuple[int, ...] = context.kept[1]
         count, edges = len(self.region.split.signature.inputs), context.kept[2]
-        alive = {one: edges[count + one]() for one in self._watched}
+        alive = {one: edges[count + one]() for one in self._watched if one not in self._written}
+        alive |= {one: _still(*edges[count + one]) for one in self._written}
         known = {count + one: tensor for one, tensor in alive.items() if tensor is not None}
 
-        def tensor_of(index: int) -> torch.Tensor:
+        def tensor_of(saved: Sequence[Any], index: int) -> torch.Tensor:
             found: torch.Tensor | None = known.get(index)
             return self._tensor_of(context, saved, index) if found is None else found
 
         stops = (*self._stops, *(one for one, tensor in alive.items() if tensor is not None))
         wanted = self._wanted(context)
-        found = self._special.again(sizes, saved, tangents, tensor_of, stops, wanted)
+        kept = functools.partial(self._kept, context)
+        found = self._special.again(sizes, kept, tangents, tensor_of, stops, wanted)
         return self._spread(found)
 
     def _tensor_of(self, context: Any, saved: Sequence[Any], index: int) -> torch.Tensor:
@@ -540,6 +573,32 @@ class LinkedRegion:
     def _spread(self, found: Mapping[int, Any]) -> Any:
         """Gradients of the node's inputs."""
         return tuple([found.get(index) for index in self.inputs])
+
+
+def _visibly_written(split: Split, results: Container[int]) -> dict[int, tuple[int, int]]:
+    """Of these results, those that become the contents of an input where autograd sees it: which
+    input, and by how much its version is raised then."""
+    facts, writes = split.signature.inputs, split.signature.writes
+    return {
+        position: (index, facts[index].versions)
+        for position, index in enumerate(writes)
+        if position in results and facts[index].visible
+    }
+
+
+def _inputs_to_be(written: Mapping[int, tuple[int, int]], primals: Sequence[Any]) -> dict[int, Any]:
+    """The inputs that will be written, and the versions that they will have then."""
+    now = torch_abi.versions_of([primals[index] for index, _ in written.values()])
+    return {
+        len(primals) + position: (weakref.ref(primals[index]), version + versions)
+        for (position, (index, versions)), version in zip(written.items(), now, strict=True)
+    }
+
+
+def _still(tensor: Callable[[], Any], version: int) -> Any:
+    """A tensor, if it is there and nobody has written it since it had that version."""
+    found = tensor()
+    return found if found is not None and torch_abi.versions_of([found]) == [version] else None
 
 
 def _of_gradients(compiler: VariantCompiler) -> Any:
@@ -583,6 +642,7 @@ class _Built:
     call: GraphCallable
     slots: tuple[int | None, ...]
     computes: bool  # whether any gradient is more than a tangent
+    reads: tuple[int, ...]  # which of what was saved
 
     def gradients(self, values: Sequence[Any], tangents: Sequence[Any]) -> Any:
         """The gradients, in the order of the component's inputs."""

@@ -28,6 +28,7 @@ from windfall.autograd.passes import is_view
 from windfall.autograd.record import Origin
 from windfall.autograd.restride import restride, same_layout
 from windfall.errors import InternalError, Unsupported
+from windfall.identity_map import IdentityMap
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, ValueType, add_node, info, set_info, tensor_type
 from windfall.ops import fake as fakes
@@ -61,9 +62,8 @@ class Functional:
         self.in_backward = False
         self.subject: torch.fx.Node | None = None  # the captured input whose gradient is looked at
         self.derives = False  # what is added are formulas of the derivative, as it is split
-        self._places: dict[int, Place] = {}
-        self._kept: list[torch.Tensor] = []  # so that the identities above stay taken
-        self._constants: dict[int, torch.fx.Node] = {}
+        self._places: IdentityMap[torch.Tensor, Place] = IdentityMap()
+        self._constants: IdentityMap[torch.Tensor, torch.fx.Node] = IdentityMap()
         self._last_placeholder: torch.fx.Node | None = None
         self.made_of_nothing: Any = None  # what a factory has just made
         self.made_for: dict[torch.fx.Node, MadeFor] = {}
@@ -105,15 +105,18 @@ class Functional:
 
     def place(self, tensor: torch.Tensor) -> Place:
         """Where a fake looks at."""
-        found = self._places.get(id(tensor))
+        found = self._places.get(tensor)
         if found is None:
             raise InternalError(f"{tensor!r} was made outside of the recording")
         return found
 
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether a fake looks at any place."""
+        return tensor in self._places
+
     def bind(self, tensor: torch.Tensor, place: Place) -> Place:
         """Let a fake look at `place` from now on."""
-        self._places[id(tensor)] = place
-        self._kept.append(tensor)
+        self._places[tensor] = place
         if place.tensor is None:
             place.tensor = tensor
         return place
@@ -234,7 +237,7 @@ class Functional:
 
     def constant(self, tensor: torch.Tensor) -> torch.fx.Node:
         """A node for a real tensor that the recording met."""
-        node = self._constants.get(id(tensor))
+        node = self._constants.get(tensor)
         if node is not None:
             return node
         if tensor.requires_grad and torch.is_grad_enabled():
@@ -253,8 +256,7 @@ class Functional:
             assert owner is not None
             owner.register_buffer(name, tensor)
             node = set_info(self.graph.get_attr(name), NodeInfo(TensorType.of(tensor)))
-        self._kept.append(tensor)
-        self._constants[id(tensor)] = node
+        self._constants[tensor] = node
         return node
 
     def operand(self, value: Any) -> Any:

@@ -40,6 +40,7 @@ from windfall.autograd.passes import PASSES
 from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocast
 from windfall.autograd.repeats import shorten
 from windfall.autograd.unroll import unroll
+from windfall.autograd.written_views import must_be_alone
 from windfall.dataclass import dataclass
 from windfall.errors import InternalError, Unsupported
 from windfall.ir.backward_pass import backward_pass
@@ -254,7 +255,7 @@ def forward_half(
         outputs, results = without_spent(recorder, outputs, results)
     signature = Signature(
         tuple(
-            _input_fact(recording, index, inputs[index], index in writes, shared.get(index), build)
+            _input_fact(recording, index, inputs[index], index in writes, shared, build)
             for index in range(len(places))
         ),
         tuple(outputs),
@@ -398,14 +399,19 @@ def _input_fact(
     index: int,
     type: TensorType,
     mutated: bool,
-    base: Base | None,
+    shared: Mapping[int, Base],
     build: Functional,
 ) -> InputFact:
+    base = shared.get(index)
     whole = base is not None and base.whole
     now = build.place(recording.inputs[index]).type
     changed = (now.sizes, now.strides) != (type.sizes, type.strides)
-    if changed and base is not None:
+    if changed and any(index in one.offsets for one in shared.values()):
         raise Unsupported(201, f"input {index}, which shares its memory: {type} became {now}")
+    if recording.visible[index] and not mutated:
+        # Autograd has noted the change, even if it was undone or is none (`squeeze_`): what is made
+        # of the input leads to it as it is now, hooks and all.
+        raise Unsupported(201, f"input {index}, which has a history: {type} became {now}")
     return InputFact(
         base.type if base is not None and whole else type,
         mutated,
@@ -414,4 +420,5 @@ def _input_fact(
         recording.visible[index],
         whole,
         now.without_grad() if changed else None,
+        must_be_alone(recording, build, index),
     )

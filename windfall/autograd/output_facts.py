@@ -78,10 +78,11 @@ def outputs_of(recording: Recording, build: Functional) -> tuple[list[OutputFact
             results.append(Result(build.place(value), value, value.requires_grad))
     for memory, owner in owners.items():
         if owner is None:
-            root = memory.root.tensor
-            assert root is not None
+            base = memory.root.tensor
+            assert base is not None
             positions[memory] = len(results)
-            results.append(Result(memory.root, root, _wanted(recording, build, memory)))
+            wanted = _wanted(recording, build, memory)
+            results.append(Result(build.place(base), base, wanted))
     facts: list[OutputFact] = []
     seen: dict[int, int] = {}
     for value in recording.outputs:
@@ -95,11 +96,15 @@ def outputs_of(recording: Recording, build: Functional) -> tuple[list[OutputFact
 
 
 def _check_history(output: torch.Tensor) -> None:
-    """Of a view whose base was written as it may not be, eager says so when it is asked."""
+    """Of a view whose base was written as it may not be, eager says so when it is asked. One that
+    was left behind, eager lets nobody write until it is asked; ours would have been asked."""
     try:
+        left_behind = torch_abi.was_left_behind(output)
         output.grad_fn  # noqa: B018
     except RuntimeError as error:
         raise Unsupported(202, str(error).splitlines()[0]) from error
+    if left_behind:
+        raise Unsupported(220, str(fakes.type_of(output)))
 
 
 _AS_THEY_LIE = (torch.ops.aten.view_as_real.default, torch.ops.aten.view.dtype)
@@ -148,9 +153,27 @@ def _owners(recording: Recording, build: Functional) -> dict[Memory, torch.Tenso
     for memory, tensors in seen.items():
         lone = next(iter(tensors.values())) if len(tensors) == 1 else None
         lone = None if lone is not None and (lone.is_conj() or lone.is_neg()) else lone
-        roots = [one for one in tensors.values() if build.place(one).parent is None]
-        owners[memory] = lone if lone is not None else roots[0] if roots else None
+        owners[memory] = lone if lone is not None else _base(build, memory, tensors)
     return owners
+
+
+def _base(
+    build: Functional, memory: Memory, tensors: Mapping[int, torch.Tensor]
+) -> torch.Tensor | None:
+    """Of several outputs in one memory, the one that the others are views of; None if it is hidden.
+    What it looks at is its sizes of now: it may have been changed in place (`t_`), as a vector's
+    product with a matrix is. A view from before is made of sizes that nobody has any more."""
+    base = memory.root.tensor
+    assert base is not None
+    now = build.place(base)
+    for one in tensors.values():
+        place = build.place(one)
+        if now.parent is not None and place is not now and now not in place.chain():
+            raise Unsupported(221, str(place.type))
+    if id(base) in tensors:
+        return base
+    roots = (one for one in tensors.values() if build.place(one) is now)
+    return next(roots, None)
 
 
 def _wanted(recording: Recording, build: Functional, memory: Memory) -> bool:
@@ -187,9 +210,9 @@ def _output_fact(
         if owner is value:
             refused = refused if needs_grad else ""
             return OutputFact("fresh", type, base, needs_grad=needs_grad, refused=refused)
-        kind, above = "view_of_output", memory.root
-        if owner is not None:
-            above = build.place(owner)
+        root = memory.root.tensor
+        assert root is not None
+        kind, above = "view_of_output", build.place(root if owner is None else owner)
     higher = above.chain()
     chain = [one for one in place.chain() if one not in higher]
     if needs_grad and any(one.func is torch.ops.aten.detach.default for one in chain):

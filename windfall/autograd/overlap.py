@@ -22,7 +22,7 @@ from windfall.dataclass import dataclass
 from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType
 from windfall.ir.rollback import FailsUnseen
-from windfall.ir.stages import GraphCallable, Signature
+from windfall.ir.stages import GraphCallable, InputFact, Signature
 from windfall.ir.symint import Expression, Size, evaluate
 
 Overlap = Callable[[Sequence[Any]], bool]
@@ -84,6 +84,44 @@ class EagerIfHooked:
             return eager(*args)
 
         return chosen
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class EagerIfView:
+    """A graph that writes inputs of which autograd has a history, or gets one: where such a one is
+    a view, and its new history would not be eager's, eager runs what was captured. Which it would
+    not be is said of some inputs (`InputFact.alone`); of others, somebody watches a gradient
+    between the view and what it looks at, where none comes along any more."""
+
+    signature: Signature
+    symbols: int
+    captured: torch.fx.Graph
+
+    def around(self, call: GraphCallable) -> GraphCallable:
+        """`call`, or eager."""
+        return self.counting(call, _uncounted)
+
+    def counting(self, call: GraphCallable, count: Callable[[str], None]) -> GraphCallable:
+        """The same; `count` is told why it was eager."""
+        facts = enumerate(self.signature.inputs, self.symbols)
+        looked_at = [(index, one.alone) for index, one in facts if is_watched(one)]
+        eager = _eager(self.signature, self.symbols, self.captured)
+        is_view, is_hooked = torch_abi.is_view, torch_abi.is_hooked_above
+
+        def chosen(*args: Any) -> Any:
+            for index, alone in looked_at:
+                if is_view(args[index]) and (alone or is_hooked(args[index])):
+                    count("an input that is written is a view")
+                    return eager(*args)
+            return call(*args)
+
+        return chosen
+
+
+def is_watched(fact: InputFact) -> bool:
+    """Whether it matters to the history of a written input that it is a view."""
+    return fact.alone or (fact.visible and fact.needs_grad)
 
 
 def _eager(signature: Signature, symbols: int, captured: torch.fx.Graph) -> GraphCallable:

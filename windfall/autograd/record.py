@@ -39,8 +39,10 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.node import Checkpoint, NodeInfo, Policy, Region, constant
 from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
+from windfall.ops.history import entered
 from windfall.ops.layout import preserved_strides
 from windfall.ops.overrides import standing_for
+from windfall.ops.registry import lookup
 from windfall.ops.symbolic import as_torch, asking, wants_integers
 
 # The numbered reasons of this room (see `frontend/breaks.py` for the table's shape).
@@ -65,6 +67,9 @@ REASONS = {
     217: "a tensor subclass makes something that a graph of plain tensors cannot show",
     218: "ways around a result and through it cannot be told apart",
     219: "the real numbers of a lazy conjugate are returned",
+    220: "a view is returned that was made before what it looks at had a history",
+    221: "a view is returned that was made before the sizes of its base were changed in place",
+    222: "the derivative of complex eigenvectors looks at data",
 }
 
 
@@ -118,19 +123,6 @@ class Recording:
 Watch = Callable[[torch.fx.Node, Mapping[torch.fx.Node, Any]], None]
 
 
-class _Enter(torch.autograd.Function):
-    """The door through which inputs come in: its results are no leaves and no views."""
-
-    @staticmethod
-    def forward(context: Any, *leaves: torch.Tensor) -> Any:
-        context.set_materialize_grads(False)
-        return tuple(fakes.fake(fakes.type_of(one), requires_grad=False) for one in leaves)
-
-    @staticmethod
-    def backward(context: Any, *grads: Any) -> Any:
-        return grads
-
-
 # What answers for an operation with bodies: `control_flow.py`.
 RecordBodies = Callable[["Recorder", Subgraphs, Sequence[Any]], tuple[torch.Tensor, ...]]
 
@@ -173,7 +165,7 @@ class Recorder:
         recording = self.recording
         recording.entered = leaves
         recording.needs = tuple(one.requires_grad for one in leaves)
-        recording.inputs = _enter(leaves)
+        recording.inputs = entered(leaves)
         functions = [one.grad_fn for one in recording.inputs]
         recording.door = next((one for one in functions if one is not None), None)
         before = torch_abi.versions_of(recording.inputs)
@@ -212,6 +204,7 @@ class Recorder:
         at `stops`: what arrives there ends there, and their tangents go on in its place; then to
         `views`, where it ends and nothing goes on."""
         recording = self.recording
+        self._check_phases()
         wanted = list(itertools.compress(recording.entered, recording.needs))
         recording.tangents = tuple(_tangent(one) for one in results)
         arrived: dict[int, torch.Tensor] = {}
@@ -267,6 +260,7 @@ class Recorder:
         leaves, then of the results at `stops`, at which they end. `again`: they have a history."""
         if not wanted and not stops:
             return ()  # none at all means all leaves, to the engine
+        self._check_phases()
 
         def stop(result: int, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
             return (*gradients[:result], None, *gradients[result + 1 :])
@@ -284,6 +278,15 @@ class Recorder:
                 hook.remove()
 
     # ---------------------------------------------------------------------------- internals
+
+    def _check_phases(self) -> None:
+        """Of fakes, torch does not check what it checks of tensors with data (`Op.phases`)."""
+        for step in self.recording.steps:
+            if isinstance(step.func, Subgraphs) or not lookup(step.func).phases:
+                continue
+            _, vectors = step.result
+            if vectors.requires_grad and vectors.is_complex() and 0 not in vectors.shape:
+                raise Unsupported(222, str(step.func))
 
     def note(self, target: Subgraphs, arguments: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """Note an operation with bodies of ATen overloads; what it answers."""
@@ -342,6 +345,7 @@ class Recorder:
 
     def _pass(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
         """A backward pass that the graph holds: its ops belong to what they are gradients of."""
+        self._check_phases()
         self._backward, before = True, self._origin
         asking.where = lambda: self._backward_origin().origin
         try:
@@ -431,15 +435,6 @@ def call(
     if standing_for is not None:
         target = standing_for(target)
     return target(*args, **kwargs)
-
-
-def _enter(leaves: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    needing = [one for one in leaves if one.requires_grad]
-    if not needing:
-        return leaves
-    with torch.enable_grad():
-        entered = iter(_Enter.apply(*needing))  # type: ignore[no-untyped-call]
-    return tuple(next(entered) if one.requires_grad else one for one in leaves)
 
 
 def autocast(dtype: torch.dtype | None) -> AbstractContextManager[Any]:

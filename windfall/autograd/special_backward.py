@@ -56,6 +56,7 @@ class VariantCompiler(Protocol):
         """Run, time and note a stage."""
 
 
+Saved = Callable[[Sequence[int]], Sequence[Any]]  # all, of which these are read, and so checked
 Differentiable = Callable[[Joint, Split, GraphCallable, Lineage], GraphCallable]
 
 
@@ -67,6 +68,7 @@ class _Answer:
     call: GraphCallable
     wanted: tuple[int, ...]  # inputs of the node's graph (then results), by their numbers
     slots: tuple[int | None, ...]  # for each of these, as in `Gradients`
+    reads: tuple[int, ...]  # which of what was saved it needs, values or histories
     types: tuple[TensorType, ...] = ()
     handles: tuple[int, ...] = ()
 
@@ -99,7 +101,7 @@ class SpecialBackward:
         self._lineages = Variants[tuple[int, ...], Lineage](_KEPT)
 
     def op_by_op(
-        self, sizes: tuple[int, ...], saved: Sequence[Any], tangents: Sequence[Any]
+        self, sizes: tuple[int, ...], saved: Saved, tangents: Sequence[Any]
     ) -> dict[int, Any]:
         """Gradients by eager's ops, in the thread's modes, without a history."""
         cast, present = ambient_autocast(), _present(tangents)
@@ -107,33 +109,35 @@ class SpecialBackward:
         if cast is not None:
             answer = self._known(self._under_autocast, present, sizes, cast)
             with autocast(None):
-                values = answer.call(*saved, *laid_out(given, answer.types))
+                values = answer.call(*saved(answer.reads), *laid_out(given, answer.types))
                 return answer.gradients(values, given)
         answer = self._known(self._interpreted, present, sizes)
         with torch_abi.as_the_engine_calls():
-            return answer.gradients(answer.call(*saved, *given), given)
+            return answer.gradients(answer.call(*saved(answer.reads), *given), given)
 
     def again(
         self,
         sizes: tuple[int, ...],
-        saved: Sequence[Any],
+        saved: Saved,
         tangents: Sequence[Any],
-        tensor_of: Callable[[int], torch.Tensor],
+        tensor_of: Callable[[Sequence[Any], int], torch.Tensor],
         stops: tuple[int, ...],
         wanted: tuple[int, ...],
     ) -> dict[int, Any]:
-        """Gradients that can be differentiated; `tensor_of` answers a tensor with the history of an
-        input of the node's graph (their numbers are followed by those of its results). At results
-        that are `stops`, gradients of gradients end, and go on as those of the result."""
+        """Gradients that can be differentiated; `tensor_of` answers, of what was saved, a tensor
+        with the history of an input of the node's graph (their numbers are followed by those of its
+        results). At results that are `stops`, gradients of gradients end, and go on as those of the
+        result."""
         given = [one for one in tangents if one is not None]
         needs = tuple([one.requires_grad for one in given])
         ways = _present(tangents), sizes, ambient_autocast(), needs, stops, wanted
         answer = self._known(self._differentiated, *ways)
+        found = saved(answer.reads)
         with autocast(None):
             values = answer.call(
-                *[one.detach() for one in saved],
+                *[one.detach() for one in found],
                 *laid_out(given, answer.types),
-                *map(tensor_of, answer.handles),
+                *[tensor_of(found, one) for one in answer.handles],
             )
         return answer.gradients(values, given)
 
@@ -164,7 +168,8 @@ class SpecialBackward:
             ~places[~one] if one is not None and one < 0 else one
             for one in (made.gradients[index] for index in component.inputs)
         )
-        return _Answer(replayer(graph), component.inputs, slots)
+        reads = reads_of(graph, len(component.saved))
+        return _Answer(replayer(graph), component.inputs, slots, reads)
 
     def _pass(
         self,
@@ -200,7 +205,8 @@ class SpecialBackward:
         wanted = self._region.component.inputs
         found = self._recorded(*self._pass(present, sizes, wanted, cast), again=False)
         call = self._called(found.joint.graph, len(present))
-        return _Answer(call, wanted, found.slots, self._tangent_types(found))
+        reads = reads_of(found.joint.graph, len(self._region.component.saved))
+        return _Answer(call, wanted, found.slots, reads, self._tangent_types(found))
 
     def _differentiated(
         self,
@@ -221,14 +227,48 @@ class SpecialBackward:
         handles = found.lineage.slots[len(self._region.component.saved) + len(present) :]
         halves: Split = self._compiler.stage(EventKind.SPLIT, split, joint)
         read = len(joint.signature.inputs) - len(handles)
-        run = self._called(_without_last(halves.forward, len(handles)), len(present))
+        first = _without_last(halves.forward, len(handles))
+        run = self._called(first, len(present))
         call: GraphCallable = lambda *args: run(*args[:read])  # noqa: E731
+        histories = tuple(places[one.leaf] for one in handles)
+        saves = self._region.saves
         if joint.gradients_for:
             call = self._differentiable(joint, halves, call, found.lineage)
         elif found.refusal:
-            call = _refusing(call, found.refusal)
-        histories = tuple(places[one.leaf] for one in handles)
-        return _Answer(call, wanted, found.slots, self._tangent_types(found), histories)
+            by_eager = self._by_eager(first, histories, found.refusal)
+            call = by_eager or _refusing(call, found.refusal)
+        kept = (*saves.inputs, *(count + one for one in saves.results))
+        ends = {kept.index(one) for one in histories if one in kept}
+        reads = tuple(sorted({*reads_of(joint.graph, len(kept)), *ends}))
+        return _Answer(call, wanted, found.slots, reads, self._tangent_types(found), histories)
+
+    def _by_eager(
+        self, graph: torch.fx.Graph, histories: tuple[int, ...], reason: str
+    ) -> GraphCallable | None:
+        """A graph of gradients of which no second ones can be recorded (they depend on data), by
+        eager's ops, whose history has them. None where the graph reads more than inputs and
+        tangents: what was computed has no history of its own any more."""
+        saves, count = self._region.saves, len(self._region.component.saved)
+        if self._lineage is not None or any(
+            index >= len(saves.inputs) for index in reads_of(graph, count)
+        ):
+            return None
+        run, compiler = replayer(graph), self._compiler
+        first = len(graph.find_nodes(op="placeholder"))
+        inputs = [
+            (place, first + histories.index(one))
+            for place, one in enumerate(saves.inputs)
+            if one in histories
+        ]
+
+        def call(*args: Any) -> tuple[Any, ...]:
+            given = list(args[:first])
+            for place, handle in inputs:
+                given[place] = args[handle]
+            compiler.interpreted(reason)
+            return run(*given)
+
+        return call
 
     def _tangent_types(self, found: Gradients) -> tuple[TensorType, ...]:
         first, given = len(self._region.component.saved), found.joint.signature.inputs
@@ -263,6 +303,12 @@ class SpecialBackward:
                 return run(*args)
 
         return call
+
+
+def reads_of(graph: torch.fx.Graph, saved: int) -> tuple[int, ...]:
+    """Which of its first placeholders, the saved values, a graph of gradients reads."""
+    placeholders = graph.find_nodes(op="placeholder")[:saved]
+    return tuple(index for index, node in enumerate(placeholders) if node.users)
 
 
 def _present(tangents: Sequence[Any]) -> tuple[int, ...]:

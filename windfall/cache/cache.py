@@ -2,6 +2,7 @@
 
 Enters: keys, and what is kept under them as bytes. Leaves: the same bytes, or None. Invariant: what
 goes wrong with the disk is told once, in the log `windfall`, and the program compiles for itself.
+A store that machines share (`remote.py`) is asked for what the disk has not.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from windfall import locks
 from windfall.cache.directory import UnsafeDirectory, private_directory
+from windfall.cache.remote import RemoteStore, remote_for
 from windfall.cache.store import DiskStore, StoreError
 from windfall.options import Options
 
@@ -26,7 +28,10 @@ _logger = logging.getLogger("windfall")
 class Cache:
     """A store that may fail."""
 
-    def __init__(self, folder: Path, limit: int, writable: bool) -> None:
+    def __init__(
+        self, folder: Path, limit: int, writable: bool, remote: RemoteStore | None = None
+    ) -> None:
+        self.remote = remote
         self.store: DiskStore | None = None
         self._failures = 0
         self._lock = locks.lock()
@@ -41,13 +46,31 @@ class Cache:
         with self._failing_unseen() as store:
             if store is not None:
                 found = store.get(key)
+        if found is None and self.remote is not None:
+            found = self._fetched(self.remote, key)
         return found
 
-    def put(self, key: str, data: bytes, about: str) -> None:
-        """Keep something."""
+    def _fetched(self, remote: RemoteStore, key: str) -> bytes | None:
+        fetched = remote.get(key)
+        if fetched is None:
+            return None
+        about, data = fetched
+        self._keep(key, data, about)
+        _logger.debug("%s was found in the remote cache", about)
+        return data
+
+    def put(self, key: str, data: bytes, about: str) -> bool:
+        """Keep something, and let others find it; whether it is kept anywhere."""
+        kept = self._keep(key, data, about)
+        sent = self.remote is not None and self.remote.put(key, data, about)
+        return kept or sent
+
+    def _keep(self, key: str, data: bytes, about: str) -> bool:
+        kept = False
         with self._failing_unseen() as store:
             if store is not None:
-                store.put(key, data, about)
+                kept = store.put(key, data, about)
+        return kept
 
     def quarantine(self, key: str, reason: str) -> None:
         """Keep it no longer: it could not be used."""
@@ -83,12 +106,13 @@ class Cache:
 
 
 @functools.cache
-def _opened(folder: Path, limit: int, writable: bool) -> Cache:
-    return Cache(folder, limit, writable)
+def _opened(folder: Path, limit: int, writable: bool, remote: RemoteStore | None) -> Cache:
+    return Cache(folder, limit, writable, remote)
 
 
 def cache_for(options: Options) -> Cache | None:
     """The cache that these options choose: one object for each folder."""
     if options.cache == "off" or not options.cache_dir:
         return None
-    return _opened(Path(options.cache_dir), options.cache_bytes, options.cache == "on")
+    folder, writable = Path(options.cache_dir), options.cache == "on"
+    return _opened(folder, options.cache_bytes, writable, remote_for(options))

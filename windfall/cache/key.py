@@ -29,7 +29,8 @@ from windfall.options import Options
 HARMLESS = frozenset(
     {"fullgraph", "disable", "strict", "verify", "logs", "records", "name", "recompile_limit"}
     | {"report", "runs", "verify_calls"}
-    | {"backend_options", "cache", "cache_dir", "cache_bytes"}
+    | {"backend_options", "cache", "cache_entries", "cache_dir", "cache_bytes"}
+    | {"remote_cache", "remote_cache_key", "remote_cache_write", "remote_cache_seconds"}
 )
 
 # Where named things may stand that a graph refers to: what they are is told by torch's build, the
@@ -59,6 +60,20 @@ def key_of(kind: str, given: Any, options: Options) -> str:
         made.update(part.encode())
         made.update(b"\0")
     made.update(dumps(document))
+    return made.hexdigest()
+
+
+def entry_key(told: tuple[Any, ...], options: Options) -> str:
+    """The key of an entry, of what can be told of a call before it is captured. It need not cover
+    what was relied upon: that is looked at when the entry is loaded (`windfall/whole_entries.py`);
+    it covers what no guard speaks of."""
+    if torch_abi.python_kernels():
+        raise Unkeyed(f"kernels of {', '.join(torch_abi.python_kernels())} were registered")
+    made = hashlib.blake2b(digest_size=24)
+    parts = (repr(told), repr(settings(options)), repr(torch_abi.ambient()))
+    for part in ("entry", surroundings(), *parts):
+        made.update(part.encode())
+        made.update(b"\0")
     return made.hexdigest()
 
 

@@ -99,15 +99,16 @@ class DiskStore:
                 self._write(connection, "update entries set used = ? where key = ?", (now, key))
         return bytes(data)
 
-    def put(self, key: str, data: bytes, about: str) -> None:
-        """Keep `data` under a key, instead of what was there."""
+    def put(self, key: str, data: bytes, about: str) -> bool:
+        """Keep `data` under a key, instead of what was there; whether it is kept."""
         if not self._writable or len(data) > self._limit // 4:
-            return
+            return False
         now = time.time()
         row = (key, about, len(data), now, now, digest(key, data), data)
         with self._session() as connection:
             self._write(connection, "insert or replace into entries values (?,?,?,?,?,?,?)", row)
             self._shrink(connection)
+        return True
 
     def quarantine(self, key: str, reason: str) -> None:
         """Take an entry out of use: it was whole, and yet could not be used."""

@@ -212,6 +212,8 @@ class _Search:
         if inner.op == "call_function" and (_is_view(inner) or _has_base(inner)):
             start = _view_before(inner)
             found = self._lies(start, before) if start is not None else None
+            if found is not None and found.type.sizes != tensor_type(inner).sizes:
+                found = None  # it was reduced, say: nothing is put into it
             if found is not None and self._of_node(node, found) == view:
                 parts = self._parts(found, inner, before)
                 if parts != [WrittenPiece(found, inner)]:

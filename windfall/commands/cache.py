@@ -18,6 +18,7 @@ from windfall.errors import UserError
 from windfall.ir.codec import decode, loads
 from windfall.ir.stages import Executable, Program
 from windfall.saved import opened_store
+from windfall.whole_entries import ASKED, StoredSegment
 
 
 def _line(row: StoredEntry) -> str:
@@ -39,18 +40,31 @@ def _ls(store: DiskStore, given: argparse.Namespace) -> Answer:
 
 
 def _show(store: DiskStore, given: argparse.Namespace) -> Answer:
-    found = [row for row in store.rows() if row.key.startswith(given.argument or "-")]
+    found = [row for row in store.rows() if row.key.startswith(given.argument)]
     if len(found) != 1:
         raise UserError(f"{given.argument!r} is the beginning of {len(found)} keys; give one's")
     data = store.get(found[0].key)
     if data is None:
         return Answer("it is damaged, and was moved aside", {"damaged": True}, 1)
+    if data.startswith(ASKED):
+        text = "a process has asked for it; the next one that does keeps it whole"
+        return Answer(f"{_line(found[0])}\n{text}", {"about": found[0].about})
     record = decode(loads(data))
+    if isinstance(record, StoredSegment):
+        return _show_entry(found[0], record)
     program = record.program if isinstance(record, Executable) else record
     kernels = program.kernels if isinstance(program, Program) else ()
     text = "\n\n".join(f"{one.name} ({one.kind})\n{one.text}" for one in kernels)
     told = [{"name": one.name, "kind": one.kind, "text": one.text} for one in kernels]
     return Answer(f"{_line(found[0])}\n\n{text}", {"about": found[0].about, "kernels": told})
+
+
+def _show_entry(row: StoredEntry, entry: StoredSegment) -> Answer:
+    """Its source, and what it relies on by name; nothing of it is linked."""
+    source = entry.source()
+    names = [name for _, name, _ in entry.names]
+    text = f"{_line(row)}\n\n{source}\nrelies on {len(names)} names:\n" + "\n".join(names)
+    return Answer(text, {"about": row.about, "source": source, "names": names})
 
 
 def _verify(store: DiskStore, given: argparse.Namespace) -> Answer:
@@ -92,8 +106,6 @@ def _import(store: DiskStore, given: argparse.Namespace) -> Answer:
 
 
 def _path(given: argparse.Namespace) -> Path:
-    if not given.argument:
-        raise UserError(f"{given.action} needs the path of a file")
     return Path(given.argument)
 
 
@@ -108,10 +120,28 @@ ACTIONS: dict[str, Callable[[DiskStore, argparse.Namespace], Answer]] = {
 }
 
 
+# What an action takes besides: its name for people, what it is, whether it may be left out.
+_TAKES: dict[str, tuple[str, str, bool]] = {
+    "show": ("KEY", "the beginning of a key, as `ls` tells it", False),
+    "gc": ("BYTES", "how much to keep (without: what the options say)", True),
+    "export": ("FILE", "where to write", False),
+    "import": ("FILE", "what to read", False),
+}
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=tuple(ACTIONS))
-    parser.add_argument("argument", nargs="?", help="a key, a file, a number of bytes")
-    parser.add_argument("--trust", action="store_true", help="import: run what is in the file")
+    """Each action has a parser of its own, so that options may stand anywhere behind it."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="|".join(ACTIONS))
+    for name in ACTIONS:
+        one = actions.add_parser(name)
+        one.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+        one.set_defaults(argument=None)
+        if name in _TAKES:
+            title, about, optional = _TAKES[name]
+            count = "?" if optional else None
+            one.add_argument("argument", nargs=count, metavar=title, help=about)
+        if name == "import":
+            one.add_argument("--trust", action="store_true", help="run what is in the file")
 
 
 def _run(given: argparse.Namespace) -> Answer:

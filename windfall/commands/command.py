@@ -15,7 +15,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from windfall.commands import bisect, cache, doctor, explain, report, run
+from windfall.commands import bench, bisect, cache, doctor, explain, report, run
 from windfall.commands.verb import Answer, Verb
 from windfall.errors import UserError
 
@@ -24,6 +24,7 @@ VERBS: tuple[Verb, ...] = (
     run.VERB,
     explain.VERB,
     report.VERB,
+    bench.VERB,
     bisect.VERB,
     cache.VERB,
 )

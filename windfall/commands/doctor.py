@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from windfall import api, jit, torch_abi
-from windfall.cache import DiskStore, StoreError, UnsafeDirectory, private_directory
+from windfall.cache import DiskStore, StoreError, UnsafeDirectory, private_directory, remote_for
 from windfall.commands.verb import Answer, Verb
 from windfall.dataclass import dataclass
 from windfall.options import Options
@@ -137,6 +137,18 @@ def cache() -> Finding:
     if free.f_bavail * free.f_frsize < FEW_BYTES:
         return Finding(said, "the disk is almost full: windfall cache gc, or another folder")
     return Finding(said)
+
+
+@check
+def remote_cache() -> Finding:
+    """Whether a store that machines share answers."""
+    store = remote_for(Options.checked())
+    if store is None:
+        return Finding("none (WINDFALL_REMOTE_CACHE)")
+    reason = store.probe()
+    if reason:
+        return Finding(f"not used: {reason}", "mend it, or unset WINDFALL_REMOTE_CACHE")
+    return Finding("it answers")
 
 
 @check

@@ -43,12 +43,14 @@ class NativeChecks:
     """Functions of addresses. `nodes(table, found, count)` and `tensors(table, objects, count)`
     answer 0, or one more than the number of the first that differs; `nodes` fills in the addresses
     of what it meets. `leaves(flags, objects, count)` compares hooks; `release(addresses, count)`
-    frees what nodes have saved."""
+    frees what nodes have saved. Rows of objects are the items of a tuple, `tuple_items` bytes
+    behind its address."""
 
     nodes: Callable[[Any, Any, int], int]
     tensors: Callable[[Any, Any, int], int]
     leaves: Callable[[Any, Any, int], int]
     release: Callable[[Any, int], None]
+    tuple_items: int
     code: jit.NativeCode  # kept alive
 
 
@@ -76,6 +78,7 @@ def native_checks() -> NativeChecks | None:
         compare(loaded.address("engine.tensors")),
         compare(loaded.address("engine.leaves")),
         free(loaded.address("engine.release")),
+        objects.tuple_items,
         loaded,
     )
 

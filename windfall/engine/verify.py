@@ -54,9 +54,8 @@ class Verifier:
         source = _Source(graph)
         self.places: tuple[SavedValue, ...] = tuple(source.places)
         self._tensors = WordRow(tensor_words(source.tensors))
-        self._tensor_array = ctypes.c_uint64 * max(1, len(source.tensors))
         self._leaves = WordRow([_leaf_hooks(graph, one) for one in source.leaves])
-        self._leaf_array = ctypes.c_uint64 * max(1, len(source.leaves))
+        self._items = checks.tuple_items
         self.text = source.text()
         self._gather = source.compiled()
 
@@ -86,13 +85,10 @@ class Verifier:
         if gathered is None:
             return None
         nodes, tensors, leaves = gathered
-        objects = self._tensor_array(*map(id, tensors))
-        at = ctypes.addressof(objects)
-        if self._checks.tensors(self._tensors.address, at, len(tensors)):
+        # A tuple is a row of addresses already.
+        if self._checks.tensors(self._tensors.address, id(tensors) + self._items, len(tensors)):
             return None
-        objects = self._leaf_array(*map(id, leaves))
-        at = ctypes.addressof(objects)
-        if self._checks.leaves(self._leaves.address, at, len(leaves)):
+        if self._checks.leaves(self._leaves.address, id(leaves) + self._items, len(leaves)):
             return None
         return Matched(nodes, found, list(tensors))
 
@@ -155,6 +151,7 @@ class _Source:
         }
         self.places: list[SavedValue] = []
         self.tensors: list[torch.Tensor] = []
+        self._gathered: list[str] = []  # `tensors` in the text: a name, or all that a name has
         self.leaves: list[int] = []
         self._firsts = list(dict.fromkeys(number for number, _ in graph.roots))
         self._lines: list[str] = []
@@ -220,14 +217,12 @@ class _Source:
         self._unless(f"s is not None and s[0] is {what} and s[1] == {sizes}")
         if tensors:
             # That they lie apart matters to who records: here each has its place.
-            self._lines.append(f"s = {name}.saved_tensors")
-            self._unless(f"len(s) == {len(tensors)}")
-            start = len(self.tensors)
+            self._lines.append(f"s{number} = {name}.saved_tensors")
+            self._unless(f"len(s{number}) == {len(tensors)}")
             for place, one in enumerate(tensors):
                 self.tensors.append(one)
                 self.places.append(SavedValue(number, SAVED_TENSORS, place))
-            names = "".join(f"t{start + place}, " for place in range(len(tensors)))
-            self._lines.append(f"{names} = s")
+            self._gathered.append(f"*s{number}")
 
     def _live(self, number: int) -> None:
         """A node that is called live for what it has saved, which may be otherwise now; of complex
@@ -255,6 +250,7 @@ class _Source:
         index = len(self.tensors)
         self.tensors.append(value)
         self.places.append(SavedValue(node, name, place))
+        self._gathered.append(f"t{index}")
         self._lines.append(f"t{index} = {text}")
         self._unless(f"t{index}.requires_grad is {value.requires_grad}")
         return index
@@ -275,7 +271,7 @@ class _Source:
     def text(self) -> str:
         """The function."""
         nodes = "".join(f"n{number}, " for number in range(len(self._graph.nodes)))
-        tensors = "".join(f"t{number}, " for number in range(len(self.tensors)))
+        tensors = "".join(f"{one}, " for one in self._gathered)
         leaves = "".join(f"n{number}.variable, " for number in self.leaves)
         arguments = ", ".join(f"n{number}" for number in self._firsts)
         body = [*self._lines, f"return ({nodes}), ({tensors}), ({leaves})"]

@@ -212,7 +212,9 @@ GENERATOR = declare(
 FOREIGN_ITERATOR = declare(
     13,
     "an iterator from outside",
-    "How far it has been consumed is known only to itself; it is advanced natively.",
+    "What it will give is known only to itself (a generator, a set, a `map`), or it goes over what "
+    "the program has just written, or has many items; it is advanced natively. Iterators over "
+    "lists, tuples, ranges and dicts, and `enumerate` and `zip` of them, are no break.",
     "Nothing: this costs one native step for each item.",
 )
 NATIVE_FUNCTION = declare(

@@ -36,6 +36,7 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.effects import Effect
 from windfall.frontend.exchange import cuts
+from windfall.frontend.flow import live_variables
 from windfall.frontend.gradient_effects import settled
 from windfall.frontend.interpreter import Interpreter
 from windfall.frontend.marks import refusal
@@ -48,6 +49,7 @@ from windfall.frontend.values.keys import is_tensor_key
 from windfall.frontend.values.modes import hold, leave_entered
 from windfall.frontend.values.modes import lines as mode_lines
 from windfall.frontend.values.sequence import List, Tuple
+from windfall.frontend.values.sym_str import SymStr
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import is_unseen, look, made_here, same
 from windfall.frontend.write_counts import count_writes
@@ -204,6 +206,8 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
     effects = hold(machine, recipe)
     recipe.lines.extend(effects)
     replayed = settled(machine, machine.effects.entries)
+    if machine.stopped is not None and replayed:
+        _name_texts(machine, recipe)
     for effect in replayed:
         line = effect.line(recipe)
         recipe.line(line)
@@ -256,7 +260,19 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
         described(stopped, stopped.where, _stack(machine)) if stopped is not None else None,
         where,
         machine.operations,
+        machine.guards.own or recipe.own,
     )
+
+
+def _name_texts(machine: Interpreter, recipe: Recipe) -> None:
+    """Texts that the step takes, or that are live behind it, are made before anything is written:
+    who interrupts their making finds the program where the segment began."""
+    for frame in machine.frames.stack:
+        live = live_variables(frame.listing)[frame.instructions[frame.ip].index]
+        variables = (one for index, one in enumerate(frame.variables) if index in live)
+        for value in (*variables, *frame.stack):
+            if value is not None and made_here(value, SymStr):
+                recipe.name(value)
 
 
 def _name_module(machine: Interpreter, recipe: Recipe) -> None:
@@ -455,7 +471,9 @@ def _placed(machine: Interpreter, found: Overlap) -> Overlap:
             rows += [(one, 0, one in written) for one in sources]
             continue
         fixed = all(_is_fixed(types.get(one)) for one in sources)
-        if not fixed or any(info(node).reads for node in machine.graph.calls):
+        # What is known of a number in a tensor is known of those who write that tensor alone.
+        counted = not machine.graph.contents.asked.isdisjoint(sources)
+        if not fixed or counted or any(info(node).reads for node in machine.graph.calls):
             raise Unsupported(OVERLAP.number, str(found))
         for start, one in members[1:]:
             distance = Distance(sources[0], one)

@@ -35,16 +35,16 @@ from windfall.errors import (
     hide_our_frames,
 )
 from windfall.events import Eager, EventKind, EventLog
-from windfall.frontend.breaks import IDLE_LOOP, REASONS, TOO_MANY_VALUES
+from windfall.frontend.breaks import REASONS, TOO_MANY_VALUES
 from windfall.frontend.dynamism import generalised
 from windfall.frontend.entries import Entries
 from windfall.frontend.guard_failures import why_missed
-from windfall.frontend.interrupted import TAKEN, interrupted_at, is_before_its_step
+from windfall.frontend.interrupted import TAKEN, interrupted_at, is_before_its_step, left_at
 from windfall.frontend.lazy import initialise
 from windfall.frontend.marks import refuse_required
 from windfall.frontend.native_way import NativeWay
 from windfall.frontend.recompile_policy import RecompilePolicy
-from windfall.frontend.rounds import idle_loop_of, stands_in_loop
+from windfall.frontend.rounds import left_idle
 from windfall.frontend.state import Continue, Facts, Point, Position, Start, State
 from windfall.frontend.tracebacks import through
 from windfall.ir.guard import first_failure
@@ -52,6 +52,8 @@ from windfall.ir.stages import MISS, Entry
 from windfall.options import OWN_BACKENDS, Options
 
 CompileMissing = Callable[[State, Facts], Entry]
+Chain = Callable[[Any, list[Any]], Any]  # `_go_on`, the usual case natively
+MakeChain = Callable[[type, object, dict[Any, Any], type], Chain | None]
 
 
 def _is_passing(reason: BaseException) -> bool:
@@ -71,6 +73,7 @@ class Compiled(StandIn):
         on_change: Callable[[int, tuple[Entry, ...]], None] | None = None,
         with_backend: Callable[[Any], Compiled] | None = None,
         remake: Callable[[Any, Options], Any] | None = None,
+        make_chain: MakeChain | None = None,
     ) -> None:
         functools.update_wrapper(self, target, updated=())
         self.target = target
@@ -84,6 +87,9 @@ class Compiled(StandIn):
         self._on_change = on_change  # told when the entries for so many positional arguments change
         self._points: dict[Any, Entries] = {}
         self._by_count: dict[int, Entries] = {}
+        self._by_position: dict[Position, Entries] = {}  # of `_points`, found by identity
+        self._make_chain = make_chain
+        self._chain: Chain | None = None
         self._guard = locks.lock()
         self._leave = NativeWay()
         self._names = _parameter_names(target)
@@ -150,44 +156,71 @@ class Compiled(StandIn):
     def _go_on(self, result: Any) -> Any:
         """Run segment after segment until one returns. What comes in between and is not the
         program's (an interrupt, an error of ours) is raised where the program stands."""
+        # Where it stands, which entry raised there and among which; how many segments in a row had
+        # no operation on tensors, and how many may.
+        stands: list[Any] = [None, None, None, 0, self.facts.idle]
+        try:
+            chain = self._chain or self._made_chain()
+            while type(result) is Continue:
+                failed = None
+                if chain is not None:
+                    try:
+                        result = chain(result, stands)
+                    except GraphFailed as error:
+                        failed, result = error, stands[0]
+                    if type(result) is not Continue:
+                        return result
+                stands[0] = stands[1] = stands[2] = None
+                result = self._one_segment(result, stands, failed)
+            return result
+        except BaseException as error:
+            waiting = left_at(result, stands, error)
+            if waiting is None:
+                raise
+            return self._refused(*waiting, error)
+        finally:
+            del result, stands
+
+    def _one_segment(self, result: Any, stands: list[Any], failed: GraphFailed | None) -> Any:
+        """Run the segment at which the program stands, compile it where no entry fits, leave it to
+        eager where its graph has failed."""
         found: Entries | None = None
         position: Position | None = None
         slots: tuple[Any, ...] | None = None  # None: nothing waits to be run
         call: Callable[..., Any] | None = None  # the entry that runs
         busy = False  # whether the program runs by other means
-        idle = 0  # segments since the last one with an operation on tensors
         try:
-            while type(result) is Continue:
-                # Whoever called this still holds the first one: it must keep nothing alive that the
-                # program drops. One line, since an interrupt must find the place in either.
-                position, slots, result.slots, result = result.position, result.slots, TAKEN, MISS
-                found = self._points.get(position.key) or self._point(position)
-                idle = (idle + 1) * found.is_idle
-                if idle > self.facts.idle:
-                    busy = True
-                    left, idle = self._left_idle(position, slots, idle)
-                    busy = False
-                    if left is not None:
-                        result, slots, left = left[0], None, None
-                        continue
-                failed = None
-                try:
-                    tried = found.calls
-                    for call in tried:
-                        result = call(*slots)
-                        if result is not MISS:
-                            break
-                    else:
-                        busy, call, result = True, None, None
-                        # One that is compiled again and again for other values thrashes.
-                        idle += _THRASH * (len(tried) > _FEW_ENTRIES)
-                        result = self._missed(found, tried, slots)
-                except GraphFailed as error:
-                    failed = error
-                if failed is not None:
+            # Whoever called this still holds the first one: it must keep nothing alive that the
+            # program drops. One line, since an interrupt must find the place in either.
+            position, slots, result.slots, result = result.position, result.slots, TAKEN, MISS
+            found = self._by_position.get(position) or self._point(position)
+            idle = stands[3] = (stands[3] + 1) * found.is_idle
+            if idle > self.facts.idle:
+                busy = True
+                left, stands[3] = left_idle(self._leave, self.log, position, slots, idle)
+                busy = False
+                if left is not None:
+                    result, slots, left = left[0], None, None
+                    return result
+            try:
+                tried = found.calls
+                for call in tried if failed is None else ():
+                    result = call(*slots)
+                    if result is not MISS:
+                        break
+                else:
                     busy, call, result = True, None, None
-                    result = self._again(found, slots, failed)
-                busy, call, slots = False, None, None
+                    if failed is None:
+                        # One that is compiled again and again for other values thrashes.
+                        stands[3] += _THRASH * (len(tried) > _FEW_ENTRIES)
+                        result = self._missed(found, tried, slots)
+            except GraphFailed as error:
+                failed = error
+            if failed is not None:
+                busy, call, result = True, None, None
+                result = self._again(found, slots, failed)
+            stands[0] = result  # for who interrupts before it is back
+            busy, call, slots = False, None, None
             return result
         except BaseException as error:
             waiting = interrupted_at(result, found, position, None if busy else slots, call, error)
@@ -197,19 +230,11 @@ class Compiled(StandIn):
         finally:
             del slots, result
 
-    def _left_idle(
-        self, position: Position, slots: tuple[Any, ...], idle: int
-    ) -> tuple[tuple[Any] | None, int]:
-        """Every round of a loop has a break, and none does anything with tensors: CPython itself
-        runs it to its end. None: there is no loop to leave. And how many segments count as idle."""
-        loop = idle_loop_of(position, slots)
-        if loop is None and not stands_in_loop(position):
-            return None, 0
-        self.log.count(EventKind.FALLBACK, str(position), reason=_IDLE, what=Eager.LOOP)
-        if loop is not None:
-            # What is around it may be such a loop too, and is found sooner.
-            return (self._leave.loop(position, slots, loop.head),), idle // 2
-        return (self._leave(position, slots),), idle  # a callee's rest: its caller may be in a loop
+    def _made_chain(self) -> Chain | None:
+        if self._make_chain is not None:
+            self._chain = self._make_chain(Continue, TAKEN, self._by_position, Entries)
+            self._make_chain = None
+        return self._chain
 
     def _again(self, found: Entries, slots: tuple[Any, ...], failed: GraphFailed) -> Any:
         """The graph of a segment came to no end, and nothing of the segment was seen: eager runs
@@ -346,6 +371,7 @@ class Compiled(StandIn):
     def _keep(self, found: Entries, entry: Entry) -> None:
         gone = found.add(entry, self.options.recompile_limit)
         if gone:
+            self._by_position.clear()  # which keeps positions of those that went
             self.log.count(EventKind.EVICT, str(found.point), reason=_EVICTED)
         self._tell(found)
 
@@ -472,7 +498,10 @@ class Compiled(StandIn):
 
     def _point(self, point: Point) -> Entries:
         with self._guard:
-            return self._points.setdefault(point.key, Entries(point))
+            found = self._points.setdefault(point.key, Entries(point))
+            if isinstance(point, Position):
+                self._by_position[point] = found
+            return found
 
     def _start(self, count: int, keywords: tuple[str, ...]) -> Entries:
         found = self._point(Start(self.target, count, keywords, self._names[:count]))
@@ -498,6 +527,7 @@ class Compiled(StandIn):
         with self._guard:
             counts, self._points, self._by_count = tuple(self._by_count), {}, {}
             self._siblings = {}
+            self._by_position.clear()
             self.facts = _first_facts(self.options)
         for count in counts:
             if self._on_change is not None:
@@ -537,7 +567,6 @@ class Compiled(StandIn):
 
 _HANDLED = 3  # graphs that failed although the program went on
 _FEW_ENTRIES, _THRASH = 2, 100  # segments for which one more compilation counts
-_IDLE = f"W{IDLE_LOOP.number:04d}: a loop whose rounds all break does nothing with tensors"
 
 
 _FAILED = "a graph came to no end, and eager runs this call"

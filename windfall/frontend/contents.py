@@ -1,11 +1,12 @@
 """What tensors without dimensions hold, as far as Python needs to know: counters of optimizers.
 
 Enters: a tensor from outside (or one that the program made of a constant) whose number the program
-reads, perhaps after it added something to it. Leaves: a `Content`: which numbers it may be, and a
-guard on what the tensor held before (`ScalarWithin`); a `Formula`: a float that Python computes of
-such a counter. Invariant: nothing is assumed of data. Whether Python could raise, and how a branch
-goes, is known because intervals tell, or because every whole number between the bounds of the
-guard was tried, by Python's own arithmetic.
+reads, perhaps after it added something to it; or an integer of Python's that varies. Leaves: a
+`Content`: which numbers it may be, and a guard on what the tensor held before (`ScalarWithin`), or
+relations of the integer's symbol; a `Formula`: a float that Python computes of such a counter.
+Invariant: nothing is assumed of data. Whether Python could raise, and how a branch goes, is known
+because intervals tell, or because every whole number between the bounds of the guard was tried, by
+Python's own arithmetic.
 
     step += 1; n = step.item()    a whole number from 1 to 2**23
     1 - 0.9 ** n                  from 0.1 to 1: dividing by it cannot raise
@@ -28,7 +29,9 @@ from windfall.dataclass import dataclass
 from windfall.frontend import intervals
 from windfall.frontend.intervals import Interval
 from windfall.ir.guard import Check, ScalarWithin
+from windfall.ir.relation import decide
 from windfall.ir.source import Source
+from windfall.ir.symint import Expression, expression_of, hint_of, reads_of
 
 # Adds a guard: where, what, why.
 Rely = Callable[[Source, Check, str], None]
@@ -36,6 +39,8 @@ Rely = Callable[[Source, Check, str], None]
 _MOST = 1 << 23  # whole numbers up to here are exact in single precision, one more too
 _TRIED = 1 << 14  # so many are tried
 _LARGE = 1e30
+_FLOATS = (torch.float32, torch.float64)
+_WIDEST = 1 << 20  # factors and terms of whole numbers: what is made of them is exact
 
 # A float computed of a counter: the counter itself, a number, an operator or function of such.
 Tree = tuple[Any, ...]
@@ -79,11 +84,11 @@ def _values(tree: Tree, low: int, high: int) -> tuple[Any, ...] | None:
 
 @dataclass(eq=False)
 class Content:
-    """The number in a tensor from outside. `added` is what the program has added before the read;
-    `low` and `high` bound what the tensor holds at the start, as far as that was relied upon."""
+    """A counter: the number in a tensor from outside, or an integer that varies. `added` is what
+    the program has added before the read; `low` and `high` bound what it is at the start, as far as
+    that was relied upon, which `rely_on` does."""
 
-    add_guard: Rely
-    source: Source
+    rely_on: Callable[[int, int], None]
     value: float  # at the start of the call being compiled
     added: int
 
@@ -94,8 +99,7 @@ class Content:
 
     def rely(self) -> None:
         """Rely on the bounds as they are now."""
-        check = ScalarWithin(float(self.low), float(self.high), True)
-        self.add_guard(self.source, check, "a counter that is read")
+        self.rely_on(self.low, self.high)
         self.relied = True
 
     def narrow(self, low: int, high: int) -> None:
@@ -195,12 +199,13 @@ def is_read(node: torch.fx.Node) -> bool:
     return node.target == "detach" and len(copies) == len(node.users)
 
 
-_READERS = (*_OPERATORS, operator.neg)
+_COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+_READERS = (*_OPERATORS, *_COMPARISONS, operator.neg)
 
 
 def _only_reads(user: torch.fx.Node, node: torch.fx.Node) -> bool:
-    """Whether an operation neither writes a tensor nor answers a view of it: arithmetic, and
-    methods of other tensors, which write and answer these."""
+    """Whether an operation neither writes a tensor nor answers a view of it: arithmetic,
+    comparisons, and methods of other tensors, which write and answer these."""
     if user.target in _READERS:
         return True
     return user.op == "call_method" and user.args[0] is not node
@@ -243,10 +248,35 @@ def constant_in(node: torch.fx.Node) -> float | None:
 @dataclass
 class Contents:
     """What is known of numbers in tensors, in one capture. `numbers`: of tensors of the graph that
-    stand for floats, between which these lie."""
+    stand for floats, between which these lie. `asked`: tensors from outside whose numbers the
+    program asked for; who writes one by another name spoils that (`capture.py` refuses it)."""
 
     numbers: dict[torch.fx.Node, Callable[[], Interval | None]] = field(default_factory=dict)
     counters: dict[tuple[Source, int], Content] = field(default_factory=dict)
+    integers: dict[Expression, Content] = field(default_factory=dict)
+    asked: set[Source] = field(default_factory=set)
+
+    def of_integer(self, size: Expression) -> Formula | None:
+        """An integer that varies as a float: `a * s0 + b`, of a symbol that counts. None: it is
+        another expression, or so large that doubles are not exact."""
+        if len(size.terms) != 1 or reads_of(size):
+            return None
+        ((monomial, factor),) = size.terms
+        plain = len(monomial.atoms) == 1 and not monomial.atoms[0].operation
+        if not plain or max(abs(factor), abs(size.constant)) > _WIDEST:
+            return None
+        counted = expression_of(monomial.atoms[0])
+        if not 0 <= hint_of(counted) <= _MOST:
+            return None
+
+        def rely_on(low: int, high: int) -> None:
+            decide(">=", counted, low)
+            decide("<=", counted, high)
+
+        content = self.integers.setdefault(counted, Content(rely_on, hint_of(counted), 0))
+        tree = COUNT if factor == 1 else (operator.mul, number(factor), COUNT)
+        tree = (operator.add, tree, number(size.constant)) if size.constant else tree
+        return Formula(content, tree)
 
     def of(
         self,
@@ -257,8 +287,8 @@ class Contents:
     ) -> Bounded | Content | None:
         """What is known of the one number in a tensor of the graph; None: nothing. `outside`: where
         it comes from, and what it is now."""
-        writes = writes_to(node) if dtype in (torch.float32, torch.float64) else None
-        if writes is None:
+        writes = writes_to(node) if dtype in (*_FLOATS, torch.int64) else None
+        if writes is None or (outside is None and dtype not in _FLOATS):
             return None
         if outside is None:
             base = constant_in(node)
@@ -268,11 +298,19 @@ class Contents:
             span = _after(self.numbers, dtype, start, writes)
             return None if span is None else Bounded(span)
         source, real = outside
+        self.asked.add(source)
         value = real.item()
         if all(_is_whole_sum(one) for one in writes) and _is_count(value):
             added = int(sum(operand for _, operand in writes))
-            made = Content(rely, source, value, added)
+
+            def rely_on(low: int, high: int) -> None:
+                check = ScalarWithin(float(low), float(high), True)
+                rely(source, check, "a counter that is read")
+
+            made = Content(rely_on, value, added)
             return self.counters.setdefault((source, added), made)
+        if dtype not in _FLOATS:
+            return None
         start = _usual(value)
         span = _after(self.numbers, dtype, start, writes)
         return None if span is None or start is None else Bounded(span, rely, source, start)

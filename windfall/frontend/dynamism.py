@@ -27,7 +27,7 @@ from windfall.ir.guard import (
 )
 from windfall.ir.reading import UNREADABLE
 from windfall.ir.reading import facts as facts_of
-from windfall.ir.source import SizeOf, Source, StrideOf
+from windfall.ir.source import Ahead, HasAhead, SizeOf, Source, StrideOf
 from windfall.ir.stages import Entry
 from windfall.ir.symint import Expression, Size
 
@@ -40,6 +40,7 @@ class Dynamism:
 
     varying: set[str] = field(default_factory=set)
     apart: set[str] = field(default_factory=set)
+    rounds: set[str] = field(default_factory=set)  # iterators that have another number of items
 
 
 def generalised(entries: Sequence[Entry], slots: Slots, facts: Facts) -> Facts | None:
@@ -49,10 +50,15 @@ def generalised(entries: Sequence[Entry], slots: Slots, facts: Facts) -> Facts |
         if lesson is None:
             continue
         dynamic = facts.dynamic | lesson.varying
+        if len(entries) >= _ROUNDS:
+            dynamic |= lesson.rounds
         apart = facts.apart | lesson.apart
         if dynamic - facts.static != facts.dynamic - facts.static or apart != facts.apart:
             return replace(facts, dynamic=dynamic, apart=apart)
     return None
+
+
+_ROUNDS = 4  # numbers of rounds of a loop that are compiled each for itself
 
 
 def lesson_of(guards: Sequence[Guard], slots: Slots) -> Dynamism | None:
@@ -66,13 +72,25 @@ def lesson_of(guards: Sequence[Guard], slots: Slots) -> Dynamism | None:
         try:
             found = guard.source.read(slots)
         except UNREADABLE:  # a path that is no longer there
+            if lesson.rounds and _is_ahead(guard.source):
+                continue  # an item that does not come: there are fewer
             return None
         if not rule(lesson, guard.source, guard.check, found):
             return None
     return lesson
 
 
+def _is_ahead(source: Source | None) -> bool:
+    """Whether it is what an iterator would give, or a part of that."""
+    while source is not None and not isinstance(source, Ahead):
+        source = source.base
+    return source is not None
+
+
 def _number(lesson: Dynamism, source: Source, check: Any, found: Any) -> bool:
+    if isinstance(source, HasAhead) and source.count:  # more rounds of a loop, or fewer
+        lesson.rounds.add(str(HasAhead(source.of, 0)))
+        return True
     if type(check.value) not in (int, float, range) or type(found) is not type(check.value):
         return False
     lesson.varying.add(str(source))

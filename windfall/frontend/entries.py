@@ -35,7 +35,7 @@ class Entries:
         self.point = point
         self.entries: tuple[Entry, ...] = ()
         self.calls: tuple[Callable[..., Any], ...] = ()
-        self.is_idle = True  # no entry has an operation on tensors
+        self.is_idle = True  # nothing is done with tensors here, or in the rounds of a loop
         self.lock = locks.lock()
         self.handled = 0  # how often a graph failed and the program went on nevertheless
         self.native = False  # compiling was given up
@@ -54,8 +54,17 @@ class Entries:
         """Replace all."""
         self.entries = entries
         self.calls = tuple(entry.call for entry in entries)
-        self.is_idle = not any(_has_operations(entry) for entry in entries)
+        busy = any(map(_has_operations, entries))
+        rounds = [entry for entry in entries if _leads_back(entry, self.point)]
+        # The way out of a loop stands beside its rounds: it may well have operations.
+        self.is_idle = not busy or (bool(rounds) and not any(map(_has_operations, rounds)))
 
 
 def _has_operations(entry: Entry) -> bool:
     return any(node.op.startswith("call") for node in entry.segment.capture.graph.nodes)
+
+
+def _leads_back(entry: Entry, point: Point) -> bool:
+    """Whether it is a round of a loop: one of its ways leads to where it stands."""
+    resume: Any = entry.segment.capture.resume
+    return resume is not None and any(one.position.key == point.key for one in resume.outcomes)

@@ -27,6 +27,7 @@ from windfall.frontend.reads import (
     needs_mask_for_gradient,
     sizes_in,
 )
+from windfall.identity_map import IdentityMap
 from windfall.ir.check import DataCheck
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import Checkpoint, NodeInfo, ValueType, add_node, info, set_info
@@ -77,7 +78,7 @@ class GraphBuilder:
         self.scalars = 0  # of these, how many are arithmetic of numbers that vary
         self.idle = 0  # jumps backward since the last of these
         self._symbols: dict[str, torch.fx.Node] = {}
-        self.fakes: dict[int, Value] = {}  # values by the address of their fake
+        self.fakes: IdentityMap[torch.Tensor, Value] = IdentityMap()  # values by their fake
         self.written: set[Storage] = set()  # memory that some operation wrote
         self.wrapped: set[Storage] = set()  # memory of what tensor subclasses from outside hold
         self.lanes: Lanes | None = None  # while a function is called on all places at once

@@ -42,6 +42,11 @@ class Guards:
         self.found: list[tuple[Source, Any]] = []  # items of dicts that were read
         self.answers: dict[type, dict[str, Any]] = {}  # what torch's classes were asked for
         self._keys: dict[int, dict[int, Value]] = {}  # keys by identity, of each class
+        self.own = ""  # what it took from this process that no guard tells of (`Capture.own`)
+
+    def take_from_process(self, what: str) -> None:
+        """An answer that another process would give otherwise: the capture is this one's own."""
+        self.own = self.own or what
 
     def add(self, source: Source, check: Check, reason: str) -> None:
         """Rely on a fact."""

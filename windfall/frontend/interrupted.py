@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windfall import torch_abi
-from windfall.errors import SEGMENT, traceback_of
+from windfall.errors import SEGMENT, has_passed_others, traceback_of
 from windfall.frontend.entries import Entries
 from windfall.frontend.state import HELD, Continue, Position
 from windfall.ir.guard import AmbientIs
@@ -39,6 +39,21 @@ def interrupted_at(
     return position, slots
 
 
+def left_at(
+    result: Any, stands: list[Any], error: BaseException
+) -> tuple[Position, tuple[Any, ...]] | None:
+    """The same of a chain of segments: `result` is what it began with, `stands` what it told: where
+    it was left (None: nowhere), the entry that raised there, if one did, and among which."""
+    last, call, found = stands[:3]
+    last = result if last is None else last
+    if type(last) is not Continue or last.slots is TAKEN:  # it has come to its end
+        return None
+    slots, last.slots = last.slots, TAKEN  # whoever else looks at it finds that it was dealt with
+    if call is not None and not is_before_its_step(found, call, error):
+        return None
+    return last.position, slots
+
+
 def is_before_its_step(
     found: Entries | None, call: Callable[..., Any], error: BaseException
 ) -> bool:
@@ -50,7 +65,7 @@ def is_before_its_step(
     if entry is None:
         return True
     resume: Any = entry.segment.capture.resume
-    if resume is not None and resume.handler is None and _passed_a_segment(error):
+    if resume is not None and resume.handler is None and _is_raised_by(resume, error):
         return False
     _leave_held(error)
     for guard in entry.segment.capture.guards:
@@ -70,8 +85,13 @@ def _leave_held(error: BaseException) -> None:
             guard.__exit__(None, None, None)
 
 
-def _passed_a_segment(error: BaseException) -> bool:
-    return _segment_of(error) is not None
+def _is_raised_by(resume: Any, error: BaseException) -> bool:
+    """Whether the program has met it: it has passed the segment's frame; or the step does nothing
+    but raise again (it leads nowhere), which puts the traceback back that the exception had: what
+    comes from elsewhere has no frame but ours in front of the segment's."""
+    if _segment_of(error) is not None:
+        return True
+    return not resume.outcomes and has_passed_others(error)
 
 
 def _segment_of(error: BaseException) -> types.FrameType | None:

@@ -142,7 +142,12 @@ _EXPLICIT_FOLDS: tuple[Any, ...] = (
 
 
 # Functions of torch in Python that are followed, unlike their modules.
-_FOLLOWED: tuple[Any, ...] = (torch_abi.ASSERT, torch.overrides.is_tensor_like)
+_FOLLOWED: tuple[Any, ...] = (
+    torch_abi.ASSERT,
+    torch.overrides.is_tensor_like,
+    torch.__future__.get_swap_module_params_on_conversion,
+    torch.__future__.get_overwrite_module_params_on_conversion,
+)
 
 # Who names one of these asks for frames that run, for what stands in them, or for frames that an
 # exception has passed. It must have such a frame of its own, as must all that it calls.

@@ -27,6 +27,7 @@ from windfall import torch_abi
 from windfall.frontend.breaks import SUBCLASS, stop
 from windfall.frontend.bytecode import decode
 from windfall.frontend.name_tables import words
+from windfall.identity_map import IdentityMap
 from windfall.ir.guard import ABSENT, Check, ContentsAre, Equals, HasKey, IdentityIs
 from windfall.ir.reading import class_dict, class_name, mro_of
 from windfall.ir.source import Attribute, CellContents, Item, Known, Source
@@ -79,7 +80,7 @@ class _Reader:
     def __init__(self, machine: Machine, cls: type) -> None:
         self._machine = machine
         self._cls = cls
-        self._known: set[int] = set()
+        self._known: IdentityMap[Any, None] = IdentityMap()
         self._relied: set[tuple[int, Any]] = set()
 
     def read(self) -> None:
@@ -112,9 +113,9 @@ class _Reader:
         if isinstance(value, types.MethodType) and not isinstance(value.__self__, type):
             self._refuse(f"{what} is a method of an object")
         value = _plainly(value)
-        if id(value) in self._known:
+        if value in self._known:
             return
-        self._known.add(id(value))
+        self._known[value] = None
         if isinstance(value, types.FunctionType):
             self._function(value, what, name)
         elif isinstance(value, type):

@@ -23,6 +23,7 @@ from windfall.frontend.size_symbols import Symbol
 from windfall.frontend.state import HELD
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.constant import Constant
+from windfall.identity_map import IdentityMap
 from windfall.ir.source import Slot, Source
 from windfall.ir.symint import Atom, Expression, Read
 
@@ -51,8 +52,7 @@ class Recipe:
         self.outputs: list[torch.fx.Node] = []
         self._used = {*taken, *RESERVED}
         self._numbers: dict[str, int] = {}  # of the next fresh name, by how it begins
-        self._names: dict[int, str] = {}
-        self._values: list[Value] = []  # keeps addresses in use
+        self._names: IdentityMap[Value, str] = IdentityMap()
         self._sources: dict[Source, str] = {}
         self._known: dict[int, str] = {}
         self._building: dict[int, str] = {}
@@ -60,13 +60,14 @@ class Recipe:
         self._later: list[tuple[str, Value]] = []
         self._depth = 0
         self._displays: set[str] = set()  # of tuples of literals
+        self.own = ""  # as `Capture.own`
 
     # ---------------------------------------------------------------------------------- values
 
     def name(self, value: Value) -> str:
         """A name (or literal) of the object that a value stands for."""
         key = id(value)
-        known = self._names.get(key)
+        known = self._names.get(value)
         if known is not None:
             return known
         if value.source is not None:
@@ -79,19 +80,19 @@ class Recipe:
         self._depth += 1
         text = value.rebuild(self)
         self._depth -= 1
-        name = self._names.get(key) or self.bind(value, text)
+        name = self._names.get(value) or self.bind(value, text)
         self._finish()
         return name
 
     def expression(self, value: Value) -> str:
         """The same, where it is used once: a display need not have a name."""
-        if value.source is not None or id(value) in self._names or isinstance(value, Constant):
+        if value.source is not None or value in self._names or isinstance(value, Constant):
             return self.name(value)
         self._depth += 1
         text = value.rebuild(self)
         self._depth -= 1
         self._finish()
-        return self._names.get(id(value), text)
+        return self._names.get(value) or text
 
     def _finish(self) -> None:
         """Fill what had to be made before its parts."""
@@ -109,8 +110,7 @@ class Recipe:
             self.lines.append(f"{before}{name}{after}")
 
     def _note(self, value: Value, name: str) -> str:
-        self._names[id(value)] = name
-        self._values.append(value)
+        self._names[value] = name
         return name
 
     def alias(self, value: Value, text: str) -> None:

@@ -17,6 +17,7 @@ from windfall.frontend.flow import live_variables
 from windfall.frontend.frame import Frame
 from windfall.frontend.idle import idle_loop
 from windfall.frontend.interpreter import Interpreter
+from windfall.frontend.polyfills.iterators import variables_of_half_run
 from windfall.frontend.recipe import Recipe
 from windfall.frontend.state import FrameShape, Position
 from windfall.frontend.steps import write_step
@@ -202,12 +203,19 @@ def _top(
 
 
 def _kept(machine: Interpreter, frame: Frame) -> frozenset[int]:
-    """Variables that nobody reads again, but whose end is seen: a frame drops them when it ends."""
+    """Variables that nobody reads again, but whose end is seen: a frame drops them when it ends;
+    and those of which a real iterator is made, should a later break find ours half-run."""
     given = {id(settled(one)) for one in machine.frames.stack[-1].stack if not is_plain(one)}
+    needed = variables_of_half_run(frame.code)
     return frozenset(
         index
         for index, value in enumerate(frame.variables)
-        if value is not None and (_sees_its_end(value) or _holds(value, given))
+        if value is not None
+        and (
+            (needed and frame.listing.variables[index] in needed)
+            or _sees_its_end(value)
+            or _holds(value, given)
+        )
     )
 
 

@@ -1,9 +1,9 @@
 """Which loop to leave to CPython when segment after segment runs without an operation on tensors.
 
 Enters: the position at which a segment ended, and its slots, after many segments in a row whose
-graphs are empty: every round of a loop has a break. Leaves: the loop, or None where the innermost
-frame stands in none. (`idle.py` answers the same of a capture.) Invariant: values are looked at by
-class only.
+graphs are empty: every round of a loop has a break. Leaves: what the loop came to, run by CPython;
+None where the innermost frame stands in none. (`idle.py` answers which loop of a capture.)
+Invariant: values are looked at by class only.
 """
 
 from __future__ import annotations
@@ -12,9 +12,30 @@ from typing import Any
 
 import torch
 
+from windfall.events import Eager, EventKind, EventLog
+from windfall.frontend.breaks import IDLE_LOOP
 from windfall.frontend.bytecode_loops import BytecodeLoop, loops
+from windfall.frontend.native_way import NativeWay
 from windfall.frontend.state import Position
 from windfall.ir.reading import is_a, is_among
+
+
+def left_idle(
+    leave: NativeWay, log: EventLog, position: Position, slots: tuple[Any, ...], idle: int
+) -> tuple[tuple[Any] | None, int]:
+    """Every round of a loop has a break, and none does anything with tensors: CPython itself runs
+    it to its end. None: there is no loop to leave. And how many segments count as idle."""
+    loop = idle_loop_of(position, slots)
+    if loop is None and not stands_in_loop(position):
+        return None, 0
+    log.count(EventKind.FALLBACK, str(position), reason=_IDLE, what=Eager.LOOP)
+    if loop is not None:
+        # What is around it may be such a loop too, and is found sooner.
+        return (leave.loop(position, slots, loop.head),), idle // 2
+    return (leave(position, slots),), idle  # a callee's rest: its caller may be in a loop
+
+
+_IDLE = f"W{IDLE_LOOP.number:04d}: a loop whose rounds all break does nothing with tensors"
 
 
 def idle_loop_of(position: Position, slots: tuple[Any, ...]) -> BytecodeLoop | None:

@@ -104,6 +104,13 @@ class Symbols:
             return False
         return text in facts.dynamic or (facts.everything and isinstance(source, Slot))
 
+    def is_other_address(self, source: Source, value: Any) -> bool:
+        """Whether an integer is too large for a symbol, as an address or a hash, and was another
+        one in another call: to rely on it would be to compile for each."""
+        if type(value) is not int or INTEGERS[0] <= value <= INTEGERS[1]:
+            return False
+        return str(source) in self._facts.dynamic
+
     def _size_varies(self, source: Source, everything: bool, mark: DynamicMark | None) -> bool:
         text = str(source)
         if text in self._facts.fixed:

@@ -120,25 +120,36 @@ Class = TypeVar("Class", bound=type)
 def record(cls: Class) -> Class:
     """Declare a dataclass: its parts are the fields that its constructor takes. Of those that its
     `identities` name, only identity counts; of `field[]` that of its elements or values."""
-    names = tuple(one.name for one in fields(cls) if one.init)
-    live = frozenset(getattr(cls, "identities", ()))
+    row = _Record(cls)
+    add(cls, Kind(cls.__name__, row.take, row.make, row.names))
+    return cls
 
-    several = frozenset(one.removesuffix("[]") for one in live if one.endswith("[]"))
 
-    def take(value: Any) -> Iterable[Any]:
-        for name in names:
+class _Record:
+    """How a declared dataclass is taken apart and made."""
+
+    __slots__ = ("cls", "live", "names", "several")
+
+    def __init__(self, cls: Any) -> None:
+        live = frozenset(getattr(cls, "identities", ()))
+        self.cls = cls
+        self.names = tuple(one.name for one in fields(cls) if one.init)
+        self.several = frozenset(one.removesuffix("[]") for one in live if one.endswith("[]"))
+        self.live = live | self.several
+
+    def take(self, value: Any) -> Iterable[Any]:
+        """The parts of one."""
+        for name in self.names:
             part = getattr(value, name)
-            if name in several:
+            if name in self.several:
                 yield _identities(part)
             else:
-                yield Identity(part) if name in live else part
+                yield Identity(part) if name in self.live else part
 
-    def make(*parts: Any) -> Any:
-        pairs = zip(names, parts, strict=True)
-        return cls(*(_live(part) if name in live | several else part for name, part in pairs))
-
-    add(cls, Kind(cls.__name__, take, make, names))
-    return cls
+    def make(self, *parts: Any) -> Any:
+        """One of its parts."""
+        pairs = zip(self.names, parts, strict=True)
+        return self.cls(*(_live(part) if name in self.live else part for name, part in pairs))
 
 
 class Identity:
@@ -246,6 +257,8 @@ class _Open:
             return True
         if not self.tag and isinstance(self.value, Identity) and id(self.value.value) in live:
             self.tag, self.parts = "identity", [live[id(self.value.value)]]
+        elif not self.tag and id(self.value) in live and type(self.value) is not Live:
+            self.tag, self.parts = "Live", [live[id(self.value)].name]
         if not self.tag:
             kind = _kind_of(self.value, self.path)
             try:

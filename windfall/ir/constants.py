@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 from windfall.ir.dtype import TensorType
@@ -48,6 +49,18 @@ def _same_set(one: Any, other: Any) -> bool:
     return {(type(each), each) for each in one} == {(type(each), each) for each in other}
 
 
+# Numbers with a class of NumPy's that torch takes for plain ones.
+NUMPY_SCALARS: tuple[type, ...] = (
+    numpy.float64, numpy.float32, numpy.float16,
+    numpy.int64, numpy.int32, numpy.int16, numpy.int8, numpy.uint8, numpy.bool_,
+)  # fmt: skip
+
+
+def _same_bytes(one: Any, other: Any) -> bool:
+    """Two numbers of one class of NumPy's; a NaN is only itself."""
+    return bool(one == one) and bool(one.tobytes() == other.tobytes())
+
+
 _EQUALITY: dict[type, Callable[[Any, Any], bool]] = {
     **dict.fromkeys((int, str, bytes, torch.device), _plain_equal),
     float: _same_bits,
@@ -57,6 +70,7 @@ _EQUALITY: dict[type, Callable[[Any, Any], bool]] = {
     **dict.fromkeys((tuple, list, torch.Size), same_items),
     **dict.fromkeys((slice, range), _same_limits),
     frozenset: _same_set,
+    **dict.fromkeys(NUMPY_SCALARS, _same_bytes),
 }
 
 
@@ -79,10 +93,10 @@ _SHORT = 60
 _DEEP = 8  # containers in containers that are still written out
 _BITS = 1 << 10  # of an integer whose digits Python still writes without a limit
 # Classes whose repr is C code and shows no other object.
-_WRITTEN = {
+_WRITTEN: set[type] = {
     int, float, bool, complex, str, bytes, range, type, types.NoneType, types.EllipsisType,
     types.NotImplementedType, types.FunctionType, types.BuiltinFunctionType, types.CodeType,
-    torch.dtype, torch.device, torch.layout, torch.memory_format,
+    torch.dtype, torch.device, torch.layout, torch.memory_format, *NUMPY_SCALARS,
 }  # fmt: skip
 _BRACKETS: dict[type, tuple[str, str]] = {
     tuple: ("(", ")"),

@@ -168,19 +168,20 @@ def simplified(guards: Iterable[Guard]) -> list[Guard]:
     for place, guard in zip(places, given, strict=True):
         if type(guard.check) is TypeIs:
             classes.setdefault(place, guard.check.exact_class)
+    narrowed: dict[int, Check] = {}
     kept = [
-        (place, _narrowed(guard, classes.get(place)))
+        _narrowed(guard, classes.get(place), narrowed)
         for place, guard in zip(places, given, strict=True)
     ]
     said = {
-        (place, id(guard.check.implied_class()))
-        for place, guard in kept
+        _fact(place, guard.check.implied_class())
+        for place, guard in zip(places, kept, strict=True)
         if type(guard.check) is not TypeIs
     }
     found: list[Guard] = []
-    for place, guard in kept:
+    for place, guard in zip(places, kept, strict=True):
         if type(guard.check) is TypeIs:
-            fact = place, id(guard.check.exact_class)
+            fact = _fact(place, guard.check.exact_class)
             if fact in said:
                 continue
             said.add(fact)
@@ -188,8 +189,20 @@ def simplified(guards: Iterable[Guard]) -> list[Guard]:
     return found
 
 
-def _narrowed(guard: Guard, exact_class: Class | None) -> Guard:
-    check = guard.check if exact_class is None else guard.check.of_class(exact_class)
+def _fact(number: int, of: object) -> int:
+    """A number beside an object, as one number: of such pairs there are thousands, and tuples would
+    be work for the garbage collector."""
+    return number << 64 | id(of)
+
+
+def _narrowed(guard: Guard, exact_class: Class | None, known: dict[int, Check]) -> Guard:
+    """One whose check knows the class; of equal checks there is one record still."""
+    if exact_class is None:
+        return guard
+    fact = _fact(id(guard.check), exact_class)
+    check = known.get(fact)
+    if check is None:
+        check = known[fact] = guard.check.of_class(exact_class)
     if check is guard.check:
         return guard
     return Guard(guard.source, check, guard.reason, guard.where)  # `replace` takes thrice as long

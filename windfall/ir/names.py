@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -129,15 +129,36 @@ def resolve_operator(name: str) -> Any:
 
 def code_name(code: types.CodeType) -> str:
     """`module:qualname@line` of code that stands in a function of a module, or in one inside."""
+    found = _code_in(_FILES, code) or _code_in(_modules_by_file(), code)
+    if found is None:
+        raise Unnameable(f"no module leads to the code of {code.co_qualname}")
+    return found
+
+
+def _code_in(modules: Mapping[str, Sequence[str]], code: types.CodeType) -> str | None:
+    for name in modules.get(code.co_filename, ()):
+        found = f"{name}:{code.co_qualname}@{code.co_firstlineno}"
+        try:
+            if resolve_code(found) is code:
+                return found
+        except AttributeError:
+            continue
+    return None
+
+
+# Names of the modules of a file, as they were when it was last looked: a hint, for there are
+# thousands of modules, and every answer is resolved again.
+_FILES: dict[str, tuple[str, ...]] = {}
+
+
+def _modules_by_file() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
     for name, module in list(sys.modules.items()):
-        if getattr(module, "__file__", None) == code.co_filename:
-            found = f"{name}:{code.co_qualname}@{code.co_firstlineno}"
-            try:
-                if resolve_code(found) is code:
-                    return found
-            except AttributeError:
-                continue
-    raise Unnameable(f"no module leads to the code of {code.co_qualname}")
+        file = getattr(module, "__dict__", {}).get("__file__")  # asks no `__getattr__` of a module
+        if isinstance(file, str):
+            found[file] = (*found.get(file, ()), name)
+    _FILES.update(found)
+    return found
 
 
 def resolve_code(name: str) -> types.CodeType:

@@ -11,6 +11,7 @@ the record is looked over after each row (`spec.py`), so that a fault is told wi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -72,7 +73,9 @@ class Table(Generic[Function]):
 
 
 def is_own(function: Any) -> bool:
-    """Whether a function stands in windfall itself."""
+    """Whether a function stands in windfall itself; a partial is where its function is."""
+    while isinstance(function, functools.partial):
+        function = function.func
     return str(getattr(function, "__module__", "")).partition(".")[0] == "windfall"
 
 

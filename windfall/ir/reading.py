@@ -130,6 +130,54 @@ def by_method(value: Any, kind: type, name: str, *arguments: Any) -> Any:
     return getattr(kind, name)(value, *arguments)
 
 
+# Iterators that tell where they stand without being advanced.
+_LIST_ITERATOR: type = type(iter([]))
+_SEQUENCE_ITERATORS: tuple[type, ...] = (_LIST_ITERATOR, type(iter(())), type(iter(range(0))))
+_DICT_ITERATORS: tuple[type, ...] = (
+    type(iter({})),
+    type(iter({}.values())),
+    type(iter({}.items())),
+)
+TELLING_ITERATORS: tuple[type, ...] = (*_SEQUENCE_ITERATORS, *_DICT_ITERATORS)
+
+
+def _left(iterator: Any) -> tuple[Any, int]:
+    """What an iterator goes over, and where it stands in that. (Of a dict: a list of what is left.
+    One that has changed in size meanwhile is unreadable.)"""
+    kind: Any = type(iterator)
+    if not is_among(kind, TELLING_ITERATORS):
+        raise TypeError(f"{class_name(kind)} does not tell where it stands")
+    state = kind.__reduce__(iterator)
+    return state[1][0], (state[2] or 0) if len(state) > 2 else 0
+
+
+def ahead(iterator: Any, count: int) -> Any:
+    """What an iterator gives after so many more items; it stays where it is."""
+    items, index = _left(iterator)
+    return items[index + count]
+
+
+def has_ahead(iterator: Any, count: int) -> bool:
+    """Whether an iterator gives an item after so many more."""
+    items, index = _left(iterator)
+    return index + count < len(items)
+
+
+def has_ended(iterator: Any) -> bool:
+    """Whether an iterator over a list has come to its end, and so lets go of the list: one that has
+    given all items, and was not asked for another, still sees what is appended."""
+    kind: Any = type(iterator)
+    return len(kind.__reduce__(iterator)) < 3
+
+
+def iterated(iterator: Any) -> Any:
+    """The list or dict that an iterator goes over: whoever writes it is seen by the iterator."""
+    if is_among(type(iterator), _DICT_ITERATORS):
+        (found,) = (one for one in gc.get_referents(iterator) if issubclass(type(one), dict))
+        return found
+    return _left(iterator)[0]
+
+
 # Containers that can be iterated past the methods of a subclass, those with an order of their own
 # before what they derive from; and what `keys` of these answers.
 _ITERATED: tuple[Any, ...] = (collections.OrderedDict, dict, set, frozenset)

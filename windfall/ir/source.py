@@ -325,6 +325,77 @@ class ByMethod(Derived):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Ahead(Derived):
+    """What an iterator gives after `count` more items. It is not advanced: that is an effect, which
+    comes after the graph."""
+
+    reader = reading.ahead
+
+    count: int
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """How many come before it."""
+        return (self.count,)
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The item."""
+        return f"{name_of(reading.ahead, 'ahead')}({base}, {self.count})"
+
+    def __str__(self) -> str:
+        return f"ahead({self.of}, {self.count})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HasAhead(Derived):
+    """Whether an iterator gives an item after `count` more."""
+
+    reader = reading.has_ahead
+
+    count: int
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """How many come before it."""
+        return (self.count,)
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """Whether it does."""
+        return f"{name_of(reading.has_ahead, 'has_ahead')}({base}, {self.count})"
+
+    def __str__(self) -> str:
+        return f"has_ahead({self.of}, {self.count})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AddressOf(Derived):
+    """`id(base)`."""
+
+    reader = id
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The address."""
+        return f"{name_of(id, 'address_of')}({base})"
+
+    def __str__(self) -> str:
+        return f"id({self.of})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterated(Derived):
+    """The list or dict that an iterator goes over."""
+
+    reader = reading.iterated
+
+    def text(self, base: str, name_of: NameOf) -> str:
+        """The container."""
+        return f"{name_of(reading.iterated, 'iterated')}({base})"
+
+    def __str__(self) -> str:
+        return f"iterated({self.of})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SizeOf(Derived):
     """The size of one dimension of a tensor."""
 

@@ -87,6 +87,7 @@ class Capture:
     stopped: Break | None = None
     origin: SourceLine | None = None
     operations: int = 0  # how many bytecodes were interpreted
+    own: str = ""  # why no other process may use it: what it took from this one besides guards
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ class InputFact:
     visible: bool = False  # autograd sees it being written: its history changes
     whole: bool = False  # it stands for all memory from its start on, as one dimension (`type`)
     becomes: TensorType | None = None  # with the sizes and strides that it has afterwards
+    alone: bool = False  # it must be no view in a call: eager's history would be another one
 
 
 @dataclass(frozen=True, slots=True)

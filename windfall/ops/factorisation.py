@@ -128,9 +128,20 @@ def _rows_between() -> Iterator[Sample]:
     yield (make((20, 2)), [torch.linspace(-1, 1, 5), torch.linspace(-2, 2, 4)]), {}
 
 
-op("linalg_eig.default", _eig, None, _squares, refuses=True, own_error=True, keeps=True)
+# Eigenvectors are known up to a phase: where a gradient would depend on it, eager refuses, and it
+# looks at the data without an op that could be recorded. (That of singular vectors is one.)
+op(
+    "linalg_eig.default",
+    _eig,
+    None,
+    _squares,
+    refuses=True,
+    own_error=True,
+    keeps=True,
+    phases=True,
+)
 op("_linalg_svd.default", _svd, None, _decompositions, refuses=True, own_error=True, keeps=True)
-op("_linalg_eigh.default", None, refuses=True, own_error=True, keeps=True)
+op("_linalg_eigh.default", None, refuses=True, own_error=True, keeps=True, phases=True)
 op("cholesky_inverse.default", None, refuses=True, own_error=True)
 for _name in ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex"):
     op(f"{_name}.default", None, refuses=False, keeps=True)

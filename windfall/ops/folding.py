@@ -11,6 +11,7 @@ entries are ignored, so that the same index serves what is folded and what is no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -117,12 +118,12 @@ def can_lower(*values: Any) -> bool:
 
 def listed(*samples: Callable[[], Sample]) -> Samples:
     """Samples, each made when it is asked for."""
+    return partial(_in_turn, samples)
 
-    def made() -> Iterator[Sample]:
-        for sample in samples:
-            yield sample()
 
-    return made
+def _in_turn(samples: tuple[Callable[[], Sample], ...]) -> Iterator[Sample]:
+    for sample in samples:
+        yield sample()
 
 
 def op(

@@ -10,7 +10,8 @@ A row says which op is called and how: lists are taken apart, anything else is g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,42 +39,43 @@ def _calls(
 
 def _declare(name: str, single: str, samples: Samples, last: str | None = None) -> None:
     record = lookup(f"aten.{single}")
-    one_shape, one_lower = record.shape, record.lower
-    assert one_shape is not None, single
-
-    def shape(*arguments: Any, **keywords: Any) -> Any:
-        answers = [one_shape(*own, **more) for own, more in _calls(arguments, keywords, last)]
-        return NotImplemented if NotImplemented in answers else tuple(answers)
-
-    def lower(builder: Builder, *arguments: Any, **keywords: Any) -> Any:
-        assert one_lower is not None
-        answers = [
-            one_lower(builder, *own, **more) for own, more in _calls(arguments, keywords, last)
-        ]
-        refused = any(answer is NotImplemented for answer in answers)
-        return NotImplemented if refused else tuple(answers)
-
+    assert record.shape is not None, single
+    shape = partial(_shapes, record.shape, last)
+    lower = partial(_lowered_each, record.lower, last) if record.lower else None
     # One result reads what stands at its own place of the lists.
-    own = lower if one_lower else None
-    op(f"_foreach_{name}", shape, own, samples, reads=(), recompute=True)
+    op(f"_foreach_{name}", shape, lower, samples, reads=(), recompute=True)
+
+
+def _shapes(one: Callable[..., Any], last: str | None, /, *arguments: Any, **keywords: Any) -> Any:
+    answers = [one(*own, **more) for own, more in _calls(arguments, keywords, last)]
+    return NotImplemented if NotImplemented in answers else tuple(answers)
+
+
+def _lowered_each(
+    one: Callable[..., Any],
+    last: str | None,
+    builder: Builder,
+    /,
+    *arguments: Any,
+    **keywords: Any,
+) -> Any:
+    answers = [one(builder, *own, **more) for own, more in _calls(arguments, keywords, last)]
+    refused = any(answer is NotImplemented for answer in answers)
+    return NotImplemented if refused else tuple(answers)
 
 
 def _lists(*extra: Any, lists: int = 1) -> Samples:
     """Some lists of tensors, then `extra` (functions are called, to make tensors late)."""
+    return partial(_of_lists, lists, extra)
 
-    def made() -> Iterator[Sample]:
-        for dtype in (torch.float32, torch.bfloat16):
-            given = [
-                [
-                    make((2, 3), dtype, seed=seed),
-                    make((4, 3), dtype, seed=seed).t(),
-                    make((), dtype),
-                ]
-                for seed in range(lists)
-            ]
-            yield (*given, *(each() if callable(each) else each for each in extra)), {}
 
-    return made
+def _of_lists(lists: int, extra: tuple[Any, ...]) -> Iterator[Sample]:
+    for dtype in (torch.float32, torch.bfloat16):
+        given = [
+            [make((2, 3), dtype, seed=seed), make((4, 3), dtype, seed=seed).t(), make((), dtype)]
+            for seed in range(lists)
+        ]
+        yield (*given, *(each() if callable(each) else each for each in extra)), {}
 
 
 _UNARY = (

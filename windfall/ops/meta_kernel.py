@@ -15,6 +15,7 @@ import torch
 
 from windfall import torch_abi
 from windfall.errors import Unsupported
+from windfall.identity_map import IdentityMap
 from windfall.ir.dtype import TensorType
 from windfall.ops.fake_tensor import (
     Storage,
@@ -34,15 +35,15 @@ class _Twins:
     """Tensors on the meta device that stand for the arguments of one op."""
 
     def __init__(self) -> None:
-        self._by_identity: dict[int, torch.Tensor] = {}
+        self._by_identity: IdentityMap[torch.Tensor, Any] = IdentityMap()
         self.device: torch.device | None = None
 
     def of(self, value: Any) -> Any:
         """`value` with twins in place of tensors and the meta device in place of devices."""
         if isinstance(value, torch.Tensor):
-            twin = self._by_identity.get(id(value))
+            twin = self._by_identity.get(value)
             if twin is None:
-                twin = self._by_identity[id(value)] = self._twin(value)
+                twin = self._by_identity[value] = self._twin(value)
             return twin
         if isinstance(value, list | tuple):
             return type(value)([self.of(one) for one in value])
@@ -76,7 +77,7 @@ class _Twins:
                 found = self.original(twin, one)
                 if found is not None:
                     return found
-            elif isinstance(one, torch.Tensor) and self._by_identity.get(id(one)) is twin:
+            elif isinstance(one, torch.Tensor) and self._by_identity.get(one) is twin:
                 return one
         return None
 

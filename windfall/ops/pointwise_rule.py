@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,28 +131,29 @@ def layout_of(operands: list[Any]) -> Layout:
 def shape_rule(positions: tuple[int, ...], rule: DtypeRule) -> Callable[..., TensorType]:
     """The shape rule of an op with operands at these positions."""
     if positions == (0,):
-        return _unary_shape_rule(rule)
+        return partial(_shape_of_one, rule)
+    return partial(_shape_of_several, positions, rule)
 
-    def shape(*arguments: Any, **keywords: Any) -> TensorType:
-        operands = operands_of(positions, arguments)
-        sizes, strides = layout_of(operands)
-        return TensorType(rule.result(common_dtype(operands)), sizes, strides)
 
-    return shape
+def _shape_of_one(
+    rule: DtypeRule, operand: TensorType, /, *arguments: Any, **keywords: Any
+) -> TensorType:
+    sizes, strides = pointwise_layout(((operand.sizes, operand.strides),))
+    return TensorType(rule.result(operand.dtype), sizes, strides)
+
+
+def _shape_of_several(
+    positions: tuple[int, ...], rule: DtypeRule, /, *arguments: Any, **keywords: Any
+) -> TensorType:
+    operands = operands_of(positions, arguments)
+    sizes, strides = layout_of(operands)
+    return TensorType(rule.result(common_dtype(operands)), sizes, strides)
 
 
 def _with_dtype_of(shape: Callable[..., TensorType], place: int) -> Callable[..., TensorType]:
     return lambda *arguments, **keywords: replace(
         shape(*arguments, **keywords), dtype=arguments[place].dtype
     )
-
-
-def _unary_shape_rule(rule: DtypeRule) -> Callable[..., TensorType]:
-    def shape(self: TensorType, *arguments: Any, **keywords: Any) -> TensorType:
-        sizes, strides = pointwise_layout(((self.sizes, self.strides),))
-        return TensorType(rule.result(self.dtype), sizes, strides)
-
-    return shape
 
 
 def lowering(
@@ -162,31 +164,41 @@ def lowering(
     only: Only | None = None,
 ) -> Callable[..., Any]:
     """The lowering of an op with operands at these positions, where `only` (if given) says so."""
+    return partial(_lowered, positions, rule, shape, body, only)
 
-    def lower(builder: Builder, *arguments: Any, **keywords: Any) -> Any:
-        types = [each.type if isinstance(each, Lazy) else each for each in arguments]
-        operands = operands_of(positions, tuple(types))
-        common = rule.common(common_dtype(operands))
-        result = shape(*types, **keywords)
-        if common not in rule.accepts or not lowerable(result, *operands):
-            return NotImplemented
-        if only is not None and not only(common, arguments):
-            return NotImplemented
-        readers = [
-            (place, reader(builder, arguments[place], result.sizes, common, rule))
-            for place in positions
-            if place < len(arguments) and arguments[place] is not None
-        ]
 
-        def at(index: Index) -> Any:
-            given = list(arguments)
-            for place, read in readers:
-                given[place] = read(index)
-            return body(*given, **keywords).to(result.dtype).scalar
+def _lowered(
+    positions: tuple[int, ...],
+    rule: DtypeRule,
+    shape: Callable[..., TensorType],
+    body: Body,
+    only: Only | None,
+    builder: Builder,
+    /,
+    *arguments: Any,
+    **keywords: Any,
+) -> Any:
+    types = [each.type if isinstance(each, Lazy) else each for each in arguments]
+    operands = operands_of(positions, tuple(types))
+    common = rule.common(common_dtype(operands))
+    result = shape(*types, **keywords)
+    if common not in rule.accepts or not lowerable(result, *operands):
+        return NotImplemented
+    if only is not None and not only(common, arguments):
+        return NotImplemented
+    readers = [
+        (place, reader(builder, arguments[place], result.sizes, common, rule))
+        for place in positions
+        if place < len(arguments) and arguments[place] is not None
+    ]
 
-        return builder.tensor(result, at)
+    def at(index: Index) -> Any:
+        given = list(arguments)
+        for place, read in readers:
+            given[place] = read(index)
+        return body(*given, **keywords).to(result.dtype).scalar
 
-    return lower
+    return builder.tensor(result, at)
 
 
 def one_dtype(common: torch.dtype, arguments: tuple[Any, ...]) -> bool:

@@ -86,6 +86,7 @@ class Op:
     own_error: bool = False  # what it raises has a class and words that only Python carries
     from_memory: bool = False  # dear, and takes operands from memory: they are stored for it anyway
     keeps: bool = False  # second derivatives read operands and results that first ones may not
+    phases: bool = False  # of complex results, the derivative looks at tangents past any dispatch
     rereads: bool = False  # reads an element of the first operand several times (windows overlap)
 
     # Layout: its elements are the same however its operands lie in memory, and `shape` says how

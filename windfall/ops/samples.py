@@ -8,6 +8,7 @@ go wrong: non-contiguous, broadcast, channels-last, empty, 0-dim, several dtypes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,24 +114,28 @@ def dtype_lists(count: int) -> Iterator[list[torch.Tensor]]:
 def answered(name: str, samples: Callable[[], Iterator[Sample]]) -> Callable[[], Iterator[Sample]]:
     """Those samples that eager answers: kernels differ in the dtypes that they take. (Not for ops
     that write their arguments.)"""
+    return partial(_answered, name, samples)
 
-    def made() -> Iterator[Sample]:
-        packet, overload = name.split(".")
-        target = getattr(getattr(torch.ops.aten, packet), overload)
-        for arguments, keywords in samples():
-            try:
-                target(*arguments, **keywords)
-            except (RuntimeError, NotImplementedError, TypeError):  # what it raises varies
-                continue
-            yield arguments, keywords
 
-    return made
+def _answered(name: str, samples: Callable[[], Iterator[Sample]]) -> Iterator[Sample]:
+    packet, overload = name.split(".")
+    target = getattr(getattr(torch.ops.aten, packet), overload)
+    for arguments, keywords in samples():
+        try:
+            target(*arguments, **keywords)
+        except (RuntimeError, NotImplementedError, TypeError):  # what it raises varies
+            continue
+        yield arguments, keywords
 
 
 def pointwise_samples(
     name: str, template: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> Callable[[], Iterator[Sample]]:
     """Samples of an op that is called as `template` and `keywords` show."""
+    return answered(name, partial(_like, template, keywords))
+
+
+def _like(template: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iterator[Sample]:
     tensors = [place for place, part in enumerate(template) if part is T]
     numbers = [place for place, part in enumerate(template) if part is N]
 
@@ -142,14 +147,9 @@ def pointwise_samples(
             arguments[place] = number
         return tuple(arguments), dict(keywords)
 
-    def samples() -> Iterator[Sample]:
-        for operands in (*operand_lists(len(tensors)), *dtype_lists(len(tensors))):
-            yield filled(operands, 2)
-        for number in (0.3, -1, True) if numbers else ():
-            for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.bool):
-                yield filled(
-                    [make((2, 3), dtype, seed=seed) for seed in range(len(tensors))], number
-                )
-            yield filled([make((), seed=seed) for seed in range(len(tensors))], number)
-
-    return answered(name, samples)
+    for operands in (*operand_lists(len(tensors)), *dtype_lists(len(tensors))):
+        yield filled(operands, 2)
+    for number in (0.3, -1, True) if numbers else ():
+        for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.bool):
+            yield filled([make((2, 3), dtype, seed=seed) for seed in range(len(tensors))], number)
+        yield filled([make((), seed=seed) for seed in range(len(tensors))], number)

@@ -33,6 +33,19 @@ def escaped(value: Any) -> Markup:
     return Markup(html.escape(str(value)))
 
 
+def prose(text: str) -> list[Any]:
+    """A sentence of ours, in which words between backticks are code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # a backtick without its fellow
+        return [text]
+    return [tag("code", part) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def counted(number: int, one: str, several: str) -> str:
+    """`1 time`, `2 times`."""
+    return f"{number} {one if number == 1 else several}"
+
+
 def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
     """An element. `class_` is the attribute `class`; other names have `-` where here is `_`."""
     written = "".join(

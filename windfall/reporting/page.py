@@ -27,7 +27,7 @@ from windfall.ir.node import info
 from windfall.ir.stages import Break, KernelNote
 from windfall.ir.text import schedule_text
 from windfall.reporting.history import Built, Compilation, History
-from windfall.reporting.markup import Markup, tag
+from windfall.reporting.markup import Markup, counted, prose, tag
 from windfall.reporting.plan_picture import plan_picture
 from windfall.reporting.sources import Sources
 from windfall.reporting.style import POLICY, SCRIPT, STYLE
@@ -115,7 +115,7 @@ class Page:
             "compiled objects": len(told),
             "graphs": sum(len(one.graphs) for one in told),
             "kernels": sum(len(one.kernels()) for one in told),
-            "breaks": sum(len(one.breaks) for one in told),
+            "breaks": sum(len(_breaks(one)) for one in self.histories),
             "ran eagerly": sum(sum(_eager_only(one.eager).values()) for one in told),
             "compiled again": sum(len(one.recompiles) for one in told),
         }
@@ -171,17 +171,22 @@ def _object(history: History, place: PartPlace) -> Markup:
 
 def _breaks_part(history: History, place: PartPlace) -> Markup | None:
     """Each break, with the user's line and what to do."""
-    found = [one for one in history.compilations if one.capture and one.capture.stopped]
-    if not found:
+    boxes = _breaks(history)
+    if not boxes:
         return tag("p", "No break: each call is one graph.", class_="good", data_part=True)
-    boxes: dict[tuple[object, ...], tuple[Break, list[int]]] = {}  # one at one place is told once
-    for one in found:
-        assert one.capture is not None and one.capture.stopped is not None
-        stopped = one.capture.stopped
-        key = (stopped.number, stopped.detail, stopped.where)
-        boxes.setdefault(key, (stopped, []))[1].append(one.number)
-    shown = [_break(stopped, place, numbers) for stopped, numbers in boxes.values()]
+    shown = [_break(stopped, place, numbers) for stopped, numbers in boxes]
     return tag("div", tag("h3", f"Breaks ({len(boxes)})"), shown)
+
+
+def _breaks(history: History) -> list[tuple[Break, list[int]]]:
+    """One break at one place is told once, with all segments that end there."""
+    boxes: dict[tuple[object, ...], tuple[Break, list[int]]] = {}
+    for one in history.compilations:
+        stopped = one.capture.stopped if one.capture is not None else None
+        if stopped is not None:
+            key = (stopped.number, stopped.detail, stopped.where)
+            boxes.setdefault(key, (stopped, []))[1].append(one.number)
+    return list(boxes.values())
 
 
 def _break(one: Break, place: PartPlace, segments: Sequence[int]) -> Markup:
@@ -200,8 +205,8 @@ def _break(one: Break, place: PartPlace, segments: Sequence[int]) -> Markup:
         "div",
         tag("p", tag("b", code), f" {one.reason}: ", tag("code", one.detail)),
         tag("p", "at ", way, sources.link(one.where, ids[0], code), ", behind", links),
-        tag("p", row.explanation, class_="dim") if row is not None else None,
-        tag("p", tag("b", "What to do: "), one.hint) if one.hint else None,
+        tag("p", prose(row.explanation), class_="dim") if row is not None else None,
+        tag("p", tag("b", "What to do: "), prose(one.hint)) if one.hint else None,
         class_="break",
         data_part=True,
     )
@@ -223,7 +228,11 @@ def _eager_part(history: History, place: PartPlace) -> Markup | None:
         return tag("p", "Nothing ran eagerly but steps at breaks.", class_="good", data_part=True)
     table = _table(("where", "what", "why", "times"), rows)
     return _folded(
-        "Ran eagerly", table, id=place.at("eager"), note=f"{len(rows)} reasons", open=True
+        "Ran eagerly",
+        table,
+        id=place.at("eager"),
+        note=counted(len(rows), "reason", "reasons"),
+        open=True,
     )
 
 
@@ -238,9 +247,10 @@ def _recompiles_part(history: History, place: PartPlace) -> Markup | None:
     gone = history.told.evictions
     more = tag("p", f"{gone} entries went: recompile_limit is reached.") if gone else None
     table = _table(("where", "why"), rows)
-    return _folded(
-        "Compiled again", table, more, id=place.at("again"), note=f"{len(told)} times", open=True
-    )
+    note = counted(len(told), "time", "times")
+    if fixed:
+        note += f", and {counted(len(fixed), 'size was', 'sizes were')} fixed"
+    return _folded("Compiled again", table, more, id=place.at("again"), note=note, open=True)
 
 
 def _tree_part(history: History, place: PartPlace) -> Markup | None:
@@ -342,7 +352,9 @@ def _tree_lines_part(history: History, place: PartPlace) -> Markup | None:
     if not lines:
         return None
     items = tag("ul", [tag("li", one) for one in lines])
-    return _folded("Graph trees", items, id=place.at("trees"), note=f"{len(lines)} lines")
+    return _folded(
+        "Graph trees", items, id=place.at("trees"), note=counted(len(lines), "line", "lines")
+    )
 
 
 OBJECT_PARTS: list[Callable[[History, PartPlace], Markup | None]] = [
@@ -394,7 +406,7 @@ def _graph_part(one: Compilation, place: PartPlace) -> Markup | None:
         "Graph",
         tag("pre", lines),
         id=place.at("graph"),
-        note=f"{len(origins)} operations",
+        note=counted(len(origins), "operation", "operations"),
         open=True,
     )
 

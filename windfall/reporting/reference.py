@@ -38,13 +38,19 @@ OPTIONS: dict[str, str] = {
     "partition": "what forward keeps for backward: " + ", ".join(f"`{one}`" for one in PARTITIONS),
     "trees": "a `TreeOptions`, or `None`: no graph trees. `mode=\"reduce-overhead\"` sets it",
     "cache": "the cache on disk: " + ", ".join(f"`{one}`" for one in CACHES),
+    "cache_entries": "guards and source are kept too, so that nothing is captured again: "
+    "once a `second` process asks, `always`, `off`",
     "cache_dir": "its folder, closed to others: `$XDG_CACHE_HOME/windfall`, `~/.cache/windfall`",
     "cache_bytes": "past it, what was used least recently goes",
+    "remote_cache": "URL of a [store that machines share](api.md#a-store-that-machines-share)",
+    "remote_cache_key": "the secret that its values are signed with, at least 16 characters",
+    "remote_cache_write": "off: this process only reads there",
+    "remote_cache_seconds": "a store that takes longer for an answer is left alone",
     "backend_options": "not to be set: what of `options` a backend of your own is given",
 }  # fmt: skip
 
 TREES: dict[str, str] = {
-    "minimum_bytes": "regions with fewer bytes are not recorded: malloc is faster there",
+    "minimum_bytes": "smaller regions are not recorded; objects of their results serve again",
     "strict": "results of a pool that are held over a step are an error, not kept",
     "rerecord_limit": "recordings of one region behind one other",
     "recordings": "of one thread; past it the least recently used goes",
@@ -59,6 +65,9 @@ _SET_BY_TEXT: dict[str, str] = {
     "WINDFALL_CACHE": "`on`, `read`, `off` (also `1`, `0`)",
     "WINDFALL_CACHE_DIR": "a path",
     "WINDFALL_CACHE_BYTES": "a number",
+    "WINDFALL_REMOTE_CACHE": "a URL: `redis://…`, or one that fsspec knows",
+    "WINDFALL_REMOTE_CACHE_KEY": "a secret text",
+    "WINDFALL_REMOTE_CACHE_SECONDS": "a number, `0.5`",
     "WINDFALL_VERIFY_CALLS": "a number",
 }
 

@@ -45,7 +45,8 @@ code{font:.9em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.92rem}
 td,th{text-align:left;vertical-align:top;padding:.25rem .7rem .25rem 0;
-border-bottom:1px solid var(--line)}
+border-bottom:1px solid var(--line);overflow-wrap:break-word}
+td code{overflow-wrap:anywhere}
 td.number{text-align:right;white-space:nowrap}
 .bar{display:block;height:.7rem;min-width:2px;background:var(--bar);border-radius:.15rem}
 .break{border-left:4px solid var(--bad);background:var(--badback);padding:.5rem .8rem;

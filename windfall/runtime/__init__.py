@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from windfall.runtime.guards import CompiledCheck as CompiledCheck
     from windfall.runtime.guards import compile_check as compile_check
     from windfall.runtime.memory import MEMORY as MEMORY
+    from windfall.runtime.segment_chain import make_chain as make_chain
     from windfall.runtime.trees.callables import CUDA_TREES as CUDA_TREES
     from windfall.runtime.trees.callables import GraphTrees as GraphTrees
     from windfall.runtime.trees.choice import CPU_TREES as CPU_TREES
@@ -36,6 +37,7 @@ _MODULES = {
     "compile_check": "guards",
     "dispatcher": "call_path",
     "enter": "entry",
+    "make_chain": "segment_chain",
     "replace_entries": "call_path",
     "set_slow_path": "call_path",
 }

@@ -16,7 +16,7 @@ for (`verify`): of those of a forward pass the guards did, of saved values and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,15 +39,21 @@ Bound = Callable[..., tuple[Any, ...]]
 
 
 def bind(
-    program: Program, *, native: bool = True, verify: bool = False, keep: bool = False
+    program: Program,
+    *,
+    native: bool = True,
+    verify: bool = False,
+    keep: bool = False,
+    recycled: Container[int] = (),
 ) -> Bound:
     """The program as a function of the values of its symbols and its input tensors. `verify`: these
     are checked first, and what does not fit raises `UnfitInput`. `keep`: memory of large results is
     kept for the next call, once nobody holds them any more: gradients, which are thrown away and
-    made anew in each step."""
+    made anew in each step. `recycled`: of these results (by their position among the result
+    buffers) the very objects are used again, once nobody has them."""
     check_program(program)
     if native and can_be_native(program):
-        return _builtin(program, "run", keep, verify)
+        return _builtin(program, "run", keep, verify, recycled)
     call = PublicProgram(program)
     return verified(program.inputs, program.symbols, call) if verify else call
 
@@ -99,12 +105,20 @@ def placed_run(
     return checked, False
 
 
-def _builtin(program: Program, name: str, keep: bool = False, verify: bool = False) -> Bound:
+def _builtin(
+    program: Program,
+    name: str,
+    keep: bool = False,
+    verify: bool = False,
+    recycled: Container[int] = (),
+) -> Bound:
     """A native program as a builtin, by a function of the machine."""
     words = Words()
     header = words.add(*[0] * offsets.BLOCK.size)
     everything = tuple(range(len(program.results)))
-    plan = add_plan(words, program, everything, "tuple", keep=keep, verify=verify)
+    plan = add_plan(
+        words, program, everything, "tuple", keep=keep, verify=verify, recycled=recycled
+    )
     for word, value in (("slots", len(program.symbols) + len(program.inputs)), ("plan", plan)):
         words.set(after(header, offsets.BLOCK.places[word]), value)
     code = support.support()

@@ -30,7 +30,10 @@ from windfall.runtime.encoder import EncodedCheck
 from windfall.runtime.execution_table import add_plan, can_be_floats, can_be_native
 from windfall.runtime.guard_text import check_text, python_check
 from windfall.runtime.results import check_program
+from windfall.runtime.segment_chain import pair_maker
 from windfall.runtime.usage import CLOCK, Usage
+
+CONTINUE = "Continue"  # what generated source calls to say where the program goes on
 
 
 def enter(
@@ -128,4 +131,8 @@ def _body(
     """The function that the segment's source defines, with its graph filled in."""
     if graph_callable is None and program is not None:
         graph_callable = bind(program, native=native)
+    kind = segment.namespace.get(CONTINUE)
+    if native and isinstance(kind, type):
+        faster = {**segment.namespace, CONTINUE: pair_maker(kind)}
+        segment = replace(segment, namespace=faster)
     return segment.load(graph_callable)

@@ -118,10 +118,12 @@ def add_plan(
     floats: Container[int] = (),
     keep: bool = False,
     verify: bool = False,
+    recycled: Container[int] = (),
 ) -> Place:
     """Append the plan of a native program: `order` says which results are returned, in which
     structure; `floats`, which inputs are Python floats; `keep`, that memory of large results is to
-    be kept for the next call once nobody holds them; `verify`, that inputs are checked."""
+    be kept for the next call once nobody holds them; `verify`, that inputs are checked; `recycled`,
+    of which results (by their position among the result buffers) the objects are used again."""
     words.keep.append(program.code)
     template = words.add(*(_static_pointer(words, note) for note in program.buffers), 0)
     table = _Table(program)
@@ -129,8 +131,14 @@ def add_plan(
     objects = _Objects(words, program, fresh, table)
     wanted = [objects.result(note) for note in program.results]
     input_rows = words.rows(_input_rows(words, program, table, floats, verify))
+    rings = [
+        _ring(words, program, index) if at in recycled else 0 for at, index in enumerate(fresh)
+    ]
     fresh_rows = words.rows(
-        [_fresh_row(words, program, index, objects, table, keep) for index in fresh]
+        [
+            _fresh_row(words, program, index, objects, table, keep, ring)
+            for index, ring in zip(fresh, rings, strict=True)
+        ]
     )
     arena_rows = words.rows(
         offsets.ARENA_ROW.words(index, *table.quantity(note.offset))
@@ -172,6 +180,7 @@ def add_plan(
         other_error=words.object(InternalError),
         other_text=words.text("a compiled kernel failed with an unknown code"),
         unfit=words.object(UnfitInput),
+        rings=int(any(rings)),
         as_strided=words.object(torch.Tensor.as_strided),
         **table.fields(words),
     )
@@ -218,7 +227,13 @@ def _input_rows(
 
 
 def _fresh_row(
-    words: Words, program: Program, index: int, objects: _Objects, table: _Table, keep: bool
+    words: Words,
+    program: Program,
+    index: int,
+    objects: _Objects,
+    table: _Table,
+    keep: bool,
+    ring: int,
 ) -> tuple[Word, ...]:
     type = objects.shape_of.get(index, program.buffers[index].type)
     bytes = span_bytes(type)
@@ -228,7 +243,16 @@ def _fresh_row(
         type.dtype.itemsize,
         *table.quantity(bytes),
         int(keep and isinstance(bytes, int) and bytes >= gradient_pool.SMALLEST),
+        ring,
     )
+
+
+def _ring(words: Words, program: Program, index: int) -> int:
+    """Where objects of a result are kept; 0: nowhere, where sizes vary."""
+    type = program.buffers[index].type
+    ring = torch_abi.tensor_ring() if is_static(type.sizes) and is_static(type.strides) else None
+    words.keep.append(ring)
+    return 0 if ring is None else int(ring)
 
 
 class _Objects:

@@ -4,7 +4,7 @@ is data (`words.py`). So building an entry costs microseconds, not an LLVM modul
 Enters: the offsets of `torch_abi`. Leaves: LLVM text and, once loaded, the addresses of
 
 * `op.*`: one step of a guard check, `i32 (ptr record, ptr args)`: 0 miss, 1 holds, 2 start again;
-* `check`, `entry`, `run`, `dispatch`: bodies of builtins (`machine/offsets.py`: their blocks);
+* `check`, `entry`, `run`, `dispatch`, `chain`, `pair`: bodies of builtins;
 * `arena.trim`, `kept.trim`: give memory that is kept for reuse back to the system.
 
 A record of a check: address of its step, its size in bytes, operands (`machine/basics.py`). One
@@ -22,11 +22,11 @@ import functools
 
 from windfall import jit, torch_abi
 from windfall.llvm import Assembly
-from windfall.runtime.machine import builtin_bodies, object_steps, tensor_step, thread_step
+from windfall.runtime.machine import builtin_bodies, chain, object_steps, tensor_step, thread_step
 from windfall.runtime.machine.basics import FUNCTIONS, AbiFacts
 
 # With what they import: all functions.
-MODULES = (builtin_bodies, object_steps, tensor_step, thread_step)
+MODULES = (builtin_bodies, chain, object_steps, tensor_step, thread_step)
 
 
 def text() -> str | None:

@@ -17,14 +17,22 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.source import ByMethod, Distance, Overlap, SizeOf, Source, StrideOf
 from windfall.ir.symint import Expression, Size, known_at_least
 from windfall.ir.writer import Cell
-from windfall.runtime.machine.tensor_step import DIMENSION_ROW, TENSOR_ROW, WANTED
+from windfall.runtime.machine.tensor_step import (
+    DIMENSION_ROW,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    TENSOR_ROW,
+    WANTED,
+)
 from windfall.runtime.machine.thread_step import CAST_ROW
 from windfall.runtime.object_guards import ObjectRecords, float_bits
 from windfall.runtime.results import is_static, span_bytes, static
 from windfall.runtime.size_code import fits
 from windfall.runtime.words import MASK, Word
 
-_SCALARS = (torch.float32, torch.float64)
+# Numbers that guards read, as the machine knows them.
+_SCALARS = {torch.float32: FLOAT, torch.float64: DOUBLE, torch.int64: INTEGER}
 
 
 class CheckWriter(ObjectRecords):
@@ -84,8 +92,8 @@ class CheckWriter(ObjectRecords):
         type = self.tensor_type(source)
         if type is None or self.ranks.get(cell) != 0 or type.dtype not in _SCALARS:
             return False
-        size = type.dtype.itemsize
-        self.record("scalar", cell, size, float_bits(low), float_bits(high), int(whole))
+        kind, size = _SCALARS[type.dtype], type.dtype.itemsize
+        self.record("scalar", cell, kind, size, float_bits(low), float_bits(high), int(whole))
         return True
 
     def is_plain_leaf(self, cell: Cell) -> bool:

@@ -97,6 +97,19 @@ def was_unseen(tensor: torch.Tensor) -> bool:
     return tensor._is_view() and tensor.requires_grad and tensor.grad_fn is None
 
 
+def was_left_behind(view: torch.Tensor) -> bool:
+    """Whether what a view looks at was given a history after the view was made, and nobody has
+    asked for that of the view since: to autograd it is a leaf still, and writes to it are refused.
+    Any question (`grad_fn`, `is_leaf`) ends that, this one too."""
+    if not view._is_view() or not view.requires_grad:
+        return False
+    try:
+        view.requires_grad_(False)  # leaves alone may be told; it needs one for its base's sake
+    except RuntimeError:
+        return False
+    return view.grad_fn is not None
+
+
 def unseen(tensor: torch.Tensor, view: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A view, made where autograd does not look."""
     with torch.no_grad():

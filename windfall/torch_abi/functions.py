@@ -5,6 +5,7 @@ Enters: a function of a program. Leaves: which of torch's private ones it is.
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from typing import Any
@@ -85,6 +86,26 @@ TRACER_QUESTIONS: tuple[Any, ...] = (
     named("is_fx_tracing", lambda: torch.fx._symbolic_trace.is_fx_tracing),
     named("_is_tracing", lambda: torch._C._is_tracing),
 )
+
+# What `torch.backends.mkldnn.enabled` and its like read: no arguments, a plain answer.
+FLAG_READERS: tuple[Any, ...] = tuple(
+    named(name, functools.partial(getattr, torch._C, name))
+    for name in (
+        "_get_mkldnn_enabled",
+        "_get_mkldnn_deterministic",
+        "_get_cudnn_enabled",
+        "_get_cudnn_deterministic",
+        "_get_cudnn_benchmark",
+        "_get_cudnn_allow_tf32",
+    )
+)
+# Whether a transform of `torch.func` is under way.
+transforms_active: Any = named(
+    "_are_functorch_transforms_active", lambda: torch._C._are_functorch_transforms_active
+)
+
+# What `Module.to` makes of its arguments: device, dtype, non-blocking, memory format.
+parse_to: Any = named("_parse_to", lambda: torch._C._nn._parse_to)
 
 # Higher-order operations; `torch` itself offers `cond` alone.
 scan: Any = named("scan", lambda: torch._higher_order_ops.scan)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -321,6 +321,20 @@ def hook_kinds(node: Any) -> int:
     return found | leaf_hook_kinds(node.variable) if type(node) is AccumulateGrad else found
 
 
+def is_hooked_above(view: torch.Tensor) -> bool:
+    """Whether somebody is told of a gradient on the way from a view to what it is a view of, both
+    ends apart."""
+    base, layout = view._base, node_layout()
+    assert base is not None, "asked of what is no view"
+    end, node = base.grad_fn, view.grad_fn
+    above: Any = None if node is None else node.next_functions[0][0]
+    while above is not None and above is not end and type(above) is not AccumulateGrad:
+        if layout is None or _kinds(layout, above):
+            return True
+        above = above.next_functions[0][0]
+    return False
+
+
 def leaf_hook_kinds(leaf: torch.Tensor) -> int:
     """Which hooks a leaf has itself."""
     layout, tensors = node_layout(), tensor_layout()
@@ -386,6 +400,19 @@ def saved_wrappers(node: Any) -> tuple[Any, ...]:
     """The wrappers of what an `autograd.Function` has saved."""
     found: tuple[Any, ...] = node._raw_saved_tensors
     return found
+
+
+def saved_values(node: Any, checked: Sequence[int], own: Container[int]) -> list[Any] | None:
+    """What an `autograd.Function` has saved, where no hooks have packed it. It raises if one of
+    `checked` was written since, whatever became of the others; None: it cannot be told. Of its
+    `own` results, which come without a history here, it can if nobody has ever written them."""
+    wrappers = saved_wrappers(node)
+    if any(index in own and wrappers[index].data._version for index in checked):
+        return None
+    return [
+        one.unpack() if index in checked and index not in own else one.data
+        for index, one in enumerate(wrappers)
+    ]
 
 
 def node_hooks(node: Any) -> tuple[dict[int, Any], dict[int, Any]]:

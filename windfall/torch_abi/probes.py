@@ -64,6 +64,7 @@ def in_fresh_thread(ask: Callable[[], Found]) -> Found:
 _REASONS: dict[str, str] = {}
 _EXPECTED: set[str] = set()  # of these: facts that this version is known not to have
 _PROBES: list[Callable[[], Any]] = []
+_LATE: set[str] = set()  # of these: facts that few programs need, and that take milliseconds
 
 
 def fact(probe: Callable[[], Found]) -> Callable[[], Found | None]:
@@ -89,10 +90,19 @@ def fact(probe: Callable[[], Found]) -> Callable[[], Found | None]:
     return ask
 
 
-def report() -> dict[str, str]:
-    """Every fact by name: what was found, or `missing: ` and the reason."""
+def late_fact(probe: Callable[[], Found]) -> Callable[[], Found | None]:
+    """A fact that is not looked for until somebody asks for it, or for a whole report."""
+    _LATE.add(probe.__name__)
+    return fact(probe)
+
+
+def report(late: bool = True) -> dict[str, str]:
+    """Every fact by name: what was found, or `missing: ` and the reason. Without `late`, those that
+    are looked for in any program."""
     lines: dict[str, str] = {}
     for ask in _PROBES:
+        if ask.__name__ in _LATE and not late:
+            continue
         found = ask()
         name = ask.__name__
         why = "none" if name in _EXPECTED else "missing"
@@ -105,9 +115,9 @@ def report() -> dict[str, str]:
     return lines
 
 
-def missing() -> list[str]:
+def missing(late: bool = True) -> list[str]:
     """What this torch or this CPython should have and was not found, by name."""
-    found = [name for name, told in report().items() if told.startswith("missing")]
+    found = [name for name, told in report(late).items() if told.startswith("missing")]
     return found + [name for name in NATIVE_SYMBOLS if symbol(name) is None]
 
 
@@ -122,7 +132,7 @@ def warn_of_missing() -> None:
     if _Said.already:
         return
     _Said.already = True
-    lacks, version = missing(), torch.__version__
+    lacks, version = missing(late=False), torch.__version__
     tried, known = version.startswith(TRIED), ", ".join(one[:-1] for one in TRIED)
     if tried and not lacks:
         return
@@ -186,9 +196,9 @@ class _OwnMemory(threading.local):
         try:
             yield
         finally:
-            if self.file is not None:
-                os.close(self.file)
-                self.file = None
+            file, self.file = self.file, None  # first: an interrupt must leave no closed number
+            if file is not None:
+                os.close(file)
 
 
 _own_memory = _OwnMemory()

@@ -11,6 +11,7 @@ from windfall.frontend.opcodes.table import opcode
 from windfall.frontend.values.base import PENDING, Value
 from windfall.frontend.values.class_value import Class, find, relied
 from windfall.frontend.values.constant import Constant
+from windfall.frontend.values.declining import special_method
 from windfall.frontend.values.enumeration import MixedMember
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.identity import identical
@@ -90,7 +91,7 @@ def _in_place_by_method(
     name = _DUNDERS[operation]
     candidates = [values.tuple([method, right])]
     for owner, dunder, other in ((left, f"__{name}__", right), (right, f"__r{name}__", left)):
-        found = owner.dunder(machine, dunder) if isinstance(owner, Object) else None
+        found = _special_method(machine, owner, dunder)
         if found is not None:
             candidates.append(values.tuple([found, other]))
     shown = values.literal(f"{operation}=")
@@ -112,20 +113,27 @@ def by_dunder(
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
     for value, dunder in ((left, name), (right, reflected)):
         if isinstance(value, Class | MixedMember):
-            value.refuse_own(machine, dunder)
+            # `!=` of who has none of its own asks `__eq__`.
+            value.refuse_own(machine, *((dunder, "__eq__") if operation == "!=" else (dunder,)))
     candidates = []
-    if isinstance(left, Object) and (method := left.dunder(machine, name)) is not None:
+    if (method := _special_method(machine, left, name)) is not None:
         candidates.append(values.tuple([method, right]))
-    if isinstance(right, Object) and (method := right.dunder(machine, reflected)) is not None:
+    if (method := _special_method(machine, right, reflected)) is not None:
         later = values.tuple([method, left])
         if _right_goes_first(operation, reflected, left.python_type(), right.python_type()):
             candidates.insert(0, later)
         elif right.python_type() is not left.python_type() or operation in _COMPARISONS:
             candidates.append(later)
-    if not candidates:
+    asked = (isinstance(left, Object), isinstance(right, Object))
+    if not candidates or not any(asked):
         stop(UNKNOWN_OPERATION, f"{left.describe()} {operation} {right.describe()}")
     arguments = [values.tuple(candidates), values.literal(shown or operation), left, right]
     return values.polyfill("first_implemented", arguments)
+
+
+def _special_method(machine: Machine, value: Value, name: str) -> Value | None:
+    """The method that an operator asks, bound, of an object of the user's or of a tensor."""
+    return value.dunder(machine, name) if isinstance(value, Object) else special_method(value, name)
 
 
 def _right_goes_first(operation: str, reflected: str, left: type, right: type) -> bool:

@@ -12,6 +12,8 @@ One file: what an iterator does and the rows of how a real one is made of it are
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 from collections.abc import Callable
 from types import CodeType
@@ -708,6 +710,15 @@ HALF_RUN: dict[CodeType, Any] = _codes(
         _combined_again: _advanced_choice(itertools.combinations_with_replacement),
     }
 )
+
+
+@functools.cache
+def variables_of_half_run(code: CodeType) -> frozenset[str]:
+    """The variables of which a real iterator is made where the generator is half-run."""
+    make = HALF_RUN.get(code)
+    names = inspect.getfullargspec(make).args if make is not None else ()
+    return frozenset(names) - {"stack", "phase"}
+
 
 # Class → what makes an object of it with nothing left.
 FINISHED: dict[type, Callable[[], Any]] = {

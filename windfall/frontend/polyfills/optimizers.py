@@ -17,9 +17,8 @@ def step_in_grad_mode(step: Any, *args: Any, **kwargs: Any) -> Any:
         torch.set_grad_enabled(before)
 
 
-def step_of_schedule(step: Any, reference: Any, *args: Any, **kwargs: Any) -> Any:
+def step_of_schedule(step: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     """A step of an optimizer that a schedule of its rate wants to hear of."""
-    optimizer = reference()
     optimizer._opt_called = True
     return step(optimizer, *args, **kwargs)
 

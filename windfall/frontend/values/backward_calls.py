@@ -144,7 +144,7 @@ def _is_accumulator(node: Any) -> bool:
 
 def _known(machine: Machine, fake: torch.Tensor) -> Tensor:
     """The leaf that a tensor without data stands for."""
-    known = machine.graph.fakes.get(id(fake))
+    known = machine.graph.fakes.get(fake)
     if not isinstance(known, Tensor):
         stop(BACKWARD, "a tensor with a history from outside")
     return known
@@ -266,7 +266,7 @@ def _run(machine: Machine, begun: _Pass, given: dict[str, Value]) -> Value:
             stop(BACKWARD, "inputs= that are no leaves of the graph")
     for one in reached:
         _rely_on_leaf(machine, one)
-    before = set(machine.graph.fakes)
+    before = {id(one) for one in machine.graph.fakes}  # which the table keeps alive
     found = _gradients(machine, begun, reached)
     taken: set[Any] = set()
     for leaf, gradient in zip(reached, found, strict=True):

@@ -24,12 +24,15 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.ir.guard import Check, IdentityIs, TypeIs
+from windfall.ir.reading import dictionary_at, flags_of
 from windfall.ir.source import Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
     from windfall.frontend.services import Machine
 
+OVERRIDE = "__torch_function__"
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: no class statement makes such a class
 Arguments = list["Value"]
 Keywords = dict[str, "Value"]
 
@@ -95,6 +98,14 @@ class Value:
             constant = self.as_constant(machine)
             return constant, constant
         stop(NOT_A_GRAPH_ARGUMENT, self.describe())
+
+    def refuse_override(self, machine: Machine) -> None:
+        """Refuse, where torch's C code would ask this argument for `__torch_function__` and might
+        find it: it reads that like any attribute. A class of C whose objects hold none has none."""
+        self.guard_type(machine)
+        kind = self.python_type()
+        if not flags_of(kind) & _IMMUTABLE or dictionary_at(kind):
+            stop(UNKNOWN_OPERATION, f"{self.describe()}, which torch asks for {OVERRIDE}")
 
     def operand(self, machine: Machine, beside: Any) -> Value:
         """What stands in the graph where this is an operand beside a tensor."""

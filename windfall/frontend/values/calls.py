@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -35,24 +36,30 @@ def calls(*callables: Any) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         for one in callables:
             assert one not in CALLS, f"{one} has two rules"
-            CALLS[one] = _of_fitting_calls(one, rule)
+            CALLS[one] = partial(_if_it_fits, one, rule)
         return rule
 
     return register
 
 
-def _of_fitting_calls(function: Any, rule: Rule) -> Rule:
+def _if_it_fits(
+    function: Any, rule: Rule, machine: Machine, arguments: Arguments, keywords: Keywords
+) -> Value:
     """The rule, asked only where the arguments fit; misfits are raised natively."""
+    if not fits(function, len(arguments), keywords):
+        stop(ARGUMENTS, getattr(function, "__qualname__", "a builtin"))
+    wrong = misfit(function, arguments, keywords)
+    if wrong is not None:
+        stop(ARGUMENTS, f"{function.__qualname__} of {wrong.describe()}")
+    return rule(machine, arguments, keywords)
 
-    def checked(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        if not fits(function, len(arguments), keywords):
-            stop(ARGUMENTS, getattr(function, "__qualname__", "a builtin"))
-        wrong = misfit(function, arguments, keywords)
-        if wrong is not None:
-            stop(ARGUMENTS, f"{function.__qualname__} of {wrong.describe()}")
-        return rule(machine, arguments, keywords)
 
-    return checked
+def written_rule(rule: Rule) -> Any:
+    """The function that somebody wrote, behind what we put around it."""
+    found: Any = rule
+    while isinstance(found, partial):
+        found = found.args[1] if found.func is _if_it_fits else found.func
+    return found
 
 
 # By the module of the function: rows for what is not loaded with torch.

@@ -29,6 +29,7 @@ from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.symbolic import SymInt
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import look, settled
+from windfall.identity_map import IdentityMap
 from windfall.ir.custom import CustomGradient
 from windfall.ir.node import Checkpoint, Policy, info, set_info
 from windfall.ir.symint import Expression
@@ -50,7 +51,9 @@ class OpenRegion(Value):
     )  # fmt: skip
     made_of = object
 
-    def __init__(self, machine: Machine, arguments: list[Value], existing: set[int]) -> None:
+    def __init__(
+        self, machine: Machine, arguments: list[Value], existing: IdentityMap[Any, None]
+    ) -> None:
         super().__init__()
         graph, effects = machine.graph, machine.effects
         self.checkpoint = Checkpoint(graph.regions, graph.checkpoint)
@@ -119,26 +122,27 @@ def _tensors(values: Iterable[Value]) -> list[Tensor]:
     return [one for one in values if isinstance(one, Tensor)]
 
 
-def _reachable(roots: list[Any]) -> set[int]:
-    """The addresses of all values, and of what they keep their contents in, to which ways lead from
+def _reachable(roots: list[Any]) -> IdentityMap[Any, None]:
+    """All values, and of what they keep their contents in, to which ways lead from
     these. Nothing is looked at."""
-    found: dict[int, Any] = {}
+    found: IdentityMap[Any, None] = IdentityMap()
     waiting = list(roots)
     while waiting:
         one = settled(waiting.pop())
         kind = type(one)
-        if id(one) in found:
+        if one in found:
             continue
         if issubclass(kind, Value):
-            found[id(one)] = one
+            found[one] = None
             for base in kind.__mro__:
                 for name in getattr(base, "__slots__", ()):
                     if name not in _NO_CONTENTS and hasattr(one, name):
                         waiting.append(getattr(one, name))
         elif kind in (list, tuple, dict, set):
-            found[id(one)] = one
+            if kind is not tuple:  # which cannot change, and the empty one is everybody's
+                found[one] = None
             waiting.extend(one.values() if kind is dict else one)
-    return set(found)
+    return found
 
 
 # What a value knows of an object from outside, or of the graph.
@@ -200,7 +204,7 @@ def _check_effects(machine: Machine, region: OpenRegion) -> None:
         stop(CHECKPOINT, "a checkpointed function that switches a mode")
     for action in effects.journal[region.journal :]:
         for cell in getattr(action, "__closure__", None) or ():
-            if id(cell.cell_contents) in region.existing:
+            if cell.cell_contents in region.existing:
                 stop(CHECKPOINT, "a checkpointed function that changes an object")
 
 

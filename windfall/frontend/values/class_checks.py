@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import abc
 import types
-from _abc import _get_dump  # type: ignore[import-not-found]  # what is registered with an abstract class
+from _abc import (  # type: ignore[import-not-found]
+    _abc_instancecheck,
+    _get_dump,  # what is registered with an abstract class
+)
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,7 +29,7 @@ from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.supers import Super
 from windfall.frontend.values.tensor import ForeignTensor, Tensor
 from windfall.ir.guard import ABSENT, RegistrationsAre
-from windfall.ir.reading import class_name, is_a, is_among, mro_of
+from windfall.ir.reading import class_dict, class_name, is_a, is_among, mro_of
 from windfall.ir.source import Known
 
 if TYPE_CHECKING:
@@ -110,7 +113,8 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
         if not found and isinstance(value, Object) and not _tells_its_class(kind):
             stop(UNKNOWN_OPERATION, f"isinstance of {value.describe()}, which says what it is")
         return found
-    if type(cls).__module__ == "abc":
+    asked = relied(machine, type(cls), "__instancecheck__")
+    if asked is find(abc.ABCMeta, "__instancecheck__") and _asks_as_abstract(type(cls)):
         return _registered(machine, kind, cls)
     if type(cls).__module__ == "typing" and is_mutable(kind):
         stop(UNKNOWN_OPERATION, f"isinstance with the protocol {cls.__qualname__}")
@@ -133,7 +137,8 @@ def _registered(machine: Machine, kind: type, cls: type) -> bool:
     order = mro(machine, kind)
     if cls.__module__ in _LIBRARY:
         return _taken_by_library(machine, kind, cls)
-    if relied(machine, cls, "__subclasshook__") is not find(object, "__subclasshook__"):
+    relied(machine, cls, "__subclasshook__")
+    if not _hooks_nothing(cls):
         stop(UNKNOWN_OPERATION, f"isinstance with {class_name(cls)}, which has a hook")
     if is_among(cls, order):
         return True
@@ -151,7 +156,7 @@ def _also_asked(cls: type) -> list[type]:
     with it, and theirs."""
     found = [cls]
     for one in found:  # grows as it is walked
-        if type(one) is abc.ABCMeta:
+        if _asks_as_abstract(type(one)):
             registered = (entry() for entry in _get_dump(one)[0])
             candidates = (*one.__subclasses__(), *registered)
             found += [new for new in candidates if new is not None and not is_among(new, found)]
@@ -160,11 +165,22 @@ def _also_asked(cls: type) -> list[type]:
 
 def _has_no_say(cls: type) -> bool:
     """Whether a class answers without running code of the user's."""
-    if type(cls) is not abc.ABCMeta:
+    if not _asks_as_abstract(type(cls)):
         return find(type(cls), "__subclasscheck__") is type.__subclasscheck__
-    return cls.__module__ in _LIBRARY or (
-        find(cls, "__subclasshook__") is find(object, "__subclasshook__")
-    )
+    return cls.__module__ in _LIBRARY or _hooks_nothing(cls)
+
+
+def _asks_as_abstract(metaclass: type) -> bool:
+    """Whether its classes answer as abstract classes do: it may be derived from `ABCMeta`."""
+    asked = find(metaclass, "__subclasscheck__")
+    return issubclass(metaclass, abc.ABCMeta) and asked is find(abc.ABCMeta, "__subclasscheck__")
+
+
+def _hooks_nothing(cls: type) -> bool:
+    """Whether its `__subclasshook__` answers for no class: `object`'s, or one that it inherits from
+    an abstract class of the standard library, each of which answers for that class alone."""
+    owner = next(one for one in mro_of(cls) if "__subclasshook__" in class_dict(one))
+    return owner is object or (owner is not cls and owner.__module__ in _LIBRARY)
 
 
 def _asked(machine: Machine, kind: type, cls: type) -> bool:
@@ -208,11 +224,27 @@ def _issubclass(machine: Machine, arguments: Arguments, keywords: Keywords) -> V
 def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
     if relied(machine, type(cls), "__subclasscheck__") is type.__subclasscheck__:
         return is_among(cls, mro(machine, kind))
-    if type(cls).__module__ == "abc":
+    if _asks_as_abstract(type(cls)):
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):
         return issubclass(kind, cls)
     stop(UNKNOWN_OPERATION, f"issubclass with {type(cls).__name__}")
+
+
+@calls(_abc_instancecheck)
+def _instance_of_abstract(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """`super().__instancecheck__(value)` in a metaclass that derives from `ABCMeta`."""
+    exactly(arguments, keywords, 2, 2, "_abc_instancecheck")
+    cls, value = arguments
+    if not isinstance(cls, Class) or not _asks_as_abstract(type(cls.real)):
+        stop(UNKNOWN_OPERATION, f"isinstance with {cls.describe()}")
+    cls.rely(machine)
+    relied(machine, type(cls.real), "__subclasscheck__")
+    value.guard_type(machine)
+    found = _registered(machine, value.python_type(), cls.real)
+    if not found and isinstance(value, Object):
+        _refuse_other_class(machine, value)
+    return machine.values.literal(found)
 
 
 @calls(type)

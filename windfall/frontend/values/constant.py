@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windfall.frontend.bounds import admit, admit_constant, admit_fold, admit_result
-from windfall.frontend.breaks import UNKNOWN_CALL, UNKNOWN_OPERATION, stop
+from windfall.frontend.breaks import TOO_MANY_VALUES, UNKNOWN_CALL, UNKNOWN_OPERATION, stop
 from windfall.frontend.bytecode import VERSION
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.unseen import look
@@ -118,6 +118,8 @@ class Constant(Value):
         """The object, relied upon."""
         if self.source is not None:
             admit_constant(machine, self.value)
+            if machine.symbols.is_other_address(self.source, self.value):
+                stop(TOO_MANY_VALUES, f"{self.source}, an address or a hash")
             self.guard(machine, "value", Equals(self.value))
         return self.value
 
@@ -331,17 +333,19 @@ def fold(
     admit_result(machine, function, result)
     if hasattr(type(result), "__next__"):  # one for each call, and each is used up
         stop(UNKNOWN_CALL, f"{class_name(type(result))} of a constant")
-    if is_among(type(result), _CONTAINERS):
+    found = _unchanged(result, arguments, plain)
+    if found is None and is_among(type(result), _CONTAINERS):
         # What it was given were copies: an object that it passes on would be another one.
         given = {id(one) for one in _containers((*plain, *named.values()))}
         if any(id(one) in given for one in _containers((result,))):
             stop(UNKNOWN_CALL, f"{getattr(function, '__name__', function)} passes on what it gets")
-    return _unchanged(result, arguments, plain) or machine.values.literal(result)
+    return found or machine.values.literal(result)
 
 
 def _unchanged(result: Any, arguments: Sequence[Value], plain: Sequence[Any]) -> Value | None:
-    """The operand that a text stayed: it is that very object, not an equal one."""
-    if type(result) not in (str, bytes):
+    """The operand that a text stayed, or a tuple (`(0, 0) * 1`): it is that very object, not an
+    equal one."""
+    if type(result) not in (str, bytes, tuple):
         return None
     return next((one for one, it in zip(arguments, plain, strict=True) if it is result), None)
 

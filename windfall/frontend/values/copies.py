@@ -19,12 +19,13 @@ from windfall.frontend.values.class_value import Class, find
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.enumeration import Member, MixedMember, itself_copied
 from windfall.frontend.values.function import Function
-from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.mapping import Dict, InstanceDict
 from windfall.frontend.values.objects import Object, is_plain_class
 from windfall.frontend.values.ordered import Ordered
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look, same
+from windfall.identity_map import IdentityMap
 from windfall.ir.guard import ABSENT
 
 if TYPE_CHECKING:
@@ -37,24 +38,24 @@ _OBJECT_HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__")
 class _Copier:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.memo: dict[int, Value] = {}
+        self.memo: IdentityMap[Value, Value] = IdentityMap()
 
     def copied(self, value: Value) -> Value:
         value = look(value)
         kind = type(value)
-        known = self.memo.get(id(value))
+        known = self.memo.get(value)
         if known is not None:
             return known
         if isinstance(value, Member | MixedMember):
             return itself_copied(self.machine, value)
         if isinstance(value, Constant | Class | Function):
             return value
-        if kind in (Dict, Ordered):
+        if kind in (Dict, Ordered, InstanceDict):
             assert isinstance(value, Dict)
             return self._dict(value)
         if kind is List:
             assert isinstance(value, List)
-            made = self.memo[id(value)] = List([])
+            made = self.memo[value] = List([])
             made._items = [self.copied(one) for one in value.items(self.machine)]
             return made
         if kind is Tuple:
@@ -74,13 +75,13 @@ class _Copier:
         """A tuple whose items stay the same is its own copy."""
         items = value.items(self.machine)
         made = [self.copied(one) for one in items]
-        known = self.memo.get(id(value))
+        known = self.memo.get(value)
         if known is not None:  # a list in it holds it, and has copied it
             return known
         if all(same(one, other) for one, other in zip(items, made, strict=True)):
             return value
-        self.memo[id(value)] = Tuple(made)
-        return self.memo[id(value)]
+        self.memo[value] = Tuple(made)
+        return self.memo[value]
 
     def _dict(self, value: Dict) -> Dict:
         entries = value.load(self.machine)
@@ -88,7 +89,7 @@ class _Copier:
             stop(UNKNOWN_CALL, f"deepcopy of {value.describe()} with objects as keys")
         self._refuse_attributes(value)
         made = value.like({})
-        self.memo[id(value)] = made
+        self.memo[value] = made
         for key, one in entries.items():
             assert one is not None, "a whole dict has no absent items"
             made.entries[key] = self.copied(one)
@@ -114,7 +115,7 @@ class _Copier:
         attributes = value.attributes(machine)
         if not plain or attributes is None:
             stop(UNKNOWN_CALL, f"deepcopy of {value.describe()}")
-        made = self.memo[id(value)] = Object(cls)
+        made = self.memo[value] = Object(cls)
         copied = made.attributes(machine)
         assert copied is not None, "an object of the same class"
         copied.entries.update(self._dict(attributes).entries)

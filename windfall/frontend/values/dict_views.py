@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Value
+from windfall.frontend.values.watched import watch
 
 if TYPE_CHECKING:
     from windfall.frontend.recipe import Recipe
@@ -80,7 +81,7 @@ class DictView(Value):
 
         real = type(how(getattr(sample, kind)()))
         made = machine.values.iterate_over(self, real, read, f"{how.__name__}({{}})")
-        return owner.watchers.add(made)  # type: ignore[no-any-return]
+        return watch(owner, made)  # type: ignore[no-any-return]
 
     def length(self, machine: Machine) -> Value:
         """How many items."""

@@ -59,6 +59,7 @@ def _constant(
         result = function(*real, **named)
     except Exception as error:
         stop(NATIVE_FUNCTION, f"{_name(function)} raises {type(error).__name__}")
+    machine.guards.take_from_process(f"{_name(function)} was called while capturing")
     return machine.values.known(result, _name(function))
 
 

@@ -103,6 +103,7 @@ class Member(Object):
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The very member."""
+        self.refuse_override(machine)
         self.guard(machine, "value", Equals(self.real))
         return self.real, self.real
 
@@ -179,9 +180,19 @@ class MixedMember(Constant):
         name = _field(machine, type(self.value), name)
         return self._object(machine).get_attribute(machine, name)
 
-    def refuse_own(self, machine: Machine, name: str) -> None:
-        """A special method that its class has from the user, now or later, is called natively."""
-        self._asked(machine, name)
+    def refuse_override(self, machine: Machine) -> None:
+        """As of any object."""
+        self._asked(machine)
+        self._object(machine).refuse_override(machine)
+
+    def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
+        """The very member."""
+        self.refuse_override(machine)
+        return super().graph_argument(machine)
+
+    def refuse_own(self, machine: Machine, *names: str) -> None:
+        """Special methods that its class has from the user, now or later, are called natively."""
+        self._asked(machine, *names)
 
     def key(self, machine: Machine) -> Any:
         """Hashed as the number or text that it is."""

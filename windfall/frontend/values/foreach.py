@@ -12,6 +12,7 @@ the call itself, and is torch's to refuse.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -106,31 +107,36 @@ def _lists(
     return found
 
 
-def _rule(function: Any, name: str, call: Call, most: int) -> None:
-    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        lists = _lists(machine, name, arguments, keywords) if len(arguments) <= most else None
-        if lists is None:
-            return treated(machine, Treatment.GRAPH, function, arguments, keywords)
-        first = lists[0]
-        assert first is not None
-        made = [
-            call(
-                machine,
-                name,
-                [
-                    one if each is None else each[place]
-                    for one, each in zip(arguments, lists, strict=True)
-                ],
-                keywords,
-            )
-            for place in range(len(first))
-        ]
-        return arguments[0] if name.endswith("_") else Tuple(made)
-
-    calls(function)(rule)
+def _one_by_one(
+    function: Any,
+    name: str,
+    call: Call,
+    most: int,
+    machine: Machine,
+    arguments: Arguments,
+    keywords: Keywords,
+) -> Value:
+    lists = _lists(machine, name, arguments, keywords) if len(arguments) <= most else None
+    if lists is None:
+        return treated(machine, Treatment.GRAPH, function, arguments, keywords)
+    first = lists[0]
+    assert first is not None
+    made = [
+        call(
+            machine,
+            name,
+            [
+                one if each is None else each[place]
+                for one, each in zip(arguments, lists, strict=True)
+            ],
+            keywords,
+        )
+        for place in range(len(first))
+    ]
+    return arguments[0] if name.endswith("_") else Tuple(made)
 
 
 for _function, _name in torch_abi.FOREACH.items():
     _how = _CALLS.get(_name.removesuffix("_"))
     if _how is not None:
-        _rule(_function, _name, *_how)
+        calls(_function)(partial(_one_by_one, _function, _name, *_how))

@@ -17,6 +17,7 @@ from windfall.frontend.breaks import (
     FRAME_BOUND,
     GENERATOR,
     UNKNOWN_ATTRIBUTE,
+    UNKNOWN_OPERATION,
     WATCHER,
     stop,
 )
@@ -24,7 +25,7 @@ from windfall.frontend.bytecode import decode
 from windfall.frontend.effects import restore
 from windfall.frontend.name_tables import words
 from windfall.frontend.policy import Treatment, looks_at_frames, treatment
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import OVERRIDE, Arguments, Keywords, Value
 from windfall.frontend.values.calls import BY_CODE, rule_of
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.directed import follow
@@ -176,6 +177,12 @@ class Function(Value):
         if self._attributes is None:
             self._attributes = machine.values.instance_dict(self.real, self.source, self)
         return self._attributes
+
+    def refuse_override(self, machine: Machine) -> None:
+        """One may stand in its dictionary."""
+        self.guard_type(machine)
+        if self.attributes(machine).lookup(machine, OVERRIDE) is not None:
+            stop(UNKNOWN_OPERATION, f"{self.describe()}, which torch asks for {OVERRIDE}")
 
     # ------------------------------------------------------------------------- what calls rely on
 

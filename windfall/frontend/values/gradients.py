@@ -159,7 +159,7 @@ def _write_data(tensor: Tensor, machine: Machine, value: Value) -> None:
 
     def restore() -> None:
         tensor._node, tensor._fake = before
-        machine.graph.fakes[id(fake)] = other
+        machine.graph.fakes[fake] = other
 
     machine.effects.undo(restore)
     replaced = machine.effects.replaced
@@ -167,7 +167,7 @@ def _write_data(tensor: Tensor, machine: Machine, value: Value) -> None:
     machine.effects.undo(lambda: replaced.remove(tensor))
     tensor.node(machine)
     tensor._node, tensor._fake = other.node(machine), fake
-    machine.graph.fakes[id(fake)] = tensor
+    machine.graph.fakes[fake] = tensor
 
 
 WRITE_RULES["grad"] = _write_grad

@@ -13,6 +13,7 @@ from windfall.frontend.values.base import Value
 from windfall.frontend.values.mapping import Dict, keys_in_order
 from windfall.frontend.values.ordered import Ordered
 from windfall.frontend.values.sequence import List
+from windfall.frontend.values.watched import refuse_change
 from windfall.ir.guard import Equals
 from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, KeysOf, Source
@@ -80,7 +81,7 @@ class HeldDict(Dict):
             entries.clear()
             entries.update(before)
 
-        self.watchers.refuse_change(self.describe(), (key in entries) != (value is not None))
+        refuse_change(self, (key in entries) != (value is not None))
         machine.effects.undo(restore)
         name = f"{self.kind.__name__}_"
         shown = self.key_value(machine, key)

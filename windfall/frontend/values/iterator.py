@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 from windfall.frontend.bounds import admit, admit_values, range_length
 from windfall.frontend.breaks import FOREIGN_ITERATOR, stop
 from windfall.frontend.bytecode import decode
-from windfall.frontend.state import Start
 from windfall.frontend.values.base import ByIdentity, Value
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.ranges import Range
 from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, LengthIs
-from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, Item, Source
 
 if TYPE_CHECKING:
@@ -347,31 +345,19 @@ class ForeignIterator(Iterator):
         return end_is_seen(self.real)
 
 
-ITERATOR_TYPES: tuple[type, ...] = (
-    type(iter([])),
-    type(iter(())),
-    type(iter({})),
-    type(iter({}.values())),
-    type(iter({}.items())),
+# Those that do not tell what they will give (`live_iterator.py` has the others).
+_FOREIGN: tuple[type, ...] = (
     type(iter(set())),
     type(iter("")),
-    type(iter(range(0))),
     type(iter(range(1 << 1000))),
     type(reversed([])),
-    zip,
-    enumerate,
     map,
     filter,
     types.GeneratorType,
 )
 
 
-@wraps(*ITERATOR_TYPES)
+@wraps(*_FOREIGN)
 def _wrap_iterator(machine: Machine, value: Any, source: Source | None) -> Value:
     assert source is not None
-    if is_among(type(value), _KNOWN_STATE) and isinstance(machine.state.point, Start):
-        return machine.values.remember(value, GivenIterator(value, source))
     return machine.values.remember(value, ForeignIterator(value, source))
-
-
-_KNOWN_STATE: tuple[type, ...] = (type(iter([])), type(iter(())))

@@ -91,6 +91,7 @@ class Cached(ByIdentity, Given):
             found = self.real(*plain, **named)
         except Exception:
             stop(UNKNOWN_CALL, self.describe())
+        machine.guards.take_from_process(f"{self.describe()} was called while capturing")
         return machine.values.literal_or_known(found, self.real.__name__)
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
@@ -98,6 +99,7 @@ class Cached(ByIdentity, Given):
         if is_query(self.real):
             if not isinstance(self.source, Known):
                 self.guard(machine, "identity", IdentityIs(self.real))
+            machine.guards.take_from_process("a library was asked what is installed")
             return fold(machine, self.real, arguments, keywords)
         given = [*arguments, *keywords.values()]
         how = cached_treatment(self.real)

@@ -30,7 +30,7 @@ from windfall.frontend.values.keys import (
     told_key,
 )
 from windfall.frontend.values.unseen import real_of, same, settled
-from windfall.frontend.values.watched import Watchers
+from windfall.frontend.values.watched import Watchers, refuse_change
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import HasKey, IdentityIs, KeysAre
 from windfall.ir.reading import dict_of, is_among
@@ -61,8 +61,8 @@ class Dict(Value):
         self.whole = source is None
         self.compares: bool | None = None  # whether looking a key up may run code of the user
         self.unseen = False  # written at a key that varies
-        self.writes: list[tuple[Any, Value | None]] = []
-        self.watchers = Watchers()
+        self.writes: list[tuple[Any, Value | None]] | tuple[()] = ()  # most are never written
+        self.watchers: Watchers = ()
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -208,6 +208,15 @@ class Dict(Value):
 
     # ---------------------------------------------------------------------------------- writing
 
+    def _note_write(self, key: Any, value: Value | None) -> None:
+        if not isinstance(self.writes, list):
+            self.writes = []
+        self.writes.append((key, value))
+
+    def _forget_writes(self, kept: int) -> None:
+        if isinstance(self.writes, list):
+            del self.writes[kept:]
+
     def store(self, machine: Machine, key: Any, value: Value | None) -> None:
         """Write (None: delete) at a key, and log it if the dict existed before."""
         if self.unseen:
@@ -215,13 +224,13 @@ class Dict(Value):
         entries, writes = self.entries, len(self.writes)
         admit_growth(machine, len(entries) + 1 if self.whole else 0, self)
         existed, before = key in entries, entries.get(key)
-        self.watchers.refuse_change(self.describe(), self.whole and existed != (value is not None))
+        refuse_change(self, self.whole and existed != (value is not None))
         order = list(entries) if self.whole and value is None else None
         shown = self.key_value(machine, key)
         self._forget_key(machine, key, value is None)
 
         def restore() -> None:
-            del self.writes[writes:]
+            self._forget_writes(writes)
             if existed:
                 entries[key] = before
             else:
@@ -237,7 +246,7 @@ class Dict(Value):
         else:
             entries[key] = value
         if not self.whole:
-            self.writes.append((key, value))
+            self._note_write(key, value)
         if self.source is not None:
             self.guard_type(machine)
             if before is not None and before.source is not None and value is not None:

@@ -34,6 +34,7 @@ from windfall.frontend.values.symbolic import (
     needed_span,
     span_of,
 )
+from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.torchapi import treated
 from windfall.ir.reading import is_among
 from windfall.ir.relation import decide
@@ -131,6 +132,9 @@ for _function, _row in _FUNCTIONS.items():
 def _power(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if len(arguments) == 2 and _varies(arguments, keywords):
         base, exponent = arguments
+        for one in arguments:
+            if isinstance(one, SymInt):
+                one.assume_positive(machine)
         pair = [needed_span(machine, one) for one in arguments]
         if intervals.cannot_raise("**", *pair):
             found = SymFloat.of(machine, base).binary(machine, "**", SymFloat.of(machine, exponent))
@@ -274,6 +278,24 @@ def _full(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         return treated(machine, Treatment.GRAPH, torch.full, arguments, keywords)
     value.guard_type(machine)
     fresh = machine.values.torch_call("call_function", torch.empty, [arguments[0]], named)
+    return machine.values.torch_call("call_method", "fill_", [fresh, value.held], {})
+
+
+@calls(torch.full_like)
+def _full_like(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """Likewise, in the dtype of a tensor."""
+    named = dict(keywords)
+    value = arguments[1] if len(arguments) == 2 else named.pop("fill_value", None)
+    like = arguments[0] if arguments else None
+    if (
+        not isinstance(value, SymFloat)
+        or not isinstance(like, Tensor)
+        or "dtype" in named
+        or like.fake(machine).dtype not in (torch.float32, torch.float64)
+    ):
+        return treated(machine, Treatment.GRAPH, torch.full_like, arguments, keywords)
+    value.guard_type(machine)
+    fresh = machine.values.torch_call("call_function", torch.empty_like, [like], named)
     return machine.values.torch_call("call_method", "fill_", [fresh, value.held], {})
 
 

@@ -94,7 +94,16 @@ _settings(
     torch.get_deterministic_debug_mode,
     torch.is_warn_always_enabled,
     torch.is_deterministic_algorithms_warn_only_enabled,
+    *torch_abi.FLAG_READERS,
 )
+
+
+@calls(torch_abi.transforms_active)
+def _transforms_active(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """In the body of a transform, or where the whole is called inside of one."""
+    if machine.graph.levels:
+        return machine.values.literal(True)
+    return setting(machine, torch_abi.transforms_active)
 
 
 # What the guard on ambient state says already.

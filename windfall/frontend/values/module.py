@@ -39,6 +39,7 @@ _CALL = find(nn.Module, "__call__")
 _CALL_IMPL = find(nn.Module, "_call_impl")
 _GETATTR = find(nn.Module, "__getattr__")
 _SETATTR = find(nn.Module, "__setattr__")
+_REGISTER_BUFFER = find(nn.Module, "register_buffer")
 _MODULE_GLOBALS: dict[str, Any] = vars(sys.modules[nn.Module.__module__])
 
 
@@ -57,6 +58,21 @@ class Module(Object):
 
     __slots__ = ()
 
+    def _registered(self, machine: Machine, name: str) -> Value | None:
+        """What stands under a name in one of the registries."""
+        for registry in _REGISTRIES:
+            items = self.registry(machine, registry)
+            found = items.lookup(machine, name) if items is not None else None
+            if found is not None:
+                return found
+        return None
+
+    def _hook_answers(self, machine: Machine, name: str) -> bool:
+        """`nn.Module.__getattr__` looks into the registries and runs no code of the user's."""
+        if self.cls.find(machine, "__getattr__") is not _GETATTR:
+            return super()._hook_answers(machine, name)
+        return self._registered(machine, name) is not None
+
     def registry(self, machine: Machine, name: str) -> Dict | None:
         """`_parameters`, `_buffers` or `_modules`."""
         attributes = self.attributes(machine)
@@ -67,11 +83,9 @@ class Module(Object):
         """As `nn.Module.__getattr__`."""
         if self.cls.find(machine, "__getattr__") is not _GETATTR:
             return super().fallback(machine, name)
-        for registry in _REGISTRIES:
-            items = self.registry(machine, registry)
-            found = items.lookup(machine, name) if items is not None else None
-            if found is not None:
-                return found
+        found = self._registered(machine, name)
+        if found is not None:
+            return found
         text = f"'{self.cls.real.__name__}' object has no attribute '{name}'"
         raise machine.values.no_attribute(self, name, text)
 
@@ -89,11 +103,21 @@ class Module(Object):
                 stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} in {registry}")
         buffers = self.registry(machine, "_buffers")
         if buffers is not None and buffers.lookup(machine, name) is not None:
-            if not isinstance(value, Tensor):
-                stop(ATTRIBUTE_WRITE, f"buffer {self.describe()}.{name}")
+            self._refuse_registration(machine, name, value)
             buffers.store(machine, name, value)
             return
         self.store_attribute(machine, name, value)
+
+    def _refuse_registration(self, machine: Machine, name: str, value: Value) -> None:
+        """Writing a buffer registers it anew: by the class's own method, and hooks are asked. Only
+        a plain tensor, or None, says nothing about whether it persists."""
+        plain = isinstance(value, Tensor) and not isinstance(value.real, nn.Buffer)
+        own = self.cls.find(machine, "register_buffer") is _REGISTER_BUFFER
+        space = machine.values.globals_dict(_MODULE_GLOBALS, nn.Module.__module__)
+        hooks = space.lookup(machine, "_global_buffer_registration_hooks")
+        hooked = hooks is None or machine.values.length_of(hooks)
+        if hooked or not own or not (plain or value.python_type() is type(None)):
+            stop(ATTRIBUTE_WRITE, f"buffer {self.describe()}.{name}")
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """`forward`, where no hook is in the way; else torch's own `__call__`, interpreted."""

@@ -19,6 +19,7 @@ from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.symbolic import SymFloat, SymInt, as_size, made
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import look, same
+from windfall.ir.reading import is_among
 from windfall.ir.relation import decide
 from windfall.ir.symint import Size, maximum, minimum
 
@@ -115,19 +116,33 @@ def _as_number(machine: Machine, value: Value) -> Value:
 
 
 # Functions whose numbers are rounded to the dtype of the tensor, as a tensor beside it has to be.
-_OF_ONE_DTYPE = frozenset(words("lerp clamp_min clamp_max"))
+_OF_ONE_DTYPE = frozenset(words("lerp clamp_min clamp_max clamp clip fill"))
+# Among them, those whose numbers are tensors all together or not at all.
+_ALL_TENSORS = frozenset(words("clamp clip"))
+
+
+def _is_exact(machine: Machine, value: Value) -> bool:
+    """Whether it is a number that a double holds as it is."""
+    if is_among(value.python_type(), (float,)):
+        return True
+    is_whole = is_among(value.python_type(), (int,)) and value.is_constant()
+    return is_whole and abs(value.as_constant(machine)) <= 2**53
 
 
 def _in_its_dtype(
-    machine: Machine, arguments: Sequence[Value], keywords: Mapping[str, Value]
+    machine: Machine, name: str, arguments: Sequence[Value], keywords: Mapping[str, Value]
 ) -> tuple[Sequence[Value], Mapping[str, Value]]:
     first = arguments[0] if arguments else None
     kind = first.fake(machine).dtype if isinstance(first, Tensor) else None
     if kind not in (torch.float32, torch.float64):  # eager rounds others later
         return arguments, keywords
+    varies = any(isinstance(one, SymFloat) for one in (*arguments, *keywords.values()))
+    together = varies and name in _ALL_TENSORS
 
     def given(one: Value) -> Value:
-        return one.used(machine).as_tensor(machine, kind) if isinstance(one, SymFloat) else one
+        if isinstance(one, SymFloat) or (together and _is_exact(machine, one)):
+            return SymFloat.of(machine, one).as_tensor(machine, kind)
+        return one
 
     return list(map(given, arguments)), {name: given(one) for name, one in keywords.items()}
 
@@ -139,7 +154,7 @@ def prepared(
     function takes tensors too."""
     name = (target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
     if name in _OF_ONE_DTYPE:
-        return _in_its_dtype(machine, arguments, keywords)
+        return _in_its_dtype(machine, name, arguments, keywords)
     if name not in _OPERANDS or not arguments or not isinstance(arguments[0], Tensor):
         return arguments, keywords
     tensor, rest = arguments[0], arguments[1:]

@@ -23,7 +23,7 @@ from windfall.frontend.breaks import (
     stop,
 )
 from windfall.frontend.classnames import short_name
-from windfall.frontend.values.base import PENDING, Arguments, Given, Keywords, Value
+from windfall.frontend.values.base import OVERRIDE, PENDING, Arguments, Given, Keywords, Value
 from windfall.frontend.values.class_value import Class, find, goes_first, is_read, relied
 from windfall.frontend.values.function import BuiltinMethod, Function, Method
 from windfall.frontend.values.mapping import Dict, InstanceDict
@@ -325,6 +325,22 @@ class Object(Value):
         if found is PENDING:  # whoever asks needs it at once
             stop(UNKNOWN_CALL, f"{self.describe()}.{name}, which is computed")
         return found
+
+    def refuse_override(self, machine: Machine) -> None:
+        """As `getattr` would: hooks, the instance, the class."""
+        self.guard_type(machine)
+        if (
+            not isinstance(self.cls.find(machine, "__getattribute__"), types.WrapperDescriptorType)
+            or machine.effects.written(self.cls.real, OVERRIDE) is not None
+            or self.cls.find(machine, OVERRIDE) is not ABSENT
+            or self._own(machine, OVERRIDE) is not None
+            or self._hook_answers(machine, OVERRIDE)
+        ):
+            stop(UNKNOWN_OPERATION, f"{self.describe()}, which torch asks for {OVERRIDE}")
+
+    def _hook_answers(self, machine: Machine, name: str) -> bool:
+        """Whether there is a `__getattr__` to be asked for what is found nowhere else."""
+        return self.cls.find(machine, "__getattr__") is not ABSENT
 
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """`__call__`."""

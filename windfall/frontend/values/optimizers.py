@@ -58,8 +58,11 @@ def _followed(
 def _scheduled(
     machine: Machine, wrapper: Function, arguments: Arguments, keywords: Keywords
 ) -> Value:
-    held = [_wrapped(machine, wrapper, name) for name in ("func", "opt_ref")]
-    return machine.values.polyfill("step_of_schedule", [*held, *arguments], keywords)
+    """The schedule's weak reference is called here and held by no frame: in a variable of one, its
+    death would be seen (W0029)."""
+    step = _wrapped(machine, wrapper, "func")
+    optimizer = _wrapped(machine, wrapper, "opt_ref").call(machine, [], {})
+    return machine.values.polyfill("step_of_schedule", [step, optimizer, *arguments], keywords)
 
 
 BY_CODE[id(torch_abi.OF_SCHEDULER)] = _scheduled

@@ -13,6 +13,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.dict_views import present
 from windfall.frontend.values.keys import no_key
 from windfall.frontend.values.mapping import Dict, keys_in_order, wrapped_dict
+from windfall.frontend.values.watched import refuse_change
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
 from windfall.ir.source import KeysOf, Source
@@ -77,7 +78,7 @@ class Ordered(Dict):
             if plain is None or isinstance(plain, tuple):  # CPython takes these for the arguments
                 stop(UNKNOWN_OPERATION, "KeyError of None or a tuple")
             raise no_key(machine, key, plain)
-        self.watchers.refuse_change(self.describe())
+        refuse_change(self)
         before = dict(entries)
 
         def restore() -> None:

@@ -83,6 +83,10 @@ class Outside:
         self._alive.append(real)
         return value
 
+    def met(self, real: Any) -> Value | None:
+        """The value of an object that was looked at; asking relies on nothing."""
+        return self._memo.get(id(real))
+
     def from_outside(self) -> list[Value]:
         """Every object that was met, in order."""
         return list(self._memo.values())

@@ -9,6 +9,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
+import torch.backends
+
 from windfall.frontend.breaks import ATTRIBUTE_WRITE, UNKNOWN_ATTRIBUTE, stop
 from windfall.frontend.values.base import ByIdentity, Given, Value
 from windfall.frontend.values.class_value import find, goes_first, relied
@@ -57,6 +59,9 @@ class PythonModule(ByIdentity, Given):
             if relied(machine, kind, "__getattribute__") is not _MODULE_GETTER:
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, by a hook of its class")
             raw = relied(machine, kind, name)
+            if type(raw) is torch.backends.ContextProp:  # a flag: it calls its reader
+                flag = machine.values.known(raw, name)
+                return flag.get_attribute(machine, "getter").call(machine, [], {})
             if raw is not ABSENT and goes_first(machine, raw):
                 stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         found = space.lookup(machine, name)

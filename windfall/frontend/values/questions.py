@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed
 
+from windfall import torch_abi
 from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Given, Keywords, Value
 from windfall.frontend.values.calls import calls, calls_of_module
 from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.modes import setting
+from windfall.frontend.values.module import Module
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sym_bool import read
 from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.unseen import look
 from windfall.ir.guard import IdentityIs
 from windfall.ir.reading import is_a, is_among
+from windfall.ir.source import AddressOf, Known
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
@@ -56,20 +59,43 @@ def _annotate(machine: Machine, arguments: Arguments, keywords: Keywords) -> Val
     return arguments[1]
 
 
+@calls(torch_abi.parse_to)
+def _parse_to(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """`module.to(other)`: of a tensor, where it is and what it holds."""
+    other = look(arguments[0]) if arguments else None
+    if isinstance(other, Tensor) and len(arguments) == 1 and not keywords:
+        fake = other.fake(machine)
+        return machine.values.literal((fake.device, fake.dtype, False, None))
+    given = [*arguments, *keywords.values()]
+    if not all(one.is_constant() for one in given):
+        stop(ARGUMENTS, "to")
+    plain = [one.as_constant(machine) for one in arguments]
+    named = {name: one.as_constant(machine) for name, one in keywords.items()}
+    try:
+        return machine.values.literal(torch_abi.parse_to(*plain, **named))
+    except (TypeError, RuntimeError):  # eager says it
+        stop(ARGUMENTS, "to")
+
+
 @calls(id)
 def _id(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """The address of an object from outside that is told by its identity. Other tensors than
-    parameters come anew with each call: to rely on one would be to compile for each."""
+    """The address of an object from outside. Modules, parameters, classes and functions last: they
+    are told by their identity. Others come anew with each call: their address is a number that
+    varies, as any other."""
     value = look(arguments[0])
     real = getattr(value, "real", None)
     parameter = isinstance(value, Tensor) and is_a(real, torch.nn.Parameter)
-    lasting = parameter or isinstance(value, Object | Class | Function)
-    if value.source is None or real is None or not lasting:
+    lasting = parameter or isinstance(value, Module | Class | Function)
+    if value.source is None or real is None or not (lasting or isinstance(value, Object)):
         stop(UNKNOWN_CALL, f"id of {value.describe()}")
+    if not lasting and not isinstance(value.source, Known):
+        value.guard_type(machine)
+        return machine.values.wrap(id(real), AddressOf(value.source))
     if isinstance(value, Given):
         value.rely(machine)
     else:
         value.guard(machine, "identity", IdentityIs(real), "its address is asked for")
+    machine.guards.take_from_process("an address was asked for")
     return machine.values.literal(id(real))
 
 

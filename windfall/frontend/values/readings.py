@@ -6,12 +6,14 @@ where it is needed. Invariant: what is read is what the tensor holds now, whoeve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
+from windfall.frontend.bounds import admit, range_length
 from windfall.frontend.contents import COUNT, Bounded, Content, Formula
 from windfall.frontend.values.base import Value
+from windfall.frontend.values.counters import content_of
 from windfall.frontend.values.sequence import List
 from windfall.frontend.values.symbolic import SymFloat, SymInt
 from windfall.frontend.values.tensor import Tensor
@@ -32,7 +34,7 @@ def item(machine: Machine, tensor: Tensor) -> Value | None:
         return _integer_item(machine, tensor)
     if not known.dtype.is_floating_point:
         return None
-    content = _content(machine, tensor)
+    content = content_of(machine, tensor)
     if isinstance(content, Bounded) and content.is_constant:
         return machine.values.literal(content.span.low)
     name = machine.symbols.item(machine.frames.where())
@@ -45,18 +47,6 @@ def item(machine: Machine, tensor: Tensor) -> Value | None:
     if isinstance(content, Content):
         return SymFloat(held, names, formula=Formula(content, COUNT))
     return SymFloat(held, names, known=None if content is None else content.rely)
-
-
-def _content(machine: Machine, tensor: Tensor) -> Bounded | Content | None:
-    """What is known of the number in a tensor without dimensions."""
-    fake = tensor.fake(machine)
-    if fake.dim() or fake.device.type != "cpu":
-        return None
-    outside = None
-    if tensor.source is not None and tensor.real is not None:
-        outside = (tensor.source, tensor.real)
-    contents, rely = machine.graph.contents, machine.guards.add
-    return contents.of(tensor.node(machine), fake.dtype, outside, rely)
 
 
 def detached(machine: Machine, tensor: Tensor) -> Value:
@@ -87,7 +77,10 @@ def _integer_item(machine: Machine, tensor: Tensor) -> Value | None:
 
 
 def items(machine: Machine, tensor: Tensor) -> Value | None:
-    """`tensor.tolist()` of a few integers."""
+    """`tensor.tolist()` of a few integers, or of those that `torch.arange` has counted."""
+    counted = _counted(machine, tensor)
+    if counted is not None:
+        return machine.values.literal(list(counted))
     known = tensor.fake(machine)
     if known.dtype not in INTEGRAL or known.dim() > 1:
         return None
@@ -105,6 +98,20 @@ def items(machine: Machine, tensor: Tensor) -> Value | None:
             return None
         found.append(one)
     return List(found)
+
+
+def _counted(machine: Machine, tensor: Tensor) -> range | None:
+    """The integers of an `arange` of constants, which is how some libraries number dimensions."""
+    if tensor.source is not None or tensor.is_written(machine):
+        return None
+    node = tensor.node(machine)
+    if node.op != "call_function" or node.target is not torch.arange or node.kwargs:
+        return None
+    if not all(type(one) is int for one in node.args):
+        return None
+    counted = range(*cast(tuple[int, ...], node.args))
+    admit(machine, range_length(counted), tensor)
+    return counted
 
 
 def index(machine: Machine, value: Value) -> Value:

@@ -27,7 +27,7 @@ from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look
-from windfall.frontend.values.watched import Watchers
+from windfall.frontend.values.watched import Watchers, refuse_change, watch
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
 from windfall.ir.source import Item, KeysOf, Source
@@ -75,7 +75,7 @@ class Set(Value):
         self.values: dict[Any, Value] = values or {}
         self.real = real
         self.changed = False
-        self.watchers = Watchers()
+        self.watchers: Watchers = ()
 
     def load(self, machine: Machine) -> Any:
         """The items, relied upon."""
@@ -106,7 +106,10 @@ class Set(Value):
         """A copy, to be read only."""
         if self.values and not all(type(key) is tuple for key in self.values):
             stop(UNKNOWN_OPERATION, f"{self.describe()} as a constant")
-        return self.made_of(self.load(machine))
+        found = self.load(machine)
+        if _has_order_of_process(found):
+            machine.guards.take_from_process(_ORDER)
+        return self.made_of(found)
 
     def key(self, machine: Machine) -> Any:
         """Of a frozenset."""
@@ -121,6 +124,8 @@ class Set(Value):
         held = self.load(machine)
         if len(held) > 1 and not (self._is_ordered and (not self.changed or self.source is None)):
             stop(UNKNOWN_OPERATION, f"the order of {self.describe()}")
+        if _has_order_of_process(held):
+            machine.guards.take_from_process(_ORDER)
         ordered = held if self.real is None or self.changed else self.real
         return [self.item(machine, one) for one in ordered]
 
@@ -146,7 +151,7 @@ class Set(Value):
             "iter({})",
         )
         made.items = Tuple(items)
-        return self.watchers.add(made)  # type: ignore[no-any-return]
+        return watch(self, made)  # type: ignore[no-any-return]
 
     def contains(self, machine: Machine, item: Value) -> Value:
         """By key."""
@@ -232,7 +237,7 @@ class Set(Value):
 
     def replace(self, machine: Machine, mirror: Any, values: dict[Any, Value]) -> None:
         """New contents, which can be taken back."""
-        self.watchers.refuse_change(self.describe())
+        refuse_change(self)
         before = (self.mirror, self.values, self.changed)
 
         def restore() -> None:
@@ -253,7 +258,7 @@ class Set(Value):
         if key in mirror:
             return
         admit_growth(machine, len(mirror) + 1, self)
-        self.watchers.refuse_change(self.describe())
+        refuse_change(self)
         plain = _is_told_by_key(machine, key, item)
         values = self.values if plain else {**self.values, key: item}
         before = (self.values, self.changed)
@@ -300,6 +305,8 @@ class Set(Value):
     def rebuild(self, recipe: Recipe) -> str:
         """A display."""
         assert self.mirror is not None
+        if _has_order_of_process(self.mirror):  # in which the display fills it
+            recipe.own = recipe.own or _ORDER
         names = []
         for key in self.mirror:
             held = self.values.get(key)
@@ -308,6 +315,14 @@ class Set(Value):
         if self.made_of is set:
             return made
         return f"{recipe.known(frozenset, 'frozenset_')}({made if names else ''})"
+
+
+_ORDER = "the order of a set"
+
+
+def _has_order_of_process(held: Any) -> bool:
+    """Whether the items are hashed otherwise in another process: texts are, and addresses."""
+    return len(held) > 1 and not all(type(one) is int or type(one) is bool for one in held)
 
 
 _WRITES: dict[str, Callable[..., None]] = {

@@ -232,7 +232,7 @@ class Subclassed(Object):
         """Of tuples and lists: their items."""
         if issubclass(self.kind, dict) or self.overrides(machine, "__iter__", "__getitem__"):
             return super().graph_argument(machine)
-        self.guard_type(machine)
+        self.refuse_override(machine)
         found: tuple[Any, Any] = self.contents(machine).graph_argument(machine)
         return found
 

@@ -41,6 +41,7 @@ from windfall.ir.symint import (
     Atom,
     Expression,
     Size,
+    bounds,
     floor_divide,
     hint_of,
     modulo,
@@ -98,6 +99,7 @@ def _names(size: Size) -> frozenset[str]:
 
 
 _LONGEST = 1000  # characters of an expression
+_FEW = 16  # values of an expression, each of which may have code of its own
 
 
 class Varying(Value):
@@ -149,6 +151,18 @@ class SymInt(Varying):
         if self.source is not None:
             self.guard(machine, "binds", BindsSymbol(self.size), "a number that varies")
         return self.size
+
+    def as_constant(self, machine: Machine) -> Any:
+        """The value is needed: where there are few that it can be (`n % 10`), code for this one
+        holds for all `n` that lead to it."""
+        size = self.bound(machine)
+        low, high = bounds(size)
+        few = low is not None and high is not None and high - low < _FEW
+        if not few or reads_of(size):
+            return super().as_constant(machine)
+        value = hint_of(size)
+        decide("==", size, value)
+        return value
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The node, torch's own symbolic integer."""
@@ -213,6 +227,10 @@ class SymInt(Varying):
         if not reads_of(size) and hint_of(size) > 0:
             decide(">=", size, 1)
 
+    def formula(self, machine: Machine) -> Formula | None:
+        """As a float that is computed of a counter, if it is one."""
+        return machine.graph.contents.of_integer(self.bound(machine))
+
     def unary(self, machine: Machine, operation: str) -> Value:
         """Signs; the rest needs the value."""
         if operation == "-":
@@ -226,6 +244,10 @@ class SymInt(Varying):
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """Decided as in the call being compiled."""
         size = as_size(machine, other)
+        if size is None and operation in ("==", "!=") and _is_no_number(other):
+            self.guard_type(machine)
+            other.guard_type(machine)
+            return machine.values.literal(operation == "!=")
         if size is None:
             return (
                 None
@@ -333,6 +355,11 @@ class Question(Value):
         return f"({sides[0]} {one.operation} {sides[1]})"
 
 
+def _is_no_number(value: Value) -> bool:
+    """Whether no number is equal to it, whatever the number."""
+    return isinstance(value, Constant) and is_among(value.python_type(), (type(None), str, bytes))
+
+
 def _has(kind: type, name: str) -> bool:
     """Whether instances have an attribute: unlike `hasattr` of the class, not those of `type`."""
     return any(name in vars(base) for base in kind.__mro__)
@@ -425,10 +452,12 @@ class SymFloat(Varying):
         if isinstance(value, SymFloat):
             return value.used(machine)
         names = _names(value.size) if isinstance(value, SymInt) else frozenset[str]()
+        formula = value.formula(machine) if isinstance(value, SymInt) else None
         span = span_of(machine, value)
         if isinstance(value, Constant):
             value = machine.values.literal(float(value.as_constant(machine)))
-        return cls(_scalar_tensor(machine, value, torch.float64), names, span=span)
+        held = _scalar_tensor(machine, value, torch.float64)
+        return cls(held, names, span=span, formula=formula)
 
     def used(self, machine: Machine) -> SymFloat:
         """Itself; relies on the class of one from outside."""
@@ -446,10 +475,12 @@ class SymFloat(Varying):
         return self.span
 
     def _relied_span(self, machine: Machine, value: float) -> intervals.Interval | None:
-        """Of one from outside: its sign stays, and it is no huge number."""
+        """Of one from outside: its sign stays, it is no huge number, and a fraction stays below
+        one (no power of it with a count is too large, or one: Adam's averages)."""
         if not 0 < abs(value) <= _HUGE:
             return None
-        ends = (math.nextafter(0, 1), _HUGE) if value > 0 else (-_HUGE, -math.nextafter(0, 1))
+        least, most = math.nextafter(0, 1), math.nextafter(1, 0) if abs(value) < 1 else _HUGE
+        ends = (least, most) if value > 0 else (-most, -least)
         for operation, end in zip((">=", "<="), ends, strict=True):
             self._decided(machine, operation, end)
         return intervals.Interval(*ends)
@@ -621,6 +652,9 @@ def formula_of(machine: Machine, function: Any, operands: Sequence[Value]) -> Fo
             contents.append(one.formula.content)
         elif isinstance(one, Constant) and type(one.value) in (int, float, bool):
             trees.append(number(one.as_constant(machine)))
+        elif isinstance(one, SymInt) and (counted := one.formula(machine)) is not None:
+            trees.append(counted.tree)
+            contents.append(counted.content)
         else:
             return None
     if not contents or any(one is not contents[0] for one in contents):

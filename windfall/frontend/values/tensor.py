@@ -34,6 +34,7 @@ from windfall.frontend.effects import restore
 from windfall.frontend.name_tables import words
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
+from windfall.frontend.values.counters import question
 from windfall.frontend.values.function import bound_class
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look, same
@@ -43,8 +44,10 @@ from windfall.ir.guard import ABSENT, Equals, HasKey, TensorIs
 from windfall.ir.reading import is_among
 from windfall.ir.source import Attribute, DictOf, Item, Source
 from windfall.ops.fake import fake, storage_of
+from windfall.ops.history import entered
 
 if TYPE_CHECKING:
+    from windfall.frontend.contents import Formula
     from windfall.frontend.recipe import Recipe
     from windfall.frontend.services import Machine
 
@@ -92,9 +95,10 @@ WRITE_RULES: dict[str, Callable[[Tensor, Machine, Value], None]] = {}
 
 
 class Tensor(Value):
-    """A tensor. `real` is the user's, looked at for its metadata only."""
+    """A tensor. `real` is the user's, looked at for its metadata only. `question`: of a comparison,
+    what can be known of it."""
 
-    __slots__ = ("_fake", "_node", "_type", "children", "exact_class", "real")
+    __slots__ = ("_fake", "_node", "_type", "children", "exact_class", "question", "real")
 
     def __init__(
         self,
@@ -110,6 +114,7 @@ class Tensor(Value):
         self._type: TensorType | None = None  # of one from outside, once it is relied upon
         self._fake = fake
         self.children: dict[str, Value] = {}
+        self.question: Formula | None = None
 
     def python_type(self) -> type:
         """`torch.Tensor` or `nn.Parameter`."""
@@ -133,7 +138,7 @@ class Tensor(Value):
             check = TensorIs(type, self.exact_class, torch_abi.dispatch_keys(self.real))
             self.guard(machine, "tensor", check)
             self._fake = _stand_in(self.real, type)
-            machine.graph.fakes[id(self._fake)] = self
+            machine.graph.fakes[self._fake] = self
         return self._fake
 
     def node(self, machine: Machine) -> torch.fx.Node:
@@ -165,6 +170,10 @@ class Tensor(Value):
         return machine.guards.told_apart(self)
 
     # ------------------------------------------------------------------------------- operations
+
+    def refuse_override(self, machine: Machine) -> None:
+        """A plain tensor or parameter overrides nothing."""
+        self.guard_type(machine)
 
     def rely_on(self, machine: Machine, name: str) -> None:
         """Rely on an operator's, or attribute's, being torch's own. One that the user has patched
@@ -329,9 +338,13 @@ class Tensor(Value):
         self.rely_on(machine, _special(COMPARE[operation]))
         if isinstance(other, Tensor) and other.exact_class is not self.exact_class:
             other.rely_on(machine, _special(COMPARE[_MIRRORED.get(operation, operation)]))
-        return machine.values.torch_call(
+        asked = question(machine, self, operation, other)
+        found = machine.values.torch_call(
             "call_function", COMPARE[operation], [self, other.operand(machine, self)], {}
         )
+        if isinstance(found, Tensor):
+            found.question = asked
+        return found
 
     def get_item(self, machine: Machine, key: Value) -> Value:
         """In the graph."""
@@ -346,7 +359,11 @@ class Tensor(Value):
         machine.values.torch_call("call_function", operator.setitem, [self, place, value], {})
 
     def truth(self, machine: Machine) -> bool | Value:
-        """Depends on the data."""
+        """Depends on the data; of a counter that a module keeps it is known."""
+        asked = None if self.is_written(machine) else self.question
+        told = None if asked is None else asked.decided()
+        if told is not None:
+            return told
         stop(TENSOR_BRANCH, self.describe())
 
     def length(self, machine: Machine) -> Value:
@@ -445,12 +462,7 @@ def _stand_in(real: torch.Tensor, type: TensorType) -> torch.Tensor:
     """A fake for a user's tensor. One that is no leaf stands for no leaf, so that in-place
     operations are allowed as they are on the real one."""
     made = fake(type)
-    if type.requires_grad and not real.is_leaf:
-        with torch.enable_grad():
-            inner = made.clone()
-        if inner.stride() == made.stride():
-            return inner
-    return made
+    return made if real.is_leaf else entered((made,))[0]
 
 
 class TensorMethod(Value):
@@ -512,7 +524,7 @@ class ForeignTensor(Value):
 
 def of_graph(machine: Machine, value: Any) -> Value:
     """The value that stands for a tensor without data."""
-    known = machine.graph.fakes.get(id(value))
+    known = machine.graph.fakes.get(value)
     assert known is not None, "a tensor comes from outside or from the graph"
     return known
 

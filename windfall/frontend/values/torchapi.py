@@ -42,6 +42,7 @@ from windfall.frontend.values.function import Function
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.unseen import look
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.values.wrapper import wrapper_result
 from windfall.ir.guard import Equals
@@ -88,6 +89,7 @@ def torch_call(
         )
     arguments = number_calls.with_sizes(machine, target, arguments)
     # Looking comes first: a number from outside that varies is known as one only then.
+    arguments = [look(one) for one in arguments]
     if any(isinstance(one, Tensor) for one in keywords.values()) or machine.symbols.by_name:
         arguments, keywords = number_calls.prepared(machine, target, arguments, keywords)
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
@@ -146,14 +148,14 @@ def result_value(machine: Machine, node: torch.fx.Node, result: Any) -> Value:
     from windfall.frontend.graph import value_type
 
     if isinstance(result, torch.Tensor):
-        known = machine.graph.fakes.get(id(result))
+        known = machine.graph.fakes.get(result)
         if known is not None:
             return known
         if not is_fake(result) and not is_wrapper(result):
             stop(TORCH_CALL, f"{node.target} answers a {type(result).__name__}")
         wraps_others = is_wrapper(result)
         made = wrapper_result(node, result) if wraps_others else Tensor(node=node, fake=result)
-        machine.graph.fakes[id(result)] = made
+        machine.graph.fakes[result] = made
         return made
     if isinstance(result, tuple | list):
         items = [

@@ -21,8 +21,6 @@ from windfall import torch_abi
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import CALLS, calls
-from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.function import Function
 from windfall.frontend.values.python_module import PythonModule
 from windfall.frontend.values.sequence import Size
 from windfall.frontend.values.tensor import METHOD_RULES, Tensor
@@ -175,14 +173,9 @@ METHOD_RULES["new"] = _new
 
 
 def _plain_arguments(machine: Machine, arguments: Arguments) -> Value:
-    """Whether one of these overrides torch's functions: plain tensors and constants do not."""
+    """Whether one of these overrides torch's functions: one that might is asked natively."""
     for one in arguments:
-        one.guard_type(machine)
-        kind = one.python_type()
-        if not isinstance(one, Tensor | Constant | Function) and hasattr(
-            kind, "__torch_function__"
-        ):
-            stop(UNKNOWN_CALL, f"has_torch_function of {one.describe()}")
+        one.refuse_override(machine)
     return machine.values.literal(False)
 
 

@@ -23,6 +23,7 @@ two values, for which both sides are looked at first (`same`).
 from __future__ import annotations
 
 import collections
+import enum
 import gc
 import io
 import types
@@ -138,11 +139,12 @@ _OPAQUE = (types.GeneratorType, types.FunctionType, types.MethodType, BaseExcept
 _FEW = 64  # items that are asked
 
 
-def is_missed(real: object, depth: int = 2) -> bool:
+def is_missed(real: object, depth: int = 2, classes: bool = True) -> bool:
     """Whether someone is told when the object dies, or one that it holds: then that must happen in
-    its place."""
+    its place. `classes`: also where only the collector ends it. A class stands in its own MRO, and
+    holds the members of an enumeration: letting one go ends none."""
     kind = type(real)
-    if is_among(kind, _UNMISSED):
+    if is_among(kind, _UNMISSED) or (issubclass(kind, type | enum.Enum) and not classes):
         return False
     # A weak reference that goes is never called back, nor counted; what a memoryview shows is
     # locked as long as it lives.
@@ -155,7 +157,7 @@ def is_missed(real: object, depth: int = 2) -> bool:
     held = next((items for base, items in _HOLDERS if depth and issubclass(kind, base)), None)
     if held is None or length(real) > _FEW:
         return False
-    return any(is_missed(one, depth - 1) for one in held(real))
+    return any(is_missed(one, depth - 1, classes) for one in held(real))
 
 
 def is_kept_alive(value: Any) -> bool:
@@ -186,7 +188,7 @@ def is_plain(value: Any) -> bool:
 
 def is_missed_variable(value: Any) -> bool:
     """Whether a variable or the stack holds such an object, which the segment was given."""
-    return isinstance(value.source, Slot) and is_missed(real_of(value))
+    return isinstance(value.source, Slot) and is_missed(real_of(value), classes=False)
 
 
 def is_held_by(frames: Iterable[Any], value: Any) -> bool:

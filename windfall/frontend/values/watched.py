@@ -9,28 +9,31 @@ when it is asked for the next item) is left to CPython, natively.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
 from windfall.frontend.breaks import UNKNOWN_OPERATION, stop
 
+Watchers = tuple[weakref.ref[Any], ...]  # the iterators over one container
 
-class Watchers:
-    """The iterators over one container."""
 
-    __slots__ = ("_iterators",)
+class Watched(Protocol):
+    """A container; most are never iterated, and hold an empty tuple."""
 
-    def __init__(self) -> None:
-        self._iterators: list[weakref.ref[Any]] = []
+    watchers: Watchers
 
-    def add(self, iterator: Any) -> Any:
-        """One more; it has `done`."""
-        self._iterators = [one for one in self._iterators if one() is not None]
-        self._iterators.append(weakref.ref(iterator))
-        return iterator
+    def describe(self) -> str: ...
 
-    def refuse_change(self, shown: str, changes: bool = True) -> None:
-        """Before a key comes or goes."""
-        for one in self._iterators if changes else ():
-            iterator = one()
-            if iterator is not None and not iterator.done:
-                stop(UNKNOWN_OPERATION, f"a change of {shown} while it is iterated")
+
+def watch(owner: Watched, iterator: Any) -> Any:
+    """One more iterator, which has `done`."""
+    alive = (one for one in owner.watchers if one() is not None)
+    owner.watchers = (*alive, weakref.ref(iterator))
+    return iterator
+
+
+def refuse_change(owner: Watched, changes: bool = True) -> None:
+    """Before a key comes or goes."""
+    for one in owner.watchers if changes else ():
+        iterator = one()
+        if iterator is not None and not iterator.done:
+            stop(UNKNOWN_OPERATION, f"a change of {owner.describe()} while it is iterated")

@@ -92,7 +92,7 @@ class Wrapper(ForeignTensor):
             if again != self._structure:
                 stop(SUBCLASS, f"{self.describe()} is put together as {again}")
             self._fake = made
-            machine.graph.fakes[id(made)] = self
+            machine.graph.fakes[made] = self
             machine.graph.wrapped |= {storage_of(one) for one in leaves_of(made, again)}
         return self._fake
 
@@ -286,7 +286,7 @@ def _is_constant(value: Any) -> bool:
 
 @wraps_if(20, lambda value: is_a(value, torch.Tensor))
 def _wrap_subclass(machine: Machine, value: Any, source: Source | None) -> Value:
-    if is_fake(value) or id(value) in machine.graph.fakes:  # of the graph, never the program's
+    if is_fake(value) or value in machine.graph.fakes:  # of the graph, never the program's
         return of_graph(machine, value)
     made = Wrapper(source, value) if is_wrapper(value) and source is not None else None
     return machine.values.remember(value, made or ForeignTensor(value, source))

@@ -110,8 +110,9 @@ def _range(symbol: Atom) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScalarWithin(Check):
-    """A tensor without dimensions, of single or double precision, that holds a number from `low` to
-    `high`; a whole one, where `whole`. That it is such a tensor, another check says: `TensorIs`."""
+    """A tensor without dimensions, of single or double precision or of 64-bit integers, that holds
+    a number from `low` to `high`; a whole one, where `whole`. That it is such a tensor, another
+    check says: `TensorIs`."""
 
     low: float
     high: float
@@ -147,7 +148,7 @@ def _held(value: Any) -> float | None:
     if not torch_abi.is_plain_tensor(value):
         return None
     found = torch_abi.tensor_facts(value)
-    if found.sizes or found.dtype not in (torch.float32, torch.float64):
+    if found.sizes or found.dtype not in (torch.float32, torch.float64, torch.int64):
         return None
     if found.device.type != "cpu":
         return None

@@ -13,7 +13,7 @@ RAISED = integer(2, "i32")
 TRIES = 10_000  # of a check that asks to be started again
 
 
-def _block_of(code: MachineCode, self: Value, struct: Struct) -> Fields:
+def block_of(code: MachineCode, self: Value, struct: Struct) -> Fields:
     """The table of a builtin: its `__self__` is a tuple, the first item of which owns it."""
     holder = code.field(self, code.objects.tuple_items, "ptr")
     inside = code.field(holder, code.objects.structure_data, "ptr")
@@ -55,7 +55,7 @@ def passes(code: MachineCode, address: Value, arguments: Value, count: Value) ->
 @function("ptr", "ptr", "ptr", "i64", name="check", exported=True)
 def check(code: MachineCode, self: Value, arguments: Value, count: Value) -> None:
     """A builtin that is only a check."""
-    state = passes(code, _block_of(code, self, BLOCK).base, arguments, count)
+    state = passes(code, block_of(code, self, BLOCK).base, arguments, count)
     code.require(code.different(state, RAISED), NULL)
     true, false = (code.assembly.outside(f"_Py_{name}Struct") for name in ("True", "False"))
     answer = code.select(code.equal(state, HOLDS), true, false)
@@ -81,7 +81,7 @@ def _sizes(
 @function("ptr", "ptr", "ptr", "i64", name="entry", exported=True)
 def entry(code: MachineCode, self: Value, arguments: Value, count: Value) -> None:
     """A builtin that checks, then runs its program or calls its Python function."""
-    block = _block_of(code, self, BLOCK)
+    block = block_of(code, self, BLOCK)
 
     def miss() -> Value:
         missed = block["miss"]
@@ -132,7 +132,7 @@ def _run(
 @function("ptr", "ptr", "ptr", "i64", name="run", exported=True)
 def run(code: MachineCode, self: Value, arguments: Value, count: Value) -> None:
     """A builtin that is a program."""
-    _run(code, _block_of(code, self, BLOCK), arguments, count, NULL, NULL)
+    _run(code, block_of(code, self, BLOCK), arguments, count, NULL, NULL)
 
 
 @function("ptr", "ptr", "ptr", "i64", name="run_placed", exported=True)
@@ -143,7 +143,7 @@ def run_placed(code: MachineCode, self: Value, arguments: Value, count: Value) -
     places = code.offset(code.word(arguments, 1, "ptr"), code.objects.tuple_items)
     rest, fewer = code.element(arguments, 2, "ptr"), code.binary("sub", count, 2)
     arena = code.convert("inttoptr", address, "ptr")
-    _run(code, _block_of(code, self, BLOCK), rest, fewer, arena, places)
+    _run(code, block_of(code, self, BLOCK), rest, fewer, arena, places)
 
 
 @function("ptr", "ptr", "ptr", "i64", "ptr")
@@ -175,7 +175,7 @@ def try_entries(
 @function("ptr", "ptr", "ptr", "i64", "ptr", name="dispatch", exported=True)
 def dispatch(code: MachineCode, self: Value, arguments: Value, count: Value, names: Value) -> None:
     """A builtin that tries its entries in turn, then calls the slow path."""
-    block = _block_of(code, self, DISPATCHER)
+    block = block_of(code, self, DISPATCHER)
     usual = code.equal(code.load("i64", block["asked"]), 0)
     with code.when(code.both(code.is_null(names), usual)):
         missed = block["no_entry"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windfall import torch_abi
 from windfall.llvm import FALSE, NULL, TRUE, ZERO, Cases, Fields, Value, integer
-from windfall.runtime.machine import arena, gradient_pool
+from windfall.runtime.machine import arena, gradient_pool, recycled
 from windfall.runtime.machine.arithmetic import calculate
 from windfall.runtime.machine.basics import MachineCode, function
 from windfall.runtime.machine.offsets import (
@@ -199,8 +199,8 @@ def fill_fresh(
     buffers: Value,
     places: Value,
 ) -> None:
-    """Memory for results: that of `places`, where a tensor stands there, else memory that was kept,
-    else fresh; false: an exception is set."""
+    """Memory for results: that of `places`, where a tensor stands there, else that of an object
+    that died, or memory that was kept, else fresh; false: an exception is set."""
     plan = Fields(code, PLAN, address)
     none = code.assembly.outside("_Py_NoneStruct")
     with code.each(plan["fresh_rows"], plan["fresh"], FRESH_ROW) as (index, row):
@@ -213,11 +213,16 @@ def fill_fresh(
         placed = code.different(places, NULL)
         place = code.either(placed, lambda: code.word(places, index, "ptr"), none)
         fresh = code.equal(place, none)
-        again = code.both(fresh, keep)
+        ring = row["ring"]
+        rings = code.both(fresh, code.different(ring, NULL))
+        object = code.either(rings, lambda: recycled.take(code, ring), NULL)
+        code.store(object, _recycled(code, plan, handles, index))
+        missing = code.is_null(object)
+        again = code.both(fresh, keep, missing)
         found = code.either(
             again, lambda: gradient_pool.take(code, bytes, dtype, *shape, slot), FALSE
         )
-        with code.when(code.equal(found, 0)):
+        with code.when(code.both(missing, code.equal(found, 0))):
 
             def allocated() -> Value:
                 zero, short = integer(0, "i32"), code.convert("trunc", dtype, "i32")
@@ -234,9 +239,32 @@ def fill_fresh(
                 code.ret(FALSE)
             with code.when(again):
                 gradient_pool.add(code, code.load("ptr", slot), bytes, dtype, *shape)
-        data = data_of(code, code.load("ptr", slot), row["item"])
+        inside = code.offset(object, code.tensors.handle)
+        handle = code.select(missing, code.load("ptr", slot), inside)
+        data = data_of(code, handle, row["item"])
         code.store(data, code.element(buffers, row["buffer"], "ptr"))
     code.ret(TRUE)
+
+
+def _recycled(code: MachineCode, plan: Fields, handles: Value, index: Value) -> Value:
+    """Where a recycled object stands, if a result is one: behind all handles."""
+    return code.element(handles, code.binary("add", plan["fresh"], index), "ptr")
+
+
+@function("void", "ptr", "ptr", "ptr")
+def recycle(code: MachineCode, address: Value, handles: Value, objects: Value) -> None:
+    """Remember fresh results that are to be recycled, once nothing but their objects has them."""
+    plan = Fields(code, PLAN, address)
+    with code.each(plan["object_rows"], plan["objects"], OBJECT_ROW) as (at, row):
+        index, object = row["index"], code.word(objects, at, "ptr")
+        made = code.equal(row["kind"], RESULT)
+        with code.when(code.both(made, code.different(object, NULL))):
+            first = code.binary("mul", index, FRESH_ROW.size)
+            fresh = Fields(code, FRESH_ROW, code.element(plan["fresh_rows"], first, "i64"))
+            ring = fresh["ring"]
+            new = code.is_null(code.load("ptr", _recycled(code, plan, handles, index)))
+            with code.when(code.both(new, code.different(ring, NULL))):
+                recycled.keep(code, ring, object)
 
 
 @function("void", "ptr", "ptr", "ptr", "ptr")
@@ -393,7 +421,17 @@ def _made_object(
         return view_of(code.word(objects, row["index"], "ptr"))
 
     def wrapped() -> Value:
-        return code.call(torch_abi.WRAP, "ptr", code.word(handles, row["index"], "ptr"))
+        index = row["index"]
+        ready = code.load("ptr", _recycled(code, Fields(code, PLAN, plan), handles, index))
+
+        def held() -> Value:
+            code.hold(ready)
+            return ready
+
+        def made() -> Value:
+            return code.call(torch_abi.WRAP, "ptr", code.word(handles, index, "ptr"))
+
+        return code.either(code.different(ready, NULL), held, made)
 
     offset = _quantity(row, "offset", table)
     cases: Cases = {
@@ -488,15 +526,22 @@ def execute(
     reference, or null and an exception."""
     plan = Fields(code, PLAN, address)
     counts = [plan[name] for name in ("buffers", "fresh", "objects")]
-    buffers, handles, objects = map(code.reserve_words, counts)
+    both = code.binary("mul", counts[1], 2)  # handles, then recycled objects
+    buffers, handles, objects = map(code.reserve_words, (counts[0], both, counts[2]))
     code.copy(buffers, plan["template"], counts[0])
-    code.clear(handles, counts[1])
+    code.clear(handles, both)
     code.clear(objects, counts[2])
     result = run(code, address, tensors, table, buffers, handles, objects, block, places)
     for row, count, symbol, answer in (
-        (objects, counts[2], "Py_DecRef", "void"),
         (handles, counts[1], "aoti_torch_delete_tensor_object", "i32"),
+        (code.element(handles, counts[1], "ptr"), counts[1], "Py_DecRef", "void"),
+        (objects, counts[2], "Py_DecRef", "void"),
     ):
+        if row is objects:
+            with code.when(
+                code.both(code.different(result, NULL), code.different(plan["rings"], 0))
+            ):
+                recycle(code, address, handles, objects)
         with code.repeat(ZERO, count) as loop:
             held = code.word(row, loop.index, "ptr")
             with code.when(code.different(held, NULL)):

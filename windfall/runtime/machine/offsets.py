@@ -21,7 +21,7 @@ PLAN = Struct(
     " inputs input_rows* fresh fresh_rows* arena_bytes? arena_count arena_rows* step*"
     " touched?"  # how many bytes the program looks at
     " objects object_rows* structure order_count order* errors error_rows* other_error* other_text*"
-    " as_strided* unfit*"
+    " as_strided* unfit* rings"  # whether results are recycled
     " table_words table*"  # the table of sizes as it starts; 0 words: nothing varies, it is null
     " symbols symbol_places*"  # where in the table their values go
     " instructions instruction_rows*"
@@ -31,7 +31,7 @@ INPUT_ROW = Struct(
     " checked dtype rank sizes strides varies"  # what is checked; else the guards did
 )
 # Addresses of sizes and strides, or, where they vary, places in the table.
-FRESH_ROW = Struct("buffer dtype rank sizes strides varies item bytes? keep")
+FRESH_ROW = Struct("buffer dtype rank sizes strides varies item bytes? keep ring*")
 ARENA_ROW = Struct("buffer offset?")
 # Sizes and strides: tuples, or, where they vary, places in the table.
 OBJECT_ROW = Struct("kind index sizes strides offset? varies rank")

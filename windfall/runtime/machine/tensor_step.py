@@ -198,18 +198,25 @@ def distance(code: MachineCode, record: Fields) -> None:
     code.check(code.equal(code.binary("sub", starts[1], starts[0]), record["bytes"]))
 
 
-@step("object* item low high whole")
+FLOAT, DOUBLE, INTEGER = range(3)  # kinds of numbers in tensors
+
+
+@step("object* kind item low high whole")
 def scalar(code: MachineCode, record: Fields) -> None:
-    """A number that a tensor without dimensions holds, of four or eight bytes: between two others,
-    given by their bits, and perhaps a whole one. The cell was seen to hold such a tensor."""
+    """A number that a tensor without dimensions holds, a float or a 64-bit integer: between two
+    others, given by their bits, and perhaps a whole one. The cell was seen to hold such a tensor.
+    Integers are rounded, in their order, and bounds are far below where that shows."""
     handle = code.offset(code.value(record), code.tensors.handle)
-    item = record["item"]
-    data = data_of(code, handle, item)
+    data = data_of(code, handle, record["item"])
     code.check(code.different(data, NULL))
     value = code.either(
-        code.equal(item, 4),
+        code.equal(record["kind"], FLOAT),
         lambda: code.convert("fpext", code.load("float", data), "double"),
-        lambda: code.load("double", data),
+        lambda: code.either(
+            code.equal(record["kind"], INTEGER),
+            lambda: code.convert("sitofp", code.load("i64", data), "double"),
+            lambda: code.load("double", data),
+        ),
     )
     low, high = (code.convert("bitcast", record[name], "double") for name in ("low", "high"))
     code.check(code.compare("fcmp oge", value, low))

@@ -29,7 +29,8 @@ class Skip(enum.Enum):
 
     SMALL = (
         "it is too small: its results and intermediate values take less than minimum_bytes",
-        "nothing: malloc is faster here. TreeOptions(minimum_bytes=0) records it all the same",
+        "nothing: a place in the pool would cost more. TreeOptions(minimum_bytes=0) records it all "
+        "the same",
     )
     REENTERED = (
         "it was called while another region of this thread ran (a hook, a finaliser, a custom op)",
@@ -156,6 +157,15 @@ class GraphRegion:
         """Tell whoever listens; what happens on every call is only counted."""
         if self._note is not None:
             self._note(self, what, skip, detail)
+
+    def skipped(self, skip: Skip, detail: str = "") -> bool:
+        """A call runs unrecorded; whether it is the first for this reason, which is told."""
+        counted = self.counters.skipped
+        first = skip not in counted
+        if first:
+            self.noted("unrecorded", skip, detail)
+        counted[skip] = counted.get(skip, 0) + 1
+        return first
 
 
 @dataclass(slots=True)

@@ -258,11 +258,8 @@ class TreeManager:
         return self.device.run(region, args)
 
     def _count_skip(self, region: GraphRegion, skip: Skip, detail: str = "") -> None:
-        counted = region.counters.skipped
-        if skip not in counted:
-            region.noted("unrecorded", skip, detail)
+        if region.skipped(skip, detail):
             self._remember("skip", region, detail or skip.reason)
-        counted[skip] = counted.get(skip, 0) + 1
 
     # -------------------------------------------------------------------------------- generations
 
