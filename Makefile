@@ -34,9 +34,11 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 # Passive waiting: on a busy machine torch's spinning OpenMP threads slow everything down. Two
-# processes, which take tests from each other; JOBS=0 runs them in this one.
+# processes, which take tests from each other; JOBS=0 runs them in this one. Bytecode first: tests
+# start many processes, and where PYTHONDONTWRITEBYTECODE is set each would compile windfall anew.
 JOBS ?= 2
 test: $(STAMP)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -q windfall
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not conformance" -n $(JOBS) --dist worksteal
 
 PYTHON312 ?= python3.12

@@ -62,7 +62,7 @@ def test_every_input_and_result_has_a_role() -> None:
         "buffer 3, written", "buffer 4, written", "buffer 5, written",
     ]  # fmt: skip
     assert results == ["result 0", "view of result 0"]
-    assert made.writes
+    assert made.written_tensors == (3, 4, 5)
     assert isinstance(made.program, Program)
     program_inputs, program_results = shown(made.program.roles)
     assert program_inputs == inputs

@@ -135,10 +135,10 @@ def _with_slots(cls: type, known: dict[str, Field], weakref_slot: bool) -> type:
 
 def _values(names: list[str]) -> Values:
     """A tuple of these attributes, of any number of them. What it answers binds no object where it
-    is an attribute of a class."""
+    is an attribute of a class. (A `partial` will from Python 3.14 on, and 3.13 warns of it.)"""
     if len(names) > 1:
         return attrgetter(*names)
-    return partial(_few, attrgetter(names[0]) if names else None)
+    return staticmethod(partial(_few, attrgetter(names[0]) if names else None))
 
 
 def _few(only: Callable[[Any], Any] | None, one: Any) -> tuple[Any, ...]:

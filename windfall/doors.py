@@ -18,6 +18,8 @@ from collections.abc import Callable, Container, Mapping
 from importlib import import_module
 from typing import Any
 
+from windfall.collector import at_rest
+
 
 def door(
     package: str, names: Mapping[str, str], alone: Container[str] | None = None
@@ -30,9 +32,10 @@ def door(
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         single = alone is None or names[name] in alone
-        for one in (name,) if single else names:
-            value = getattr(import_module(f"{package}.{names[one]}"), one)
-            setattr(sys.modules[package], one, value)
+        with at_rest():
+            for one in (name,) if single else names:
+                value = getattr(import_module(f"{package}.{names[one]}"), one)
+                setattr(sys.modules[package], one, value)
         return vars(sys.modules[package])[name]
 
     def listing() -> list[str]:

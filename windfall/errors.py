@@ -205,7 +205,19 @@ def hide_our_frames(error: BaseException) -> None:
     go of what they hold. It may be the exception itself, and all of that would wait for the
     garbage collector. So does the frame of a segment that holds an exception: where the program
     only says `raise`, its source gives it a name.
+
+    What comes in between (an interrupt) is raised, once the frames have let go: nobody would come
+    back to them, and the exception is its context.
     """
+    try:
+        _hide(error)
+    except BaseException as interrupt:
+        _hide(interrupt)
+        _hide(error)
+        raise
+
+
+def _hide(error: BaseException) -> None:
     seen: set[int] = set()
     walked: set[FrameType] = set()
     one: BaseException | None = error

@@ -116,7 +116,9 @@ def partitioned(compiler: GraphCompiler, program: PartitionedProgram, name: str)
     ) -> subgraphs.NativeSubgraph:
         with torch_abi.fence(), capturing(), torch_abi.without_saved_tensor_hooks():
             made = compiler.compile_graph(graph, inputs, name, given)
-            return subgraphs.NativeSubgraph(compiler.link(made), made.relations, made.writes)
+            return subgraphs.NativeSubgraph(
+                compiler.link(made), made.relations, made.written_tensors
+            )
 
     chosen = compiler.options
     shared = subgraphs.Shared(

@@ -14,9 +14,7 @@ installed) makes a capture its own: `Capture.own` says why, and it is not kept.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import sys
 import types
 import uuid
@@ -29,6 +27,7 @@ import torch
 from windfall import cache, directives, frontend
 from windfall.cache import Cache, Changed, Fingerprints, Found, Unkeyed, cache_for, walk, ways_of
 from windfall.caching import REFUSED
+from windfall.collector import at_rest
 from windfall.dataclass import dataclass
 from windfall.events import LOGS, EventKind
 from windfall.ir.codec import Document, Unstorable, decode, dumps, encode, loads, record
@@ -333,7 +332,7 @@ def _named(document: Document, told: Fingerprints) -> Iterator[tuple[str, str, s
 
 def _loaded(data: bytes, state: frontend.State) -> tuple[Segment, Executable | None]:
     """What bytes hold, if it holds of the state; `Changed` where it does not."""
-    with _no_collection():
+    with at_rest():  # all that is made is kept
         return _checked(data, state)
 
 
@@ -349,19 +348,6 @@ def _checked(data: bytes, state: frontend.State) -> tuple[Segment, Executable | 
     if broken is not None:
         raise Changed(f"{broken} does not hold")
     return segment, executable
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """The collector would find nothing: all that is made is kept. With a library of models loaded,
-    one of its rounds takes longer than the rest of a start."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _verify(tag: str, name: str, meaning: str, told: Fingerprints) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,10 +56,12 @@ def versions(*values: torch.Tensor) -> list[int]:
 
 def _shares(one: torch.Tensor, other: torch.Tensor) -> int | None:
     """How many bytes the second begins behind the first, if they lie in one memory."""
+    if not one.numel() or not other.numel():  # what is empty has no address
+        return None
     if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
         return None
     places = (each.storage_offset() * each.element_size() for each in (one, other))
-    return -next(places) + next(places)  # (what is empty has no address)
+    return -next(places) + next(places)
 
 
 def eager(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,21 +115,27 @@ def both(
     return made
 
 
-def same(ours: Any, eagers: Any, where: str = "") -> None:
+# How near numbers have to be, by dtype, where it is not as `assert_close` has it.
+Near = Mapping[torch.dtype, dict[str, float]]
+_AS_USUAL: Near = {}
+
+
+def same(ours: Any, eagers: Any, where: str = "", near: Near = _AS_USUAL) -> None:
     """Equal, in all that they say."""
     if isinstance(eagers, torch.Tensor):
+        close = near.get(eagers.dtype, {})
         assert isinstance(ours, torch.Tensor), f"{where}: {ours} instead of a tensor"
         torch.testing.assert_close(
-            ours, eagers, equal_nan=True, msg=lambda text: f"{where}: {text}"
+            ours, eagers, equal_nan=True, msg=lambda text: f"{where}: {text}", **close
         )
     elif isinstance(eagers, dict):
         assert ours.keys() == eagers.keys(), where
         for name, one in eagers.items():
-            same(ours[name], one, f"{where}.{name}")
+            same(ours[name], one, f"{where}.{name}", near)
     elif isinstance(eagers, Sequence) and not isinstance(eagers, str):
         assert isinstance(ours, Sequence), f"{where}: {ours} instead of {eagers}"
         assert len(ours) == len(eagers), f"{where}: {ours} instead of {eagers}"
         for index, (one, other) in enumerate(zip(ours, eagers, strict=True)):
-            same(one, other, f"{where}[{index}]")
+            same(one, other, f"{where}[{index}]", near)
     else:
         assert ours == eagers, f"{where}: {ours} instead of {eagers}"

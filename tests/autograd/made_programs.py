@@ -280,7 +280,7 @@ class Stage:
 # What eager says; other words of its messages name its own nodes.
 _SAYINGS = ("second time", "modified by an inplace", "is a view and", "does not require grad",
             "appears to not have been used", "cannot register a hook", "can't retain_grad",
-            "a leaf Variable", "no grad mode")  # fmt: skip
+            "a leaf Variable", "no grad mode", "use_reentrant=True")  # fmt: skip
 
 
 def _kind(error: RuntimeError) -> str:

@@ -19,8 +19,9 @@ from tests.autograd.made_programs import Made, Stage, make
 
 # What eager may say of a backward that we do: a value that the compiled function wrote, and that
 # backward needs, is kept as it was then, also if somebody writes it again; and of a graph that was
-# freed, we may have needed nothing where eager keeps a number. The gradients are the first ones.
-REFUSED = ("modified by an inplace", "second time")
+# freed, we may have needed nothing where eager keeps a number. The gradients are the first ones. A
+# checkpoint of the reentrant kind is for `backward()` alone in eager.
+REFUSED = ("modified by an inplace", "second time", "use_reentrant=True")
 
 
 def compare(made: Made) -> str:

@@ -174,6 +174,25 @@ def _part_copied(write: Write, x: Tensor, s: Tensor, i: Tensor) -> Any:
     return part.clone(), x.sum()
 
 
+def _copied(write: Write, x: Tensor, s: Tensor, i: Tensor) -> Any:
+    """Copies have memory of their own, though the contents stand where the input does."""
+    write(x, s, i)
+    return x.clone()
+
+
+def _all_copied(write: Write, x: Tensor, s: Tensor, i: Tensor) -> Any:
+    write(x, s, i)
+    copies = x.clone(), x[:2].clone(), x.t().clone(), x.detach().to(x.dtype, copy=True)
+    return *copies, torch.empty_like(x).copy_(x), x[:1].contiguous().mul_(2), x[torch.arange(2)]
+
+
+def _copied_between(write: Write, x: Tensor, s: Tensor, i: Tensor) -> Any:
+    write(x, s, i)
+    between = x.clone()
+    write(x, s + 1, i)
+    return between, x[0].clone()
+
+
 def _refused_later(write: Write, x: Tensor, s: Tensor, i: Tensor) -> Any:
     write(x, s, i)
     return torch.nn.functional.embedding(i + 1, x), s.gather(1, i.expand(2, 2))
@@ -206,6 +225,9 @@ ELSE: dict[str, Callable[..., Any]] = {
     "returned": _returned,
     "view returned": _view_returned,
     "part copied": _part_copied,
+    "copied": _copied,
+    "copied in many ways": _all_copied,
+    "copied between": _copied_between,
     "indices after": _refused_later,
     "indices before": _checked_before,
     "made of itself": _source_is_made,
@@ -282,6 +304,11 @@ def check(kind: str, other: str, layout: str, rows: int, columns: int) -> None:
 @pytest.mark.parametrize(("kind", "other", "layout"), CASES[::23])
 def test_as_eager(kind: str, other: str, layout: str) -> None:
     check(kind, other, layout, 4, 6)
+
+
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_a_copy_of_what_was_written_is_no_alias(kind: str) -> None:
+    check(kind, "copied", "dense", 4, 6)
 
 
 @pytest.mark.conformance

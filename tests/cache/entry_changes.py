@@ -3,7 +3,7 @@
 Enters: rows: a program, and how it differs in a later process. Leaves: a line of JSON for each: what
 three processes did, which share one cache: the first (cold), a second that is like it, a third in
 which the change was made; their answers, compiled and eager, and what the cache did. Each process
-is forked from this one, which has torch and windfall loaded and has compiled nothing.
+is forked from this one, which has torch and windfall loaded and has compiled none of these programs.
 """
 
 # ruff: noqa: E501  (a row is a line)
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 import windfall
+from tests.cache import forking
 
 HEADER = """
 import collections, dataclasses, enum, functools, math, os
@@ -551,9 +552,7 @@ def forked(*given: Any) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     """All rows."""
-    import windfall.pipeline  # noqa: F401  (what every process would load)
-
-    torch.set_num_threads(1)
+    forking.load()
     for number, row in enumerate(CHANGES):
         place = folder / str(number)
         place.mkdir()

@@ -2,7 +2,7 @@
 
 Enters: faults by their names. Leaves: a line of JSON for each: what processes did that met it, and
 one after it: answers that differ from eager's, warnings, what the cache did. Each process is forked
-from this one, which has torch and windfall loaded and has compiled nothing.
+from this one, which has torch and windfall loaded and has compiled none of these programs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 import windfall
+from tests.cache import forking
 from windfall.cache import store as stores
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
@@ -256,9 +257,7 @@ FAULTS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
 
 
 def main(folder: Path) -> None:
-    import windfall.pipeline  # noqa: F401  (what every process would load)
-
-    torch.set_num_threads(1)
+    forking.load()
     for name, fault in FAULTS.items():
         place = folder / name
         seen = list(fault(place))

@@ -172,6 +172,56 @@ MAMBA = {
     "use_associative_scan": False,
 }  # fmt: skip
 
+MAMBA2 = {
+    "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "num_heads": 8,
+    "head_dim": 8, "n_groups": 1, "chunk_size": 8,
+}  # fmt: skip
+STARTED = {**BART, **SPECIAL, "decoder_start_token_id": 3}
+HEADS = {**GROUPED, "head_dim": 8}
+EXPERTS = {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
+PROPHET = {
+    "vocab_size": 99, "hidden_size": 32, "num_encoder_layers": 2, "num_decoder_layers": 2,
+    "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4, "encoder_ffn_dim": 37,
+    "decoder_ffn_dim": 37, "max_position_embeddings": 64,
+}  # fmt: skip
+LED = {
+    "vocab_size": 99, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_ffn_dim": 37, "decoder_ffn_dim": 37, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "attention_window": 4, "max_encoder_position_embeddings": 64,
+    "max_decoder_position_embeddings": 64,
+}  # fmt: skip
+LEVIT = {
+    "image_size": 64, "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 2, 2],
+    "depths": [1, 1, 1], "key_dim": [8, 8, 8],
+}  # fmt: skip
+MOBILEBERT = {
+    **TEXT, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16,
+    "intermediate_size": 40,
+}  # fmt: skip
+XGLM = {
+    "vocab_size": 99, "d_model": 32, "ffn_dim": 37, "num_layers": 2, "attention_heads": 4,
+    "max_position_embeddings": 64, **SPECIAL,
+}  # fmt: skip
+MPT = {"vocab_size": 99, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64}
+RWKV = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "context_length": 32}
+FNET = {key: value for key, value in TEXT.items() if key != "num_attention_heads"}
+AUTOENCODER = {
+    **IMAGE, "decoder_hidden_size": 16, "decoder_num_hidden_layers": 1,
+    "decoder_num_attention_heads": 2, "decoder_intermediate_size": 16,
+}  # fmt: skip
+DPT = {**IMAGE, "is_hybrid": False, "backbone_out_indices": [0, 1], "neck_hidden_sizes": [8, 8]}
+PYRAMID = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}
+FOCAL = {
+    "image_size": 32, "embed_dim": 16, "depths": [1, 1], "focal_levels": [1, 1],
+    "focal_windows": [3, 3],
+}  # fmt: skip
+PVT2 = {**PYRAMID, "image_size": 32, "num_attention_heads": [1, 1, 2, 2]}
+MULTILINGUAL = {**TEXT, **SPECIAL, "languages": ["en_XX"], "default_language": "en_XX"}
+BILINGUAL = {
+    "text_config": {**TEXT, **SPECIAL, "project_dim": 32}, "vision_config": dict(IMAGE),
+    "projection_dim": 16,
+}  # fmt: skip
+
 
 def _detr() -> dict[str, Any]:
     import transformers
@@ -258,6 +308,27 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _row("layoutlm", "LayoutLM", {**TEXT, "max_2d_position_embeddings": 64}, tokens),
     _row("longformer", "Longformer", LONG, tokens, breaks=("W0003",)),
     _row("bigbird", "BigBird", {**TEXT, "attention_type": "original_full"}, tokens),
+    _row(
+        "modernbert",
+        "ModernBert",
+        {**TEXT, **SPECIAL, "cls_token_id": 1, "sep_token_id": 2},
+        tokens,
+    ),
+    _row("roformer", "RoFormer", TEXT, tokens),
+    _row("megatron-bert", "MegatronBert", TEXT, tokens),
+    _row("ernie", "Ernie", TEXT, tokens),
+    _row("mobilebert", "MobileBert", MOBILEBERT, tokens),
+    _row("fnet", "FNet", FNET, tokens),
+    _row("xmod", "Xmod", MULTILINGUAL, tokens),
+    _row("data2vec-text", "Data2VecText", {**TEXT, **SPECIAL}, tokens),
+    _row(
+        "rembert",
+        "RemBert",
+        {**TEXT, "input_embedding_size": 16, "output_embedding_size": 32},
+        tokens,
+    ),
+    _row("ibert", "IBert", {**TEXT, **SPECIAL}, tokens),
+    _row("yoso", "Yoso", {**TEXT, "use_expectation": True}, tokens),
     # Decoders of text
     _row("gpt2", "GPT2", GPT2, tokens, "LMHeadModel"),
     _row("gpt2-plain", "GPT2", GPT2, plain_tokens),
@@ -291,12 +362,43 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _row("olmo", "Olmo", GROUPED, plain_tokens),
     _row("olmo2", "Olmo2", GROUPED, plain_tokens),
     _row("mamba", "Mamba", MAMBA, plain_tokens),
+    _row("mamba2", "Mamba2", MAMBA2, plain_tokens),
+    _row("rwkv", "Rwkv", RWKV, plain_tokens),
+    _row("qwen3-moe", "Qwen3Moe", {**EXPERTS, "head_dim": 8}, plain_tokens),
+    _row(
+        "qwen2-moe",
+        "Qwen2Moe",
+        {**EXPERTS, "shared_expert_intermediate_size": 16},
+        plain_tokens,
+    ),
+    _row("gemma3", "Gemma3Text", HEADS, plain_tokens),
+    _row("starcoder2", "Starcoder2", GROUPED, plain_tokens),
+    _row("persimmon", "Persimmon", TEXT, plain_tokens),
+    _row("nemotron", "Nemotron", GROUPED, plain_tokens),
+    _row("smollm3", "SmolLM3", {**GROUPED, **SPECIAL}, plain_tokens),
+    _row("glm", "Glm", {**HEADS, **SPECIAL}, plain_tokens),
+    _row("glm4", "Glm4", {**HEADS, **SPECIAL}, plain_tokens),
+    _row("helium", "Helium", HEADS, plain_tokens),
+    _row("ministral", "Ministral", HEADS, plain_tokens),
+    _row("cohere2", "Cohere2", GROUPED, plain_tokens),
+    _row("biogpt", "BioGpt", {**TEXT, **SPECIAL}, tokens),
+    _row("xglm", "XGLM", XGLM, tokens),
+    _row("gpt-bigcode", "GPTBigCode", GPT2, tokens),
+    _row("mpt", "Mpt", MPT, tokens),
     # Both
     _row("t5", "T5", T5, pairs, "ForConditionalGeneration"),
     _row("bart", "Bart", BART, pairs),
     _row("pegasus", "Pegasus", BART, pairs),
     _row("marian", "Marian", MARIAN, pairs),
     _row("m2m100", "M2M100", BART, pairs),
+    _row("blenderbot", "Blenderbot", STARTED, pairs),
+    _row("blenderbot-small", "BlenderbotSmall", STARTED, pairs),
+    _row("mbart", "MBart", BART, pairs),
+    _row("plbart", "PLBart", BART, pairs),
+    _row("mt5", "MT5", T5, pairs),
+    _row("umt5", "UMT5", T5, pairs),
+    _row("prophetnet", "ProphetNet", PROPHET, pairs),
+    _row("led", "LED", LED, pairs, breaks=("W0003",)),
     # Pictures
     _row("vit", "ViT", IMAGE, image),
     _row("deit", "DeiT", IMAGE, image),
@@ -309,12 +411,38 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _row("pvt", "Pvt", PVT, large_image),
     _row("mobilevit", "MobileViT", MOBILEVIT, large_image),
     Architecture("detr", "DetrConfig", "DetrModel", _detr, large_image),
+    _row("vit-mae", "ViTMAE", AUTOENCODER, image),
+    _row("vit-msn", "ViTMSN", IMAGE, image),
+    _row("yolos", "Yolos", {**IMAGE, "image_size": [16, 16], "num_detection_tokens": 3}, image),
+    _row("dpt", "DPT", DPT, image),
+    _row("levit", "Levit", LEVIT, wide_image),
+    _row("poolformer", "PoolFormer", PYRAMID, wide_image),
+    _row("regnet", "RegNet", {**PYRAMID, "embedding_size": 8, "groups_width": 4}, wide_image),
+    _row("convnextv2", "ConvNextV2", {**STAGES, "image_size": 32}, large_image),
+    _row("swinv2", "Swinv2", SWIN, large_image),
+    _row("mobilenet-v2", "MobileNetV2", {"image_size": 32, "depth_multiplier": 0.25}, wide_image),
+    _row("bit", "Bit", {**PYRAMID, "embedding_size": 8, "num_groups": 2}, wide_image),
+    _row("focalnet", "FocalNet", FOCAL, large_image),
+    _row("dinov2-registers", "Dinov2WithRegisters", IMAGE, image),
+    _row("ijepa", "IJepa", IMAGE, image),
+    _row("pvt-v2", "PvtV2", PVT2, large_image),
+    _row("glpn", "GLPN", SEGFORMER, large_image),
     # Pictures and text, sound
     _row("clip", "CLIP", TWO_TOWERS, captioned),
     _row("siglip", "Siglip", TWO_TOWERS, captioned),
     _row("blip", "Blip", TWO_TOWERS, captioned),
+    _row("altclip", "AltCLIP", BILINGUAL, captioned),
     _row("wav2vec2", "Wav2Vec2", WAVE, sound),
     _row("hubert", "Hubert", WAVE, sound),
+    _row("wavlm", "WavLM", WAVE, sound),
+    _row("unispeech", "UniSpeech", WAVE, sound),
+    _row(
+        "data2vec-audio",
+        "Data2VecAudio",
+        {**WAVE, "num_conv_pos_embeddings": 1, "conv_pos_kernel_size": 3},
+        sound,
+    ),
+    _row("sew", "SEW", {**WAVE, "squeeze_factor": 2}, sound),
     _row("whisper", "Whisper", WHISPER, spectrum),
 )
 BY_NAME: dict[str, Architecture] = {row.name: row for row in ARCHITECTURES}

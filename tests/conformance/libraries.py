@@ -37,6 +37,7 @@ from tests.conformance.library_programs import PROGRAMS, LibraryProgram
 
 BATCHES = (2, 3, 5)
 PAIRS = 15
+SPAN = 0.01  # seconds that one measurement takes at least
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 # Else float64 judges: how much farther from its answer than eager's we may be, in norm. (Rounding
 # is a matter of luck; deep networks with norms over batches of two amplify it.)
@@ -133,6 +134,10 @@ def _in_float64(program: LibraryProgram, made: Any, given: Any, way: str) -> lis
 def _step(program: LibraryProgram, function: Any, arguments: Any, way: str) -> list[Any]:
     """One call: the tensors that it answers, and in training the gradients."""
     _seeded(program)
+    return _called(function, arguments, way)
+
+
+def _called(function: Any, arguments: Any, way: str) -> list[Any]:
     if way == "inference":
         with torch.no_grad():
             return _tensors(function(*arguments))
@@ -186,8 +191,8 @@ def _run(row: Row, program: LibraryProgram, made: Any, arguments: Any, pairs: in
             row.answer = f"batch {batch}: {found}"
             return
     row.ratio = _ratio(
-        lambda: _step(program, compiled, given, row.way),
-        lambda: _step(program, theirs, given, row.way),
+        lambda: _called(compiled, given, row.way),
+        lambda: _called(theirs, given, row.way),
         pairs,
     )
 
@@ -231,18 +236,21 @@ def _tell(row: Row, told: Any) -> None:
 
 
 def _ratio(mine: Callable[[], Any], theirs: Callable[[], Any], pairs: int) -> float:
+    """The median of pairs. (Seeding is left out, which may cost more than the call; of short calls
+    several make one measurement.)"""
     for _ in range(3):
         mine()
         theirs()
-    found = []
-    for _ in range(pairs):
-        spent = []
-        for one in (mine, theirs):
-            began = time.process_time()
-            one()
-            spent.append(time.process_time() - began)
-        found.append(spent[0] / max(spent[1], 1e-9))
+    calls = 1 + int(SPAN / max(_spent(theirs, 3) / 3, 1e-6))
+    found = [_spent(mine, calls) / _spent(theirs, calls) for _ in range(pairs)]
     return statistics.median(found)
+
+
+def _spent(call: Callable[[], Any], times: int) -> float:
+    began = time.process_time()
+    for _ in range(times):
+        call()
+    return max(time.process_time() - began, 1e-9)
 
 
 HEAD = (

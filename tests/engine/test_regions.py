@@ -43,6 +43,33 @@ def two_regions(compile: Compile) -> Step:
 
 
 @case
+def sparse_gradient(compile: Compile) -> Step:
+    """No graph holds it: our node is called live."""
+    table = torch.nn.EmbeddingBag(7, 3, sparse=True)
+    run = compile(lambda rows: table(rows).sin().sum())
+
+    def step(time: int) -> Any:
+        table.weight.grad = None
+        run(torch.tensor([[1, 2], [2, 5]])).backward()
+        return table.weight.grad.to_dense()  # type: ignore[union-attr]
+
+    return step
+
+
+@case
+def complex_gradient(compile: Compile) -> Step:
+    run = compile(lambda x, w: (x * w).abs().sum())
+    x, w = torch.randn(3, dtype=torch.complex64), torch.randn(3, dtype=torch.complex64)
+    w.requires_grad_()
+
+    def step(time: int) -> Any:
+        run(x, w).backward()
+        return grads(w)
+
+    return step
+
+
+@case
 def a_break_inside(compile: Compile) -> Step:
     log: list[int] = []
 
@@ -165,7 +192,12 @@ HOW: dict[str, dict[str, int]] = {
     "tangents_of_other_strides": {RECORDED: 2, REPLAYED: 6},
     "one_tensor_twice": {RECORDED: 2, REPLAYED: 2},
 }
-LIVE = {"hooks_between": 1, "saved_tensor_hooks": 1}
+LIVE = {
+    "hooks_between": 1,
+    "saved_tensor_hooks": 1,
+    "sparse_gradient": 1,
+    "complex_gradient": 1,
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +19,7 @@ import torch
 import windfall
 from tests.faults import surroundings
 from tests.faults.injector import Fault
-from tests.faults.programs import PROGRAMS, Box, outside
+from tests.faults.programs import PROGRAMS, Box, Program, outside
 from tests.faults.sweep import EXCEPTIONS, sweep
 from windfall import autograd, codegen, frontend, runtime, subgraphs
 
@@ -56,6 +58,50 @@ def test_an_error_of_a_rule_that_is_tried_is_kept_by_nobody() -> None:
 @pytest.mark.parametrize("program", ["breaks", "training", "reads"])
 def test_an_interrupt_of_a_call_that_is_compiled(program: str) -> None:
     assert _told(program, "KeyboardInterrupt", 11, warm=True) >= 1
+
+
+def _raises() -> Callable[..., Any]:
+    def inner(x: torch.Tensor, box: Box) -> torch.Tensor:
+        box.lines.append("inner")
+        w = x * 3
+        raise ValueError(f"of {w.ndim} dimensions")
+
+    def function(x: torch.Tensor, y: torch.Tensor, box: Box) -> Any:
+        return inner(x * y, box)
+
+    return function
+
+
+def _catching(compiled: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    x, y, box = arguments
+    del arguments
+    try:
+        return compiled(x, y, box)
+    except ValueError as error:
+        box.lines.append(f"caught {error}")
+        return x + 1
+
+
+RAISES = Program(
+    "raises", _raises, lambda: (torch.ones(3, 3), torch.full((3, 3), 2.0), Box()), _catching
+)
+
+
+@pytest.mark.parametrize("kind", ["KeyboardInterrupt", "MemoryError"])
+def test_a_fault_while_the_frames_of_another_exception_are_let_go(kind: str) -> None:
+    """In a process of its own: behind thousands of other tests, CPython has crashed there once,
+    where the trace function met a frame that a traceback was made of."""
+    text = f"from tests.faults.test_faults import strike; strike({kind!r})"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def strike(kind: str) -> None:
+    """Each line of a warm call that raises, in our frames' being let go."""
+    faults = list(sweep(RAISES, KINDS[kind], 1, warm=True))
+    struck = [one for one in faults if "errors.py" in one.where]
+    assert not [str(one) for one in struck if one.wrong]
+    assert len({one.where.split()[1] for one in struck}) >= 4
 
 
 @pytest.mark.conformance

@@ -213,8 +213,13 @@ def test_nothing_outlives_a_call(ending: str, native: bool) -> None:
         _check(_lives(compiled), eager)
 
 
+@pytest.mark.parametrize(
+    "step",
+    # Primes; at every so many lines of ours.
+    [19_997, pytest.param(3_989, marks=pytest.mark.conformance)],
+)
 @pytest.mark.parametrize("ending", ["returns", "raises again", "raises in a with"])
-def test_nothing_outlives_an_interrupt(ending: str) -> None:
+def test_nothing_outlives_an_interrupt(ending: str, step: int) -> None:
     _lives(windfall.compile(_program(ending)))
     at = 1
     while True:
@@ -231,8 +236,8 @@ def test_nothing_outlives_an_interrupt(ending: str) -> None:
             break
         assert found["ended with"] is KeyboardInterrupt
         assert not found["behind"], fault.where
-        at += 3989
-    assert at > 3 * 3989
+        at += step
+    assert at > 3 * step
 
 
 def test_an_exception_keeps_no_frame_of_ours() -> None:

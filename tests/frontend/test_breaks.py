@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import weakref
 from typing import Any
@@ -513,6 +514,51 @@ def test_tracebacks_name_inlined_frames() -> None:
         return [(one.name, one.lineno) for one in caught.traceback][-3:]
 
     assert names(compile_eager(f)) == names(f)
+
+
+KEEPS_FRAMES = """
+import gc, sys
+import torch, windfall
+
+def fails(a, items):
+    return items[3]
+
+def f(a, items):
+    return a * fails(a, items)
+
+compiled = windfall.compile(f, backend="eager")
+kept = []
+
+def trace(frame, event, argument):
+    kept.append(frame)
+
+for _ in range(20):
+    sys.settrace(trace)
+    try:
+        compiled(torch.ones(2), [1])
+    except IndexError as error:
+        sys.settrace(None)
+        places, traceback = [], error.__traceback__
+        while traceback is not None:
+            frame = traceback.tb_frame
+            name, line = frame.f_code.co_name, traceback.tb_lineno
+            places.append((name, line, frame.f_lineno, frame.f_lasti))
+            traceback = traceback.tb_next
+        assert [one[:3] for one in places[-2:]] == [("f", 9, 9), ("fails", 6, 6)], places
+        assert places[-1][3] > 0, places
+        del error, frame
+    else:
+        raise AssertionError("no error")
+    assert not any(one.f_code is fails.__code__ for one in kept)  # it was inlined
+    kept.clear()
+    gc.collect()
+"""
+
+
+def test_a_trace_function_may_keep_the_frames_it_is_shown() -> None:
+    """The frames of tracebacks are made by code of ours, which a tracer must not see half made."""
+    ended = subprocess.run([sys.executable, "-c", KEEPS_FRAMES], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_recompiles_say_why() -> None:

@@ -140,25 +140,28 @@ def test_counts_that_go_back() -> None:
         step()
 
 
-def test_a_ring_is_one_entry_for_each_place() -> None:
-    """As torch_optimizer's RAdam keeps what it computed."""
+@pytest.mark.parametrize("places", [4, 10])
+def test_a_ring_is_one_entry_for_each_place(places: int) -> None:
+    """As torch_optimizer's RAdam keeps what it computed. Of ten places none of the latest eight
+    entries has come back when the ninth is compiled, and yet they will."""
     kept = Counting()
+    kept.buffer = [[None, None] for _ in range(places)]
     x = torch.linspace(-1, 1, 5)
 
     @windfall.compile
     def step() -> torch.Tensor:
         kept.step += 1
-        held = kept.buffer[int(kept.step % 4)]
+        held = kept.buffer[int(kept.step % places)]
         if kept.step == held[0]:
             return x * held[1]
         held[0], held[1] = kept.step, 1.0 / (1.0 - BETA**kept.step)
         return x * held[1]
 
-    for count in range(1, 13):
+    for count in range(1, 3 * places + 1):
         torch.testing.assert_close(step(), x / (1.0 - BETA**count))
-        assert kept.buffer[count % 4] == [count, 1.0 / (1.0 - BETA**count)]
+        assert kept.buffer[count % places] == [count, 1.0 / (1.0 - BETA**count)]
     settled = len(windfall.explanation(step).captures)
-    for count in range(13, 40):
+    for count in range(3 * places + 1, 4 * places):
         torch.testing.assert_close(step(), x / (1.0 - BETA**count))
     told = windfall.explanation(step)
     assert len(told.captures) == settled

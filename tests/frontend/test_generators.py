@@ -220,3 +220,57 @@ def test_stop_iteration_leaves_the_function() -> None:
     with pytest.raises(StopIteration) as caught:
         compile_eager(f)(x())
     assert caught.value.value == 5
+
+
+NAMED: dict[str, Any] = {
+    "asked": lambda make: lambda a: (make().__name__, make().__qualname__, a + 1),
+    "shown": lambda make: lambda a: (repr(make()).partition(" at ")[0], a + 1),
+    "not started": lambda make: lambda a: (make(), a + 1),
+    "begun": lambda make: lambda a: (_begun(make()), a + 1),
+    "a class": lambda make: lambda a: (type(make()).__name__, a + 1),
+    "behind": lambda make: lambda a: (_behind(make(), a).__name__, a + 1),
+}
+
+
+def _begun(made: Any) -> Any:
+    next(made)
+    return made
+
+
+def _behind(made: Any, a: Any) -> Any:
+    next(made)
+    print(end="")
+    return made
+
+
+@pytest.mark.parametrize("name", ["__name__", "__qualname__"])
+@pytest.mark.parametrize("way", NAMED)
+def test_a_generator_has_the_name_that_its_function_has_now(way: str, name: str) -> None:
+    def parts() -> Any:
+        yield 1
+        yield 2
+
+    def names(answer: Any) -> list[Any]:
+        told = (getattr(one, "__name__", one) for one in answer[:-1])
+        return [*told, *(getattr(one, "__qualname__", one) for one in answer[:-1])]
+
+    function = NAMED[way](parts)
+    compiled = compile_eager(function)
+    for given in (None, "renamed", "again", None):
+        setattr(parts, name, given or getattr(parts.__code__, "co_" + name.strip("_")))
+        for _ in range(2):
+            assert names(compiled(x())) == names(function(x()))
+    assert compiled.log.snapshot("fallback") == ()
+
+
+def test_a_function_that_is_named_as_written_is_followed() -> None:
+    def parts() -> Any:
+        yield 1
+        yield 2
+
+    def f(a: Any) -> Any:
+        for i in parts():
+            a = a + i
+        return a
+
+    assert not check(f, x()).breaks

@@ -140,3 +140,91 @@ def test_a_scalar_that_varies() -> None:
     for value in range(12):
         torch.testing.assert_close(compiled(x, np.float32(value)), f(x, np.float32(value)))
     assert len(windfall.explanation(compiled).graphs) <= 2
+
+
+F = torch.nn.functional
+TWO, PART, FINE = np.int64(2), np.float32(0.3), np.float64(0.3)
+# Functions of a tensor of 3 by 4, each with scalars of NumPy where numbers are wanted: sizes,
+# places, factors, data.
+ARGUMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "all sizes": lambda x: x.reshape(np.prod(x.shape)),
+    "a size": lambda x: x.reshape(-1, TWO),
+    "sizes": lambda x: x.view((TWO, -1)),
+    "a list of sizes": lambda x: x.reshape([np.int32(6), TWO]),
+    "zeros": lambda x: torch.zeros(TWO, np.int32(3)) + x.sum(),
+    "full of single": lambda x: torch.full((2,), PART) + x.sum(),
+    "full of double": lambda x: torch.full((TWO,), FINE) + x.sum(),
+    "full of integers": lambda x: torch.full((TWO,), TWO) + x.long().sum(),
+    "arange": lambda x: torch.arange(np.int32(4)) * x.sum(),
+    "arange of floats": lambda x: torch.arange(np.float64(4)) * x.sum(),
+    "linspace": lambda x: torch.linspace(PART, FINE, TWO) * x.sum(),
+    "a dimension": lambda x: x.sum(np.int64(0)),
+    "a dimension by name": lambda x: x.sum(dim=np.uint8(1)),
+    "dimensions": lambda x: x.sum((np.int64(0), 1)),
+    "expand": lambda x: x[:, :1].expand(3, np.int64(4)),
+    "repeat": lambda x: x.repeat(TWO, TWO),
+    "clamp": lambda x: x.clamp(PART, FINE + 1),
+    "alpha": lambda x: torch.add(x, x, alpha=FINE),
+    "a factor": lambda x: torch.mul(x, PART),
+    "a factor of integers": lambda x: torch.mul(torch.arange(3), FINE) + x.sum(),
+    "permute": lambda x: x.permute(np.int64(1), 0),
+    "layer norm": lambda x: F.layer_norm(x, (np.int64(4),), eps=FINE),
+    "pad": lambda x: F.pad(x, (TWO, TWO)),
+    "interpolate": lambda x: F.interpolate(x[None, None], scale_factor=np.float64(2.0)),
+    "interpolate to": lambda x: F.interpolate(x[None, None], size=(np.int64(5), np.int64(6))),
+    "pool": lambda x: F.avg_pool2d(x[None], TWO),
+    "item": lambda x: x[TWO],
+    "slice": lambda x: x[:TWO, np.int64(1)],
+    "from the end": lambda x: x[np.int64(-1)],
+    "narrow": lambda x: x.narrow(np.int64(0), np.int64(1), TWO),
+    "split": lambda x: x.split([np.int64(1), TWO]),
+    "chunk": lambda x: torch.chunk(x, TWO),
+    "where": lambda x: torch.where(x > 0, x, FINE),
+    "where of integers": lambda x: torch.where(x > 0, x.long(), TWO),
+    "fill": lambda x: x.clone().fill_(PART),
+    "masked fill": lambda x: x.masked_fill(x > 0, FINE),
+    "top": lambda x: x.topk(TWO),
+    "one hot": lambda x: F.one_hot(torch.arange(2), np.int64(3)) + x.sum(),
+    "roll": lambda x: x.roll(TWO, np.int64(0)),
+    "unflatten": lambda x: x.unflatten(np.int64(1), (TWO, TWO)),
+    "quantile": lambda x: torch.quantile(x, FINE),
+    "norm": lambda x: x.norm(np.float64(2)),
+    "drawn": lambda x: torch.randn(TWO, 3) + x.sum(),
+    "a tensor of single": lambda x: torch.tensor(PART) * x,
+    "a tensor of double": lambda x: torch.tensor(FINE) * x.double(),
+    "a tensor of integers": lambda x: torch.as_tensor(np.int32(3)) * x.long(),
+    "a new tensor": lambda x: x.new_full((TWO,), PART),
+}
+# Their dtype is the data's: a break. (`split` of a scalar, a scalar as a truth: eager refuses.)
+LEFT: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a tensor of a list": lambda x: torch.tensor([FINE, FINE]) * x.sum().double(),
+    "with a dtype": lambda x: torch.tensor(PART, dtype=torch.float64) * x.sum(),
+    "new_tensor": lambda x: x.new_tensor([FINE]) * x.sum(),
+    "scalar_tensor": lambda x: torch.scalar_tensor(FINE) * x.sum(),
+    "asarray": lambda x: torch.asarray(FINE) * x.sum(),
+    "refused size": lambda x: x.split(TWO),
+    "refused float": lambda x: x.sum(FINE),
+    "refused truth": lambda x: x.sum(0, keepdim=np.bool_(True)),
+    "refused pool": lambda x: F.adaptive_avg_pool2d(x[None], TWO),
+}
+
+
+@pytest.mark.parametrize("name", [*ARGUMENTS, *LEFT])
+def test_as_arguments_of_torch(name: str) -> None:
+    """Sizes and numbers are those of eager, in one graph; what eager refuses is refused."""
+    function = {**ARGUMENTS, **LEFT}[name]
+    x = torch.linspace(-1, 2, 12).reshape(3, 4)
+    compiled = windfall.compile(function)
+    for _ in range(2):
+        torch.manual_seed(0)
+        wanted = _outcome(function, x)
+        torch.manual_seed(0)
+        found = _outcome(compiled, x)
+        parts, others = (one if isinstance(one, tuple) else (one,) for one in (found, wanted))
+        assert len(parts) == len(others)
+        for one, other in zip(parts, others, strict=True):
+            _agree(one, other)
+            assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
+    told = windfall.explanation(compiled)
+    assert not told.fallbacks
+    assert (len(told.graphs), bool(told.breaks)) == (1, False) or name in LEFT

@@ -3,6 +3,7 @@ each is compiled, and what is told where a value is needed."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -276,6 +277,25 @@ def test_a_loop_over_a_size_is_compiled_for_some_values_then_broken(program: Any
     assert captures(log) < 25 and not log.snapshot("fallback")
     (first, *_) = breaks(log)
     assert first.number == 34 and "test_symbolic_ops.py" in str(first.where)
+
+
+@pytest.mark.parametrize("seed", [3, 6, 7, 8])
+def test_kinds_of_calls_that_each_came_once_are_no_storm(seed: int) -> None:
+    """By size, dtype, gradient and mode: whichever comes first, each is compiled."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * x).sum(-1)
+
+    kinds = list(
+        itertools.product((0, 1, 4, 7), (torch.float32, torch.float64), *[(False, True)] * 2)
+    )
+    random.Random(seed).shuffle(kinds)
+    compiled = windfall.compile(program, recompile_limit=64)
+    for size, dtype, needs_grad, mode in kinds:
+        x = torch.randn(size, 4, dtype=dtype).requires_grad_(needs_grad)
+        with torch.set_grad_enabled(mode):
+            torch.testing.assert_close(compiled(x), program(x))
+    assert not windfall.explanation(compiled).fallbacks
 
 
 def test_a_storm_ends_and_is_told() -> None:

@@ -15,7 +15,7 @@ import torch
 import windfall
 from tests.reporting.page_parser import PageParser
 from windfall.errors import UserError
-from windfall.reporting.history import history_of
+from windfall.reporting.compilations import history_of
 from windfall.reporting.markup import Markup, counted, escaped, prose, tag
 from windfall.reporting.page import Page
 

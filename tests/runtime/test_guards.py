@@ -306,6 +306,25 @@ def test_function_fields(native: bool) -> None:
 
 
 @MODES
+@pytest.mark.parametrize("name", ["__name__", "__qualname__"])
+def test_names_of_functions(native: bool, name: str) -> None:
+    def function() -> None: ...
+
+    of_class = guard(Attribute(X, name), Equals(getattr(Plain, name)))  # kept elsewhere
+    assert judge([guard(X, TypeIs(type)), of_class], Plain, native)
+    assert not judge([of_class], type("Other", (), {}), native)
+    assert not judge([of_class], function, native)
+    guards = [
+        guard(X, TypeIs(types.FunctionType)),
+        guard(Attribute(X, name), Equals(getattr(function, name))),
+    ]
+    assert judge(guards, function, native)
+    setattr(function, name, "another")
+    assert not judge(guards, function, native)
+    assert not judge(guards, Plain, native)
+
+
+@MODES
 def test_bound_methods(native: bool) -> None:
     owner = Plain(a=1)
     guards = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import pytest
 import torch
 import torch.fx
 
@@ -75,7 +76,7 @@ class Recorded:
         if self.needs in map(str, inputs):
             raise Specialise(frozenset((self.needs,)), "a test")
         module = torch.fx.GraphModule(torch.nn.Module(), graph)
-        return NativeSubgraph(module.forward, (), False)
+        return NativeSubgraph(module.forward, ())
 
     def subgraphs(self, graph: torch.fx.Graph, limit: int = 8) -> Any:
         return PartitionedGraph(graph, "f", Shared(self, (), self.log, limit, strict=False)).call()
@@ -170,3 +171,49 @@ def test_results_that_nobody_needs_go() -> None:
     seen = weakref.ref(x)
     del x
     assert seen() is None
+
+
+def _pieces(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of one tensor that are read, beside a fresh tensor that is written."""
+    low, high = x.unbind(-1)
+    kept = torch.zeros_like(low)
+    mask = high > low
+    kept[mask] = (high[mask] - low[mask]) * 2
+    return kept + low * 3, kept * high
+
+
+def _fresh_view(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A view of the very tensor that is written."""
+    y = x * 2
+    row = y[:, 0]
+    mask = x[:, 0] > 0
+    part = y[mask] + 1
+    y.mul_(3)
+    return row + part.sum(), y - row[:, None]
+
+
+def _argument(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """An argument is written, of which the program has a view."""
+    row = x[:, 0]
+    part = x[x > 0].sum()
+    x.add_(part)
+    return row * part, x * row[:, None]
+
+
+@pytest.mark.parametrize("program", [_pieces, _fresh_view, _argument])
+@pytest.mark.parametrize("fresh", [True, False], ids=["alone", "a view"])
+def test_what_shares_memory_and_is_written(program: Any, fresh: bool) -> None:
+    """Only where what is written shares memory with another tensor it matters."""
+    compiled = windfall.compile(program)
+    for rows in (3, 5, 4, 5, 7):
+        base = torch.randn(rows, 4)
+        x = base[:, :2].clone() if fresh else base[:, 1:3]
+        mine = base.clone()
+        y = x.clone() if fresh else mine[:, 1:3]
+        for one, other in zip(compiled(x), program(y), strict=True):
+            torch.testing.assert_close(one, other)
+        torch.testing.assert_close(x, y)
+    told = windfall.explanation(compiled)
+    assert len(told.graphs) <= 2
+    if program is _pieces:
+        assert (told.breaks, told.fallbacks) == ([], [])

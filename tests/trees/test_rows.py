@@ -157,6 +157,46 @@ def test_what_autograd_saved_is_alive(trees: TreeOptions) -> None:
     assert ran(f, trees)
 
 
+@BOTH
+def test_what_another_branch_takes_for_free_comes_as_an_input(trees: TreeOptions) -> None:
+    """Hard test 14: two branches were recorded with the same places of the pool; a result of one
+    is held, and the other one takes it, and what died beside it, as its input."""
+    todo, step = keeper()
+
+    def left(x: Tensor) -> Tensor:
+        h, g = torch.sin(x) + 1, torch.cos(x) * 2
+        step(h)
+        return (h * g).sum(0)
+
+    def right(x: Tensor) -> Tensor:
+        h, g = torch.tanh(x) - 1, torch.exp(-x.abs())
+        step(g)
+        return (h - g * 3).sum(0)
+
+    branches = [(compiled(one, trees), one) for one in (left, right)]
+    held: list[Tensor] = []
+    with torch.no_grad():
+        for _ in range(4):
+            for fast, plain in branches:
+                x = torch.randn(4, 4)
+                agree(fast(x), plain(x))
+        for number in range(12):
+            (fast, plain), (other, other_plain) = branches[number % 2], branches[1 - number % 2]
+            x = torch.randn(4, 4)
+            todo.append(held.append)
+            agree(fast(x), plain(x))
+            todo.append(None)
+            taken = held.pop()
+            kept = taken.clone()
+            del held[:]
+            for _ in range(3):  # it stands where the other one's plan puts what it makes
+                agree(other(taken), other_plain(kept))
+                agree(taken, kept)
+            agree(other(taken[1:]), other_plain(kept[1:]))
+            agree(fast(taken.T), plain(kept.T))
+    assert all(ran(fast, trees) for fast, _ in branches)
+
+
 def test_a_weak_reference_ends_when_the_region_runs_again() -> None:
     """What is different from eager: it is said in the documents."""
     todo, step = keeper()

@@ -187,6 +187,24 @@ def reached(results: Sequence[torch.Tensor], door: Any) -> set[int]:
     return found
 
 
+def ends_elsewhere(result: torch.Tensor, door: Any) -> bool:
+    """Whether the history of a result leads to leaves, and to none behind `door`."""
+    if result.grad_fn is None:
+        return result.requires_grad
+    waiting, is_led = [result.grad_fn], False
+    seen = {*waiting}
+    while waiting:
+        node: Any = waiting.pop()
+        is_led = is_led or hasattr(node, "variable")
+        for one, _ in node.next_functions:
+            if one is not None and one is door:
+                return False
+            if one is not None and one not in seen:
+                seen.add(one)
+                waiting.append(one)
+    return is_led
+
+
 def _walk(
     results: Sequence[torch.Tensor], edges: Mapping[_Edge, int], door: Any, views: frozenset[int]
 ) -> tuple[list[int], set[tuple[int, int]]]:

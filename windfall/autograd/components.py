@@ -1,12 +1,14 @@
 """Which results of a graph can be back-propagated independently of each other.
 
 Enters: a `Split`. Leaves: its `Component`s: groups of tangents whose gradients share no computation
-but the last sums into the inputs' gradients. Each becomes an autograd node of its own, so that one
-can be run, and its saved tensors freed, without the others: as in eager, where their histories
-never meet.
+but the last sums into the inputs' gradients, and what only moves or scales these sums: eager has
+saved nothing for such steps, and takes them as often as it is asked. Each becomes an autograd node
+of its own, so that one can be run, and its saved tensors freed, without the others: as in eager,
+where their histories never meet.
 
     f(x, y) = x.exp(), y.exp()      two components
     f(x)    = x.exp() * 2, x.exp() * 3      one: both go through exp
+    f(x)    = x.t().exp(), x.t().sin()      two: what they share is a view
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import torch.fx
 
 from windfall.autograd.between import awaited
 from windfall.ir.stages import Component, Split
+from windfall.ops.registry import lookup
 
+aten = torch.ops.aten
 Node = torch.fx.Node
 
 
@@ -37,7 +41,7 @@ def components(split: Split) -> tuple[Component, ...]:
         reached = _reached(split, results)
         one = Component(tuple(range(len(tangents))), tuple(range(first)), reached)
         return (_with_ungiven(one, split),)
-    sums, saved = _last_sums(nodes), placeholders[:first]
+    sums, saved = _last_sums(nodes, len(tangents)), placeholders[:first]
     made = [_component(group, sums, saved, tangents, results, split) for group in groups]
     return tuple(_with_ungiven(one, split) for one in _in_order(made, split))
 
@@ -75,7 +79,7 @@ def _groups(nodes: list[Node], tangents: list[Node]) -> list[set[Node]]:
     """Tangents that meet in some node, together."""
     reached: dict[Node, frozenset[Node]] = {one: frozenset((one,)) for one in tangents}
     groups = [{one} for one in tangents]
-    sums = _last_sums(nodes)
+    sums = _last_sums(nodes, len(tangents))
     for node in nodes:
         if node.op in ("placeholder", "output"):
             continue
@@ -89,17 +93,42 @@ def _groups(nodes: list[Node], tangents: list[Node]) -> list[set[Node]]:
     return sorted(groups, key=lambda group: min(tangents.index(one) for one in group))
 
 
-def _last_sums(nodes: list[Node]) -> set[Node]:
-    """Sums that nobody reads but the output and other such sums: the engine makes them itself."""
+FEW = 8  # tangents, up to which a last step may be taken for each of them
+
+
+def _last_sums(nodes: list[Node], tangents: int) -> set[Node]:
+    """Sums that nobody reads but the output and other such sums: the engine makes them itself. If
+    there are few tangents, also what moves or scales such a sum, all of it: it is taken for each of
+    its terms then."""
     sums: set[Node] = set()
     for node in reversed(nodes):
-        if (
-            node.target is torch.ops.aten.add.Tensor
-            and not node.kwargs
-            and all(user.op == "output" or user in sums for user in node.users)
+        if all(user.op == "output" or user in sums for user in node.users) and (
+            _is_sum(node) or (tangents <= FEW and _is_last_step(node))
         ):
             sums.add(node)
     return sums
+
+
+def _is_sum(node: Node) -> bool:
+    return node.target is aten.add.Tensor and not node.kwargs
+
+
+def _is_last_step(node: Node) -> bool:
+    """Whether it is linear in all that it reads, and that is nothing that was saved."""
+    if node.op != "call_function" or any(one.op == "placeholder" for one in node.all_input_nodes):
+        return False
+    if node.target is aten.cat.default:  # of gradients of parts
+        return True
+    alone = node.all_input_nodes == list(node.args[:1])
+    return alone and (lookup(node.target).moves or node.target in _LINEAR)
+
+
+# Of one operand: what multiplies does it by a number.
+_LINEAR = {
+    *(aten.div.Scalar, aten.div.Tensor, aten.mul.Scalar, aten.mul.Tensor, aten.neg.default),
+    *(aten.sum.default, aten.sum.dim_IntList),
+    *(aten.slice_backward.default, aten.select_backward.default, aten.diagonal_backward.default),
+}
 
 
 def _component(

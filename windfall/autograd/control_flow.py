@@ -8,6 +8,9 @@ gradients of the operands.
     branch(flag, x, w)           → y, saved of one body or of the other
     branch(flag, saved, dy)      → dx, dw: zeros where the body that ran did not use them
 
+Gradients with a history of their own: of a branch, from its operands; of a scan, as the operations
+of all its slices; of a loop, whose rounds nobody counts beforehand, there are none.
+
 Invariant: bodies go through `joint.py` and `partition.py` as whole graphs do, so that what is saved
 is a minimum cut and random numbers are drawn once. Constants of bodies are operands.
 """
@@ -15,6 +18,7 @@ is a minimum cut and random numbers are drawn once. Constants of bodies are oper
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,12 +34,14 @@ from windfall.autograd.directions import (
     ZeroOperand,
 )
 from windfall.autograd.loops import scan, while_loop
+from windfall.autograd.passes import draws
 from windfall.autograd.record import Recorder, dense_like
 from windfall.autograd.restride import same_layout
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Branch, Scan, Subgraphs, While, differentiable
 from windfall.ir.dtype import TensorType
 from windfall.ops import fake as fakes
+from windfall.ops.overrides import standing_for
 from windfall.ops.symbolic import as_torch
 
 
@@ -55,8 +61,9 @@ def recorded(
     arguments = prepare(target, arguments)
     with recorder.paused():
         made = plan(differentiate, recorder, target, arguments)
+    again = partial(_unrolled, target, arguments[0]) if isinstance(target, Scan) else None
     results: tuple[torch.Tensor, ...] = _Differentiated.apply(  # type: ignore[no-untyped-call]
-        recorder, made, differentiate, *made.operands
+        recorder, made, differentiate, again, *made.operands
     )
     return results
 
@@ -70,11 +77,13 @@ class _Differentiated(torch.autograd.Function):
         recorder: Recorder,
         made: Directions,
         differentiate: DifferentiateBody,
+        unrolled: Unrolled | None,
         *operands: torch.Tensor,
     ) -> Any:
         given = [operands[one] if isinstance(one, int) else one for one in made.forward_arguments]
         results = recorder.note(made.forward, given)
         context.recorder, context.made, context.differentiate = recorder, made, differentiate
+        context.unrolled = unrolled
         context.versions = torch_abi.versions_of(operands)
         context.set_materialize_grads(False)
         context.save_for_backward(
@@ -92,7 +101,12 @@ class _Differentiated(torch.autograd.Function):
         if made.backward is None:
             for index in made.wanted:
                 gradients[index] = _zeros(fakes.type_of(made.operands[index]))
-            return (None, None, None, *gradients)
+            return (None, None, None, None, *gradients)
+        if torch.is_grad_enabled() and context.unrolled is not None:
+            _refuse_written(context)
+            for index, one in zip(made.wanted, context.unrolled(made, tangents), strict=True):
+                gradients[index] = one
+            return (None, None, None, None, *gradients)
         if torch.is_grad_enabled():  # gradients have a history too
             target, given = _with_history(context, tangents)
             found = recorded(context.differentiate, recorder, target, given)
@@ -102,7 +116,48 @@ class _Differentiated(torch.autograd.Function):
             found = recorder.note(made.backward, given)
         for index, place in zip(made.wanted, made.gradients, strict=True):
             gradients[index] = found[place]
-        return (None, None, None, *gradients)
+        return (None, None, None, None, *gradients)
+
+
+# Gradients of what a scan is given, from the tangents of its results.
+Unrolled = Callable[[Directions, Sequence[Any]], Sequence[torch.Tensor]]
+MOST_UNROLLED = 4096  # operations
+
+
+def _unrolled(
+    target: Scan, sizes: Sequence[int], made: Directions, tangents: Sequence[Any]
+) -> list[torch.Tensor]:
+    """What was kept of each slice has no history: the scan is done again from what it was given, as
+    the operations of its bodies, and these are differentiated."""
+    (body,) = target.graphs
+    if draws(body):
+        raise Unsupported(215, f"gradients of gradients of {target}, which draws random numbers")
+    if any(isinstance(node.target, Subgraphs) for node in body.nodes):
+        raise Unsupported(215, f"gradients of gradients of {target}, with operations with bodies")
+    if not isinstance(target.length, int) or target.length * len(body.nodes) > MOST_UNROLLED:
+        raise Unsupported(215, f"gradients of gradients of {target}, of many slices")
+    # Of one operand that is given twice, each place has a gradient of its own.
+    operands = [one.view_as(one) for one in made.operands]
+    results = target.unrolled(standing_for, sizes, *operands)
+    reached = [
+        (one, tangent)
+        for one, tangent in zip(results, tangents, strict=True)
+        if tangent is not None and one.requires_grad
+    ]
+    wanted = [operands[index] for index in made.wanted]
+    if not reached:
+        return [_zeros(fakes.type_of(one)) for one in wanted]
+    roots, given = zip(*reached, strict=True)
+    found = torch_abi.gradients(roots, wanted, given, again=True)
+    return [
+        _zeros(fakes.type_of(one)) if gradient is None else gradient
+        for one, gradient in zip(wanted, found, strict=True)
+    ]
+
+
+def _refuse_written(context: Any) -> None:
+    if torch_abi.versions_of(context.made.operands) != context.versions:
+        raise Unsupported(215, "an operand is written before gradients are asked for")
 
 
 def _with_history(context: Any, tangents: Sequence[Any]) -> tuple[Subgraphs, list[Any]]:
@@ -116,8 +171,7 @@ def _with_history(context: Any, tangents: Sequence[Any]) -> tuple[Subgraphs, lis
         return made.backward, [_given(one, saved, tangents) for one in made.backward_arguments]
     if made.from_operands is None:
         raise Unsupported(215, f"gradients of gradients of {made.forward}")
-    if torch_abi.versions_of(made.operands) != context.versions:
-        raise Unsupported(215, "an operand is written before gradients are asked for")
+    _refuse_written(context)
     with context.recorder.paused():
         target, arguments = made.from_operands()
     operands = made.operands

@@ -12,7 +12,7 @@ Where sizes vary, arguments begin with the values of the symbols (`names`), on b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from windfall.dataclass import dataclass
 from windfall.ir.codec import record
 from windfall.ir.rollback import DrawsNothing
 from windfall.ir.stages import Convention, GraphCallable, Joint, OutputFact, Signature, Split
-from windfall.ops.symbolic import at
+from windfall.ops.symbolic import at, is_symbolic
 
 Values = tuple[Any, ...]
 
@@ -224,26 +224,31 @@ class Outputs:
     def around(self, call: GraphCallable) -> GraphCallable:
         """`call`, whose results become outputs."""
         signature = self.signature
+        varying = tuple(
+            index for index, one in enumerate(signature.outputs) if self.names and _varies(one)
+        )
         if signature.between or any(
             one.kind == "view_of_view" or one.piece is not None for one in signature.outputs
         ):
-            return lambda *args: self._leave_in_order(args, call(*args))
-        return lambda *args: self._leave(args, call(*args))
+            return lambda *args: self._leave_in_order(args, call(*args), varying)
+        return lambda *args: self._leave(args, call(*args), varying)
 
-    def _leave(self, args: Values, results: Values) -> Values:
-        """Each output as its fact says."""
-        facts = self.signature.outputs
-        if self.names:
+    def _leave(self, args: Values, results: Values, varying: Collection[int]) -> Values:
+        """Each output as its fact says; those at `varying` are others at other sizes."""
+        facts: Sequence[OutputFact] = self.signature.outputs
+        if varying:
             values = dict(zip(self.names, args, strict=False))
-            args = args[len(self.names) :]
-            facts = tuple([at_sizes(one, values) for one in facts])
+            facts = list(facts)
+            for index in varying:
+                facts[index] = at_sizes(facts[index], values)
+        args = args[len(self.names) :]
         made: list[Any] = []
         for one in facts:
             again = one.same_as >= 0
             made.append(made[one.same_as] if again else _MAKERS[one.kind](one, args, results))
         return tuple(made)
 
-    def _leave_in_order(self, args: Values, results: Values) -> Values:
+    def _leave_in_order(self, args: Values, results: Values, varying: Collection[int]) -> Values:
         """The same, where outputs are views of others, which may come later, or have been made
         between autograd nodes."""
         facts, symbols = self.signature.outputs, len(self.names)
@@ -254,7 +259,7 @@ class Outputs:
 
         def make(index: int) -> Any:
             if index not in made:
-                fact = at_sizes(facts[index], values) if symbols else facts[index]
+                fact = at_sizes(facts[index], values) if index in varying else facts[index]
                 if fact.same_as >= 0:
                     made[index] = make(fact.same_as)
                 elif fact.kind == "view_of_view":
@@ -267,6 +272,12 @@ class Outputs:
             return made[index]
 
         return tuple([make(index) for index in range(len(facts))])
+
+
+def _varies(fact: OutputFact) -> bool:
+    """Whether its views, or its value, are others at other sizes."""
+    views = [(args, tuple(kwargs.values())) for _, args, kwargs in fact.views]
+    return is_symbolic([*views, fact.value])
 
 
 def at_sizes(fact: OutputFact, values: Mapping[str, int]) -> OutputFact:

@@ -28,6 +28,7 @@ from windfall.errors import Unsupported
 from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info, tensor_type
+from windfall.ir.placement import meet
 from windfall.ir.symint import Size, hint_of, payloads
 from windfall.ops import fake as fakes
 from windfall.ops.layout import differ, is_non_overlapping_and_dense, smaller
@@ -117,20 +118,30 @@ def _same(build: Functional, one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _overlap(build: Functional, one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors overlap as far as eager looks: both fill a range of one memory."""
+    """Whether two tensors overlap. Where both fill a range of one memory eager looks, and raises;
+    where one does not (`x.sub_(x[:, :1])`), it answers what its loops come to."""
     places = build.place(one), build.place(other)
     types = [place.type for place in places]
-    if places[0].memory is not places[1].memory or any(
-        0 in type.sizes or not is_non_overlapping_and_dense(type.sizes, type.strides)
-        for type in types
-    ):
+    if places[0].memory is not places[1].memory or any(0 in type.sizes for type in types):
         return False
     starts = [fakes.offset_of(tensor) for tensor in (one, other)]
+    if not all(is_non_overlapping_and_dense(type.sizes, type.strides) for type in types):
+        first, second = map(_as_hinted, types)
+        begin, its_begin = (
+            hint_of(start) * type.dtype.itemsize for start, type in zip(starts, types, strict=True)
+        )
+        return meet(first, second, its_begin - begin)
     (start, end), (its_start, its_end) = (
         (first * type.dtype.itemsize, (first + _extent(type)) * type.dtype.itemsize)
         for first, type in zip(starts, types, strict=True)
     )
     return smaller(start, its_end) and smaller(its_start, end)
+
+
+def _as_hinted(type: TensorType) -> TensorType:
+    """With numbers for sizes that vary."""
+    sizes, strides = (tuple(map(hint_of, one)) for one in (type.sizes, type.strides))
+    return replace(type, sizes=sizes, strides=strides)
 
 
 def _handle_bodies(build: Functional, step: Step) -> None:

@@ -24,7 +24,7 @@ import torch.fx
 
 from windfall.autograd.bases import Base, bases
 from windfall.autograd.blocks import BlockEntries, NotRepeating
-from windfall.autograd.boundaries import boundaries, reached
+from windfall.autograd.boundaries import boundaries, ends_elsewhere, reached
 from windfall.autograd.control_flow import recorded
 from windfall.autograd.functional import Functional, MadeFor
 from windfall.autograd.handlers import add_steps
@@ -171,6 +171,9 @@ def _differentiate(
     if shared and gradients_for:
         raise Unsupported(204, f"inputs {list(shared)}, in a graph with gradients")
     if not gradients_for:
+        if half.known and not is_body:
+            # All that needs a gradient leads to leaves that the graph itself makes.
+            raise Unsupported(206, "a result leads to a leaf that the graph makes")
         alone = replace(signature, between=())
         joint = replace(joint, signature=alone, tangents_for=(), write_tangents_for=())
     return joint, half.build.made_for
@@ -276,6 +279,8 @@ def forward_half(
             if one.needs_grad
         ),
     ]
+    if any(ends_elsewhere(one, recording.door) for one, _ in known):
+        raise Unsupported(206, "a result leads to nothing but leaves that are made inside")
     visible = [*written_nodes, *fresh_nodes]
     half = ForwardHalf(recorder, build, signature, tuple(visible), tuple(known))
     views = views_with_history(recording, outputs) if ends else {}

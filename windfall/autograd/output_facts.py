@@ -71,9 +71,9 @@ def outputs_of(recording: Recording, build: Functional) -> tuple[list[OutputFact
             continue
         _check_history(value)
         memory = build.place(value).memory
+        if value.requires_grad and memory.input is None and _is_leaf(value, memory.root.tensor):
+            raise Unsupported(206, "a leaf that needs a gradient is made and returned")
         if owners.get(memory) is value and memory not in positions:
-            if value.requires_grad and value.is_leaf:
-                raise Unsupported(206, "a leaf that needs a gradient is made and returned")
             positions[memory] = len(results)
             results.append(Result(build.place(value), value, value.requires_grad))
     for memory, owner in owners.items():
@@ -105,6 +105,11 @@ def _check_history(output: torch.Tensor) -> None:
         raise Unsupported(202, str(error).splitlines()[0]) from error
     if left_behind:
         raise Unsupported(220, str(fakes.type_of(output)))
+
+
+def _is_leaf(value: torch.Tensor, base: torch.Tensor | None) -> bool:
+    """Whether a result that needs a gradient is a leaf, or a view of one."""
+    return value.is_leaf or (base is not None and base.is_leaf and base.requires_grad)
 
 
 _AS_THEY_LIE = (torch.ops.aten.view_as_real.default, torch.ops.aten.view.dtype)

@@ -36,6 +36,7 @@ from windfall.ir import node as node_info
 from windfall.ir.backward_pass import backward_pass
 from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType
+from windfall.ir.generators import StandIns, given, using
 from windfall.ir.node import Checkpoint, NodeInfo, Policy, Region, constant
 from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
@@ -145,6 +146,7 @@ class Recorder:
         self._backward = False
         self._first_sequences: list[int] = []  # sequence number at each captured node's start
         self._origins: list[Origin] = []
+        self._generators = StandIns()
         self.frees = False  # whether a pass inside of the graph has freed its history
         self.mode = fakes.FakeMode(self._observe)
         self.recording = Recording((), ())
@@ -171,7 +173,7 @@ class Recorder:
         before = torch_abi.versions_of(recording.inputs)
         modes = torch_abi.modes()
         try:
-            with torch.set_grad_enabled(grad_enabled), self.mode:
+            with torch.set_grad_enabled(grad_enabled), self.mode, using(self._generators):
                 recording.outputs = self._interpret([*map(as_torch, symbols), *recording.inputs])
         except RuntimeError as error:
             if _READS_DATA in str(error):  # a composite op in C++, past any dispatch
@@ -310,6 +312,9 @@ class Recorder:
             origin = self._backward_origin()
         else:
             origin = self._said_of(func) if self._said else self._origin
+        named = self._generators.named
+        args = tuple(map(named, args))
+        kwargs = {name: named(one) for name, one in kwargs.items()} if kwargs else kwargs
         step = Step(func, args, kwargs, result, _types(result), origin)
         self.recording.steps.append(step)
         if not isinstance(func, Subgraphs) and fakes.counts_writes(func):
@@ -417,7 +422,7 @@ def substitute(value: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
         return {key: substitute(one, values) for key, one in value.items()}
     if isinstance(value, slice):
         return slice(*(substitute(one, values) for one in (value.start, value.stop, value.step)))
-    return value
+    return given(value)
 
 
 def call(

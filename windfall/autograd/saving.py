@@ -35,6 +35,7 @@ from windfall.autograd.mincut import INFINITE, FlowGraph
 from windfall.autograd.parts import Parts, undo
 from windfall.autograd.passes import is_effect, is_random, is_read_by, is_view, memory_root
 from windfall.dataclass import dataclass
+from windfall.ir.control_flow import Scan
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import Checkpoint, Policy, info
 from windfall.ir.stages import Joint
@@ -59,6 +60,8 @@ def choose(parts: Parts, joint: Joint, memory_budget: float, partition: str) -> 
     else:
         found = _within(problem, memory_budget)
     more = _read_by_second_derivatives(parts).difference(found)
+    mutated = {parts.primals[index] for index in joint.signature.writes}
+    more |= _before_scans(parts).difference(found, mutated)
     return [node for node in parts.graph.nodes if node in {*found, *more}] if more else found
 
 
@@ -77,6 +80,21 @@ def _read_by_second_derivatives(parts: Parts) -> set[Node]:
         and node.op != "get_attr"
         and isinstance(info(node).type, TensorType)
     }
+
+
+def _before_scans(parts: Parts) -> set[Node]:
+    """Inputs that scans are made of: second derivatives do a scan again (`control_flow.py`)."""
+    behind = [
+        node
+        for node in parts.graph.nodes
+        if isinstance(node.target, Scan) and node not in parts.after_tangents
+    ]
+    reached = set(behind)
+    while behind:
+        found = set(behind.pop().all_input_nodes) - reached
+        reached |= found
+        behind += found
+    return {one for one in parts.primals if one in reached}
 
 
 def _within(problem: _Problem, budget: float) -> list[Node]:

@@ -341,9 +341,11 @@ class _Walk:
         return value
 
     def _stored_apart(self, value: Lazy) -> Lazy:
-        """A result has storage of its own, unless a call or definition has just made that."""
+        """A result has storage of its own, unless a call or definition has just made that: not one
+        that wrote an input where it stands."""
         found = self.builder.view_of(value)
-        if found is not None and self.builder.items:
+        written = found is not None and self.builder.buffers[found.buffer].over is not None
+        if found is not None and self.builder.items and not written:
             last = self.builder.items[-1]
             names = last.results if isinstance(last, Call) else (last.buffer,)
             taken = {view.buffer for view in self._results_so_far()}

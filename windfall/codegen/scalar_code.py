@@ -255,30 +255,29 @@ def _unsigned_divide(name: str) -> Row:
     return row
 
 
-def _int_pow(code: Code, a: Value, b: Value) -> Value:
+def _signed_pow(code: Code, a: Value, b: Value) -> Value:
     """By squaring, wrapping; a negative exponent answers 0, 1 or -1."""
     a, b = code.same_lanes(a, b)
     one, zero = code.like(1, a), code.like(0, a)
     negative = code.compare("icmp slt", b, zero)
     odd = code.compare("icmp ne", code.binary("and", b, one), zero)
-    result, base, rest = one, a, b
-    for _ in range(6 if BITS[a.type] == 64 else 5):
-        bit = code.compare("icmp ne", code.binary("and", rest, one), zero)
-        result = code.select(bit, code.binary("mul", result, base), result)
-        base = code.binary("mul", base, base)
-        rest = code.binary("lshr", rest, one)
-    # Exponents past 63 are reached by bases 0, 1 and -1 only without wrapping to what eager has.
-    result = _large_pow(code, a, b, result, base, rest)
     is_one = code.compare("icmp eq", a, one)
     is_minus = code.compare("icmp eq", a, code.like(-1, a))
     sign = code.select(odd, code.like(-1, a), one)
     small = code.select(is_one, one, code.select(is_minus, sign, zero))
-    return code.select(negative, small, result)
+    return code.select(negative, small, _squaring(code, a, b, BITS[a.type] - 1))
 
 
-def _large_pow(code: Code, a: Value, b: Value, result: Value, base: Value, rest: Value) -> Value:
-    one, zero = code.like(1, a), code.like(0, a)
-    for _ in range(BITS[a.type] - (6 if BITS[a.type] == 64 else 5) - 1):
+def _unsigned_pow(code: Code, a: Value, b: Value) -> Value:
+    """By squaring, wrapping; no exponent is negative."""
+    a, b = code.same_lanes(a, b)
+    return _squaring(code, a, b, BITS[a.type])
+
+
+def _squaring(code: Code, base: Value, exponent: Value, bits: int) -> Value:
+    one, zero = code.like(1, base), code.like(0, base)
+    result, rest = one, exponent
+    for _ in range(bits):
         bit = code.compare("icmp ne", code.binary("and", rest, one), zero)
         result = code.select(bit, code.binary("mul", result, base), result)
         base = code.binary("mul", base, base)
@@ -426,7 +425,7 @@ TABLE: dict[str, dict[str, Row]] = {
     "floordiv": {"float": _float_floordiv, **_integers(_floordiv, _unsigned_divide("udiv"))},
     "remainder": {"float": _float_remainder, **_integers(_remainder, _unsigned_divide("urem"))},
     "fmod": {"float": vecmath.fmod, **_integers(_fmod, _unsigned_divide("urem"))},
-    "pow": {"float": vecmath.pow, **_integers(_int_pow), "bool": _or},
+    "pow": {"float": vecmath.pow, **_integers(_signed_pow, _unsigned_pow), "bool": _or},
     "maximum": {
         "float": _extreme("ogt"),
         **_integers(_integer_extreme("sgt"), _integer_extreme("ugt")),

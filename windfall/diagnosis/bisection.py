@@ -24,7 +24,7 @@ from windfall.diagnosis.blame import CAPTURE, Blame, LeftOut, blamed, wrong_rule
 from windfall.diagnosis.cases import Case, Recorded, RecordingBackend, Unwritable, origin_of, whole
 from windfall.diagnosis.copies import Copies, unnoticed
 from windfall.diagnosis.isolation import ProcessAnswer, asked
-from windfall.diagnosis.reduction import reduced
+from windfall.diagnosis.minimisation import reduced
 from windfall.diagnosis.standalone import program_text
 from windfall.diagnosis.trial import DIFFERS, compiled, judged, trial_options
 from windfall.errors import SourceLine

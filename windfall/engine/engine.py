@@ -43,9 +43,7 @@ DEPARTED = "replayed up to a live call, then node by node"
 BY_TORCH = "by torch's engine"
 
 KEPT = 256  # programs of one engine
-DEPTH = (
-    20  # of passes inside of each other, by hooks and checkpoints: each is some frames of Python
-)
+DEPTH = 20  # of passes inside of each other: each is some frames of Python
 SENT = 1 << 20  # bytes of gradients that are given to other processes at once, at most
 RECENT = 4  # whose verifiers are tried before a key is made
 
@@ -297,7 +295,8 @@ def _obstacle(
     if torch_abi.node_layout() is None:
         return "nodes of this build of torch cannot be read"
     obstacles = {
-        "a pass inside of another": torch_abi.running_pass() is not None,
+        "a pass inside of one of torch's engine": torch_abi.is_inside_real_engine(),
+        f"more than {DEPTH} passes inside of each other": torch_abi.running_passes() >= DEPTH,
         "create_graph=True": create_graph,
         "anomaly mode": torch.is_anomaly_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from windfall import torch_abi
-from windfall.engine.graph import How, NodeKey
+from windfall.engine.graph import NodeKey
 from windfall.engine.steps import CallKind
 
 Tensors = Sequence[torch.Tensor | None]
@@ -21,7 +21,7 @@ Tensors = Sequence[torch.Tensor | None]
 
 def call_node(node: Any, key: NodeKey, given: Tensors) -> list[Any]:
     """What a node itself answers."""
-    if key.how is How.PYTHON:
+    if isinstance(node, torch_abi.PythonNode):  # one of ours too, that could not be traced
         return _call_function(node, key, given)
     found = node(*given)
     return list(found) if isinstance(found, tuple) else [found]

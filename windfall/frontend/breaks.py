@@ -212,9 +212,9 @@ GENERATOR = declare(
 FOREIGN_ITERATOR = declare(
     13,
     "an iterator from outside",
-    "What it will give is known only to itself (a generator, a set, a `map`), or it goes over what "
+    "What it will give is known only to itself (a generator, a `map`), or it goes over what "
     "the program has just written, or has many items; it is advanced natively. Iterators over "
-    "lists, tuples, ranges and dicts, and `enumerate` and `zip` of them, are no break.",
+    "lists, tuples, ranges, texts, dicts and sets, `enumerate` and `zip` of them are no break.",
     "Nothing: this costs one native step for each item.",
 )
 NATIVE_FUNCTION = declare(

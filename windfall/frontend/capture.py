@@ -88,6 +88,7 @@ class Rebuild:
     result: str | None
     namespace: Mapping[str, Any]
     direct: Direct | None
+    generators: tuple[str, ...] = ()  # that the graph draws from
 
     def __str__(self) -> str:
         end = (f"return {self.result}",) if self.result is not None else ()
@@ -224,7 +225,8 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
     else:
         resume = resumed(machine, recipe)
         _name_module(machine, recipe)
-    direct = None if effects or result is None else _direct(machine, recipe)
+    plain = not effects and not machine.graph.generators
+    direct = _direct(machine, recipe) if plain and result is not None else None
     counts = count_writes(machine, recipe) if direct is None else None
     if counts is not None:
         recipe.line(counts)
@@ -232,16 +234,17 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
     _rely_on_distinctness(machine, replayed)
     if machine.facts.verify:
         _verify_covered(machine)
-    arguments = recipe.paths([one.source for one in inputs])
+    paths = recipe.paths([*(one.source for one in inputs), *machine.graph.generators])
     rebuild = Rebuild(
         point.slot_names,
         tuple(recipe.reads),
-        arguments,
+        paths[: len(inputs)],
         len(recipe.outputs),
         tuple(recipe.lines),
         result,
         recipe.namespace,
         direct,
+        paths[len(inputs) :],
     )
     stopped = machine.stopped
     return Capture(
@@ -433,14 +436,19 @@ def _rely_on_distinctness(machine: Interpreter, effects: Sequence[Effect]) -> No
             apart = {id(one) for one in written if _has_elements(one._type)}
         machine.guards.add(source, Equals(False), "an argument is written")
     changed = dict.fromkeys(effect.operands[0] for effect in effects)
+    kinds = {_kind(value) for value in changed} - {None}
+    guarded: dict[Any, list[Value]] = {}
+    for one in machine.values.from_outside():
+        if one.guarded and _kind(one) in kinds:
+            guarded.setdefault((_kind(one), one.python_type()), []).append(one)
     for value in changed:
+        found = guarded.get((_kind(value), value.python_type()), ()) if _kind(value) else ()
         alike = tuple(
             one
-            for one in machine.values.from_outside()
+            for one in found
             if one is not value
-            and one.guarded
+            and one.source != value.source
             and not (id(one) in apart and id(value) in apart)
-            and _confusable(one, value)
         )
         if value.source is not None and alike:
             check = SameObjects(_sources(alike), False)
@@ -497,15 +505,13 @@ def _sources(values: Sequence[Value]) -> tuple[Source, ...]:
     return tuple(one.source for one in values if one.source is not None)
 
 
-def _confusable(one: Value, other: Value) -> bool:
-    """Whether the two could be one object on another call. What is known for good could not, and
-    an instance dictionary is no other dict (but two objects may come to share one)."""
-    mine, others = one.source, other.source
-    if mine == others or isinstance(mine, Known) or isinstance(others, Known):
-        return False
-    if isinstance(mine, DictOf) != isinstance(others, DictOf):
-        return False
-    return one.python_type() is other.python_type()
+def _kind(value: Value) -> str | None:
+    """Objects of one kind and type could be one object on another call. What is known for good
+    (None) could not, and an instance dictionary is no other dict (but two objects may come to share
+    one)."""
+    if isinstance(value.source, Known):
+        return None
+    return "dictionary of an object" if isinstance(value.source, DictOf) else "object"
 
 
 def example_inputs(captured: Capture, state: State) -> tuple[Any, ...]:

@@ -21,15 +21,15 @@ from windfall.ir.guard import (
     Compares,
     Equals,
     Guard,
-    Holds,
     TensorIs,
     failures,
 )
 from windfall.ir.reading import UNREADABLE
 from windfall.ir.reading import facts as facts_of
-from windfall.ir.source import Ahead, HasAhead, SizeOf, Source, StrideOf
+from windfall.ir.relation import Relation, recurs
+from windfall.ir.source import SYMBOLS, Ahead, HasAhead, SizeOf, Source, StrideOf
 from windfall.ir.stages import Entry
-from windfall.ir.symint import Expression, Size
+from windfall.ir.symint import Expression, Size, symbols_of
 
 Slots = Sequence[Any]
 
@@ -41,6 +41,7 @@ class Dynamism:
     varying: set[str] = field(default_factory=set)
     apart: set[str] = field(default_factory=set)
     rounds: set[str] = field(default_factory=set)  # iterators that have another number of items
+    recurs: bool = False  # it will be true again of other sizes: every tenth
 
 
 def generalised(entries: Sequence[Entry], slots: Slots, facts: Facts) -> Facts | None:
@@ -66,6 +67,9 @@ def lesson_of(guards: Sequence[Guard], slots: Slots) -> Dynamism | None:
     lesson = Dynamism()
     values: dict[str, int] = {}
     for guard in failures(guards, slots, values):
+        if guard.source is SYMBOLS:  # another decision about sizes: an entry of its own
+            lesson.recurs = lesson.recurs or _comes_back(guard.check)
+            continue
         rule = _RULES.get(type(guard.check))
         if rule is None:
             return None
@@ -78,6 +82,13 @@ def lesson_of(guards: Sequence[Guard], slots: Slots) -> Dynamism | None:
         if not rule(lesson, guard.source, guard.check, found):
             return None
     return lesson
+
+
+def _comes_back(check: Any) -> bool:
+    """Whether it is an equation (of remainders) that holds for sizes without end."""
+    relation: Relation = check.relation
+    symbols = symbols_of(relation.left) | symbols_of(relation.right)
+    return relation.operation == "==" and len(symbols) == 1 and recurs(relation, *symbols)
 
 
 def _is_ahead(source: Source | None) -> bool:
@@ -128,8 +139,6 @@ def _is(size: Size, now: int) -> bool:
 _RULES: dict[type[Check], Any] = {
     Equals: _number,
     TensorIs: _tensor,
-    # Another decision about sizes: an entry of its own.
-    Holds: lambda lesson, source, check, found: True,
     Compares: lambda lesson, source, check, found: type(found) is float,
     BindsSymbol: lambda lesson, source, check, found: type(found) is int,
 }

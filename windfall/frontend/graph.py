@@ -30,6 +30,7 @@ from windfall.frontend.reads import (
 from windfall.identity_map import IdentityMap
 from windfall.ir.check import DataCheck
 from windfall.ir.dtype import TensorType
+from windfall.ir.generators import StandIns, using
 from windfall.ir.node import Checkpoint, NodeInfo, ValueType, add_node, info, set_info
 from windfall.ir.source import Source
 from windfall.ir.stages import GraphInput
@@ -91,6 +92,8 @@ class GraphBuilder:
         self.regions = 0  # how many of these there were
         self.dispatched: list[list[Dispatched]] = []  # ops in each of these, the innermost last
         self.buckets: Buckets | None = None  # of the wrapper that we are in, if any
+        self.stand_ins = StandIns()
+        self.generators: list[Source] = []  # that the program draws from
         self._mode = FakeMode(self._observe, self.reads.count)
 
     # ------------------------------------------------------------------------------ rolling back
@@ -216,6 +219,17 @@ class GraphBuilder:
                 node = self.call("call_function", operator.mul, (node, factor), {}, part)
         return node
 
+    def generator(self, source: Source) -> int:
+        """The place of a generator."""
+        if source not in self.generators:
+            self.generators.append(source)
+
+            def take_back() -> None:
+                self.generators.remove(source)
+
+            self._machine.effects.undo(take_back)
+        return self.generators.index(source)
+
     def item(self, node: torch.fx.Node, index: int, type: ValueType) -> torch.fx.Node:
         """One part of a result that is a tuple or list."""
         return self.call("call_function", operator.getitem, (node, index), {}, type)
@@ -257,7 +271,7 @@ class GraphBuilder:
         given = given_in((arguments, keywords)) if self.reads.any else []
         about_data = any(reads_of(one) for one in sizes_in(given))
         try:
-            with self._mode:
+            with self._mode, using(self.stand_ins):
                 if not about_data:
                     result = standing_for(function)(*arguments, **keywords)
                     self._refuse_writes_inside()

@@ -60,14 +60,14 @@ _MODULES: tuple[tuple[str, Treatment], ...] = (
     ("torch.nn.functional", Treatment.GRAPH),
     ("torch.nn.modules", Treatment.INLINE),
     ("torch.nn.init", Treatment.NATIVE),
-    ("torch.nn.utils.parametrize", Treatment.INLINE),
+    ("torch.nn.utils.rnn", Treatment.NATIVE),  # packing looks at lengths, which are data
+    ("torch.nn.utils", Treatment.INLINE),
     ("torch.backends.mha", Treatment.INLINE),
     ("torch.autograd.grad_mode", Treatment.INLINE),
     ("torch.optim.lbfgs", Treatment.NATIVE),  # each of its many branches looks at data
     ("torch.optim.sparse_adam", Treatment.NATIVE),  # no graph holds a sparse tensor
     ("torch.optim", Treatment.INLINE),
     ("torch.utils._foreach_utils", Treatment.INLINE),
-    ("torch.nn.utils.clip_grad", Treatment.INLINE),
     ("torch.fx.graph_module", Treatment.INLINE),  # a graph module's call
     ("torch.amp.autocast_mode", Treatment.INLINE),
     ("torch.amp.grad_scaler", Treatment.INLINE),
@@ -145,6 +145,9 @@ _EXPLICIT_FOLDS: tuple[Any, ...] = (
 _FOLLOWED: tuple[Any, ...] = (
     torch_abi.ASSERT,
     torch.overrides.is_tensor_like,
+    torch.nn.utils.rnn.pad_sequence,
+    torch.nn.utils.rnn.unpad_sequence,
+    torch.nn.functional.gaussian_nll_loss,  # it refuses negative variances, which are data
     torch.__future__.get_swap_module_params_on_conversion,
     torch.__future__.get_overwrite_module_params_on_conversion,
 )

@@ -21,6 +21,7 @@ from windfall.frontend.native_way import NativeWay
 from windfall.frontend.resume import Outcome, Resume
 from windfall.frontend.state import HELD, Continue
 from windfall.frontend.tracebacks import through
+from windfall.ir.generators import drawing
 from windfall.ir.stages import Capture, Segment, Span
 
 
@@ -54,6 +55,10 @@ def rewrite(captured: Capture) -> Segment:
     if rebuild.results or any(node.op.startswith("call") for node in captured.graph.nodes):
         names = "".join(f"g{index}, " for index in range(rebuild.results)).strip()
         call = f"graph({', '.join(rebuild.arguments)})"
+        if rebuild.generators:
+            namespace["drawing"] = drawing
+            given = ("graph", *rebuild.arguments)
+            call = f"drawing(({', '.join(rebuild.generators)},), {', '.join(given)})"
         lines.add(f"{names} = {call}" if names else call)
     for text in rebuild.lines:
         lines.add(text)

@@ -95,16 +95,19 @@ def _standing(place: TracebackPlace) -> types.FrameType:
     keeps no frame of a caller alive, and what that one holds."""
     code = place.code
     length = len(code.co_code) // 2
-    # Behind RESUME and a jump; what stands before these seldom raises.
-    at = min(max(place.offset // 2, 2), length - 1)
+    at = min(max(place.offset // 2, 1), length - 1)
+    # As in every generator RETURN_GENERATOR comes before RESUME, here by the way of jumps: where
+    # RESUME ran first, a trace function would be shown a frame whose memory the generator then
+    # takes, and whoever kept it would hold what is freed. A generator that dies unasked stands at
+    # its RESUME.
     units = [(_OP["NOP"], 0)] * length
-    units[0] = (_OP["RESUME"], 0)
-    here = 1
-    while here < at:
-        ahead = min(here + 1 + _LONGEST, at)
+    here = 0
+    while here < at - 1:
+        ahead = min(here + 1 + _LONGEST, at - 1)
         units[here] = (_OP["JUMP_FORWARD"], ahead - here - 1)
         here = ahead
-    units[at] = (_OP["RETURN_GENERATOR"], 0)
+    units[at - 1] = (_OP["RETURN_GENERATOR"], 0)
+    units[at] = (_OP["RESUME"], 0)
     made = _here.__code__.replace(
         co_name=code.co_name,
         co_qualname=code.co_qualname,

@@ -85,10 +85,17 @@ class Subgraphs:
         """Do one that is followed, with other functions where `standing_for` knows some."""
         raise NotImplementedError
 
-    def _run(self, graph: Graph, sizes: Sequence[int], inputs: Sequence[Any]) -> Results:
+    def _run(
+        self,
+        graph: Graph,
+        sizes: Sequence[int],
+        inputs: Sequence[Any],
+        standing_for: Callable[[Any], Any] | None = None,
+    ) -> Results:
         if not self.symbols:
-            return run(graph, (*sizes, *inputs), {})
-        return run(graph, inputs, dict(zip(map(str, self.symbols), sizes, strict=True)))
+            return run(graph, (*sizes, *inputs), {}, standing_for)
+        values = dict(zip(map(str, self.symbols), sizes, strict=True))
+        return run(graph, inputs, values, standing_for)
 
 
 class Branch(Subgraphs):
@@ -156,6 +163,11 @@ class Scan(Subgraphs):
 
     def __call__(self, *arguments: Any) -> Results:
         """One slice after the other."""
+        _, *operands = arguments
+        return connected(self.unrolled(None, *arguments), operands)
+
+    def unrolled(self, standing_for: Callable[[Any], Any] | None, *arguments: Any) -> Results:
+        """The same, as nothing but the operations of its bodies."""
         sizes, *operands = arguments
         last = self.carried + self.scanned
         carried, others = operands[: self.carried], operands[last:]
@@ -164,13 +176,12 @@ class Scan(Subgraphs):
         made: list[Results] = []
         for index in reversed(range(count)) if self.backward else range(count):
             slices = [one[index] for one in scanned]
-            found = self._run(self.graphs[0], sizes, (*carried, *slices, *others))
+            found = self._run(self.graphs[0], sizes, (*carried, *slices, *others), standing_for)
             carried = list(found[: self.carried])
             made.append(found[self.carried :])
         if self.backward:
             made.reverse()
-        parts = [torch.stack(one) for one in zip(*made, strict=True)]
-        return connected((*carried, *parts), operands)
+        return (*carried, *(torch.stack(one) for one in zip(*made, strict=True)))
 
 
 def _carried_types(graph: Graph, count: int) -> tuple[TensorType, ...]:

@@ -11,6 +11,9 @@ wrongly denied; where there is too much to look at, they are said to meet.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import torch
 
 from windfall.ir.dtype import TensorType
@@ -23,6 +26,8 @@ def meet(one: TensorType, other: TensorType, distance: int) -> bool:
     to the first byte of `other`."""
     if one.elements == 0 or other.elements == 0:
         return False
+    if _interleave(one, other, distance):
+        return False
     runs = [_runs(type) for type in (one, other)]
     if any(found is None for found in runs):
         return True
@@ -32,6 +37,23 @@ def meet(one: TensorType, other: TensorType, distance: int) -> bool:
     places = torch.searchsorted(starts, others + its_length) - 1
     before = starts[places.clamp(min=0)]
     return bool(((places >= 0) & (before + length > others)).any())
+
+
+def _interleave(one: TensorType, other: TensorType, distance: int) -> bool:
+    """Whether they take turns: all elements of both lie at multiples of one step from their first
+    ones, and in each step there is room for both."""
+    step = math.gcd(*(stride for type in (one, other) for stride in _steps(type)))
+    if not step:
+        return distance >= one.dtype.itemsize or -distance >= other.dtype.itemsize
+    place = distance % step
+    return one.dtype.itemsize <= place and place + other.dtype.itemsize <= step
+
+
+def _steps(type: TensorType) -> Iterator[int]:
+    """Bytes from element to element, along each dimension that has several."""
+    for stride, size in zip(type.strides, type.sizes, strict=True):
+        if size != 1:
+            yield int(str(stride)) * type.dtype.itemsize
 
 
 def _runs(type: TensorType) -> tuple[torch.Tensor, int] | None:

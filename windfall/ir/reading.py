@@ -132,23 +132,50 @@ def by_method(value: Any, kind: type, name: str, *arguments: Any) -> Any:
 
 # Iterators that tell where they stand without being advanced.
 _LIST_ITERATOR: type = type(iter([]))
-_SEQUENCE_ITERATORS: tuple[type, ...] = (_LIST_ITERATOR, type(iter(())), type(iter(range(0))))
-_DICT_ITERATORS: tuple[type, ...] = (
+_BACKWARDS: type = type(reversed([]))
+LIST_ITERATORS: tuple[type, ...] = (_LIST_ITERATOR, _BACKWARDS)
+# What these go over cannot change.
+_OF_CONSTANTS: tuple[type, ...] = (
+    type(iter(())),
+    type(iter(range(0))),
+    type(iter("")),
+    type(iter("é")),
+    type(iter(b"")),
+)
+DICT_ITERATORS: tuple[type, ...] = (
     type(iter({})),
     type(iter({}.values())),
     type(iter({}.items())),
+    type(reversed({})),
+    type(reversed({}.values())),
+    type(reversed({}.items())),
 )
-TELLING_ITERATORS: tuple[type, ...] = (*_SEQUENCE_ITERATORS, *_DICT_ITERATORS)
+SET_ITERATORS: tuple[type, ...] = (type(iter(set())),)
+TELLING_ITERATORS: tuple[type, ...] = (
+    *LIST_ITERATORS,
+    *dict.fromkeys(_OF_CONSTANTS),
+    *DICT_ITERATORS,
+    *SET_ITERATORS,
+)
 
 
-def _left(iterator: Any) -> tuple[Any, int]:
-    """What an iterator goes over, and where it stands in that. (Of a dict: a list of what is left.
-    One that has changed in size meanwhile is unreadable.)"""
+def _state(iterator: Any) -> Any:
     kind: Any = type(iterator)
     if not is_among(kind, TELLING_ITERATORS):
         raise TypeError(f"{class_name(kind)} does not tell where it stands")
-    state = kind.__reduce__(iterator)
-    return state[1][0], (state[2] or 0) if len(state) > 2 else 0
+    return kind.__reduce__(iterator)
+
+
+def _left(iterator: Any) -> tuple[Any, int]:
+    """What an iterator goes over, and where it stands in that. (Of a dict, a set, or backwards: a
+    list of what is left. One over what has changed in size meanwhile is unreadable.)"""
+    state = _state(iterator)
+    items, index = state[1][0], (state[2] or 0) if len(state) > 2 else 0
+    if type(iterator) is not _BACKWARDS:
+        return items, index
+    if len(state) < 3 or not 0 <= index < len(items):  # it ends where its list was cut
+        return (), 0
+    return list.__getitem__(items, slice(index, None, -1)), 0
 
 
 def ahead(iterator: Any, count: int) -> Any:
@@ -172,10 +199,10 @@ def has_ended(iterator: Any) -> bool:
 
 def iterated(iterator: Any) -> Any:
     """The list or dict that an iterator goes over: whoever writes it is seen by the iterator."""
-    if is_among(type(iterator), _DICT_ITERATORS):
+    if is_among(type(iterator), DICT_ITERATORS):
         (found,) = (one for one in gc.get_referents(iterator) if issubclass(type(one), dict))
         return found
-    return _left(iterator)[0]
+    return _state(iterator)[1][0]
 
 
 # Containers that can be iterated past the methods of a subclass, those with an order of their own

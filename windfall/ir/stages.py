@@ -36,7 +36,7 @@ from windfall.errors import SEGMENT, InternalError, SourceLine
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import Guard
 from windfall.ir.relation import Relation
-from windfall.ir.role import Roles
+from windfall.ir.role import RoleKind, Roles
 from windfall.ir.source import Source
 from windfall.ir.symint import Expression, Size
 
@@ -494,9 +494,10 @@ class Executable:
         return len(self.program.steps) if isinstance(self.program, Program) else None
 
     @property
-    def writes(self) -> bool:
-        """Whether it writes its inputs."""
-        return any(one.written for one in self.roles.inputs)
+    def written_tensors(self) -> tuple[int, ...]:
+        """Which of the tensors that it is given it writes: their positions among these."""
+        tensors = [one for one in self.roles.inputs if one.kind is not RoleKind.SIZE]
+        return tuple(index for index, one in enumerate(tensors) if one.written)
 
     def __str__(self) -> str:
         around = [type(one).__name__ for one in self.conventions]

@@ -121,6 +121,15 @@ def _like_shape(x: TensorType, *rest: Any) -> TensorType:
     return TensorType(x.dtype, x.sizes, preserved_strides(x.sizes, x.strides))
 
 
+def _filled_shape(x: TensorType, value: TensorType) -> TensorType:
+    if value.rank:
+        raise RuntimeError(
+            "fill_ only supports 0-dimension value tensor but got tensor with "
+            f"{value.rank} dimensions."
+        )
+    return _like_shape(x)
+
+
 def _fill(builder: Builder, x: Lazy, value: Any = 0) -> Any:
     if not can_lower(x, value) or isinstance(value, complex):
         return NotImplemented
@@ -265,7 +274,7 @@ op(
 )
 op(
     "fill.Tensor",
-    _like_shape,
+    _filled_shape,
     _fill,
     lambda: (((*arguments, torch.tensor(2.0)), {}) for arguments, _ in _one_tensor()),
     reads=(1,),

@@ -32,6 +32,7 @@ import torch
 from windfall import torch_abi
 from windfall.errors import InternalError, Specialise, Unsupported
 from windfall.ir.dtype import TensorType
+from windfall.ir.generators import StandIns, given, using
 from windfall.ir.symint import Read, payloads, read_symbol
 from windfall.ops import registry, unsized
 from windfall.ops.fake_tensor import (
@@ -416,8 +417,15 @@ def _by_rule(
         target = plan.argument(returned.argument, args, kwargs)
         if not is_fake(target) or found is None:
             return NotImplemented
+        its_sizes = target._fake_type.sizes
+        # No op that goes by this rule resizes what it writes; meta kernels of some do.
+        if not plan.out and differ(found.sizes, its_sizes):
+            raise RuntimeError(
+                f"output with shape {list(its_sizes)} doesn't match the broadcast shape "
+                f"{list(found.sizes)}"
+            )
         # Anything odd (a resize, a dtype that does not fit) is the meta kernel's to judge.
-        if found.dtype != target._fake_type.dtype or differ(found.sizes, target._fake_type.sizes):
+        if found.dtype != target._fake_type.dtype or differ(found.sizes, its_sizes):
             return NotImplemented
     return answer
 
@@ -568,11 +576,11 @@ def infer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = Non
             answer = plan.shape(*args, **(kwargs or {}))
         if answer is not NotImplemented:
             return answer
-    with FakeMode() as mode:
+    with FakeMode() as mode, using(StandIns()):
         result = mode.__torch_dispatch__(
             func,
             (),
-            tuple(map(as_fakes, args)),
-            {k: as_fakes(v) for k, v in (kwargs or {}).items()},
+            tuple(as_fakes(given(one)) for one in args),
+            {k: as_fakes(given(v)) for k, v in (kwargs or {}).items()},
         )
     return as_types(result)

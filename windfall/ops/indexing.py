@@ -419,7 +419,7 @@ _vectors = listed(
 )
 _written("index_add.default", _like_row_major, _vectors, failing.along)
 _written("index_copy.default", _like_row_major, _vectors, failing.along)
-_written("index_reduce.default", _like_preserved)
+_written("index_reduce.default", _like_row_major)
 _written(
     "masked_scatter.default",
     _masked_scatter_shape,

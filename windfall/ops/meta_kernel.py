@@ -50,7 +50,7 @@ class _Twins:
         if isinstance(value, torch.device):
             self.device = value
             return torch.device("meta")
-        return value
+        return None if isinstance(value, torch.Generator) else value  # (there is none of meta's)
 
     def _twin(self, value: torch.Tensor) -> Any:
         if not is_fake(value) and torch_abi.is_wrapped_number(value):

@@ -90,7 +90,12 @@ def _variance(root: bool, with_mean: bool) -> Callable[..., Any]:
         variance = reduced(builder, x, result, chosen, keepdim, spread)
         if not with_mean:
             return variance
-        return variance, reduced(builder, x, result, chosen, keepdim, mean)
+
+        def running(index: Index) -> Term:
+            """As a mean that is kept up to date: where there is an infinity it is NaN."""
+            return squares(index).ne(squares(index)).where(math.nan, mean(index))
+
+        return variance, reduced(builder, x, result, chosen, keepdim, running)
 
     return lower
 
@@ -201,6 +206,8 @@ def _logsumexp(builder: Builder, x: Lazy, dims: Dims, keepdim: bool = False) -> 
     chosen, sizes = dims_of(dims, x.type.rank), x.type.sizes
     if not can_lower(x, result) or any(sizes[dim] == 0 for dim in chosen):
         return NotImplemented
+    if not isinstance(dims, int) and not dims:
+        return NotImplemented  # eager refuses an empty list of dimensions
     dtype = compute_dtype(result.dtype)
     read = reading(builder, x, dtype)
     largest = fold(builder, "max", sizes, chosen, read)

@@ -17,6 +17,7 @@ from windfall.ops import failing
 from windfall.ops.pointwise_rule import (
     ARITHMETIC,
     COMPARE,
+    DIFFERENCE,
     DIVISION,
     FLOAT,
     FLOATING,
@@ -25,8 +26,11 @@ from windfall.ops.pointwise_rule import (
     NUMBERS,
     SAME,
     SHIFTS,
+    SHRINKING,
+    SUM,
     WIDE_NUMBERS,
     Body,
+    holds_numbers,
     one_dtype,
     row,
     rows,
@@ -166,7 +170,13 @@ row("silu.default", FLOATING, (T,), lambda x: x / (1 + (-x).exp()))
 row("mish.default", FLOATING, (T,), lambda x: x * x.exp().log1p().tanh())
 row("hardswish.default", FLOATING, (T,), lambda x: x * clamp(x + 3, 0, 6) / 6)
 row("hardsigmoid.default", FLOATING, (T,), lambda x: clamp(x + 3, 0, 6) / 6)
-row("hardtanh.default", NUMBERS, (T, -0.5, 0.7), lambda x, low=-1, high=1: clamp(x, low, high))
+row(
+    "hardtanh.default",
+    NUMBERS,
+    (T, -0.5, 0.7),
+    lambda x, low=-1, high=1: clamp(x, low, high),
+    only=lambda common, arguments: holds_numbers(common, (-1, 1, *arguments)[-2:]),
+)
 row("leaky_relu.default", FLOATING, (T, 0.1), lambda x, slope=0.01: (x > 0).where(x, x * slope))
 row("elu.default", FLOATING, (T, 0.7, 1.5, 2.0), _elu)
 row("celu.default", FLOATING, (T, 0.7), lambda x, alpha=1.0: _elu(x, alpha, 1, 1 / alpha))
@@ -178,7 +188,7 @@ row(
     (T, 0.5, 3.0),
     lambda x, bound, value: (x <= bound).where(value, x),
 )
-row("hardshrink.default", FLOATING, (T, 0.6), _hardshrink)
+row("hardshrink.default", SHRINKING, (T, 0.6), _hardshrink)
 row("softshrink.default", FLOATING, (T, 0.6), _softshrink)
 
 # --------------------------------------------------------------------------------------- arithmetic
@@ -221,11 +231,11 @@ def _form(name: str, mark: Any) -> dict[str, Any]:
 
 
 for _name, _body in (("add", _add), ("sub", _sub)):
-    _rule, _only = (WIDE_NUMBERS, _no_bool) if _name == "sub" else (ARITHMETIC, None)
+    _rule, _only = (DIFFERENCE, _no_bool) if _name == "sub" else (SUM, None)
     row(f"{_name}.Tensor", _rule, (T, T), _body, only=_only, alpha=2)
     row(f"{_name}.Scalar", _rule, (T, N, 2), _body, only=_only, fields=_form(_name, N))
-row("rsub.Tensor", WIDE_NUMBERS, (T, T), _rsub, 1, only=_no_bool, alpha=2)
-row("rsub.Scalar", WIDE_NUMBERS, (T, N, 2), _rsub, only=_no_bool)
+row("rsub.Tensor", DIFFERENCE, (T, T), _rsub, 1, only=_no_bool, alpha=2)
+row("rsub.Scalar", DIFFERENCE, (T, N, 2), _rsub, only=_no_bool)
 for _other, _mark in (("Tensor", T), ("Scalar", N)):
     _checked = {"checks": failing.divisor if _mark is T else None}
     _units = {"unit": (1, 0) if _mark is T else (1,), **_form("mul", _mark)}
@@ -367,8 +377,14 @@ row(
     only=one_dtype,
 )
 row("clamp.Tensor", NUMBERS, (T, T, T), clamp)
-row("clamp.default", NUMBERS, (T, N, N), clamp)
-row("clamp_min.default", NUMBERS, (T, N), clamp)
+row("clamp.default", NUMBERS, (T, N, N), clamp, only=holds_numbers)
+row("clamp_min.default", NUMBERS, (T, N), clamp, only=holds_numbers)
 row("clamp_min.Tensor", NUMBERS, (T, T), clamp)
-row("clamp_max.default", NUMBERS, (T, N), lambda x, high: clamp(x, None, high))
+row(
+    "clamp_max.default",
+    NUMBERS,
+    (T, N),
+    lambda x, high: clamp(x, None, high),
+    only=holds_numbers,
+)
 row("clamp_max.Tensor", NUMBERS, (T, T), lambda x, high: clamp(x, None, high))

@@ -48,6 +48,8 @@ class DtypeRule:
     result: Callable[[torch.dtype], torch.dtype]
     # Whether a number beside half precision is used as it is, not rounded to half precision first.
     wide_numbers: bool = False
+    # Whether other numbers (`alpha`, bounds) are rounded to half precision where operands are.
+    narrow_parameters: bool = False
     # Common dtypes that eager's kernels take; for others the op is called, and words the error.
     accepts: frozenset[torch.dtype] = LOWERABLE
 
@@ -70,7 +72,10 @@ DIVISION = DtypeRule(to_float, compute_dtype, to_float, True)
 _NUMBERS = LOWERABLE - {torch.bool}
 NUMBERS = replace(SAME, accepts=_NUMBERS)
 WIDE_NUMBERS = replace(ARITHMETIC, accepts=_NUMBERS)
+SUM = replace(SAME, narrow_parameters=True)
+DIFFERENCE = replace(SUM, accepts=_NUMBERS)
 FLOATING = replace(SAME, accepts=frozenset(FLOATS))
+SHRINKING = replace(FLOATING, narrow_parameters=True)
 INTEGRAL = replace(SAME, accepts=frozenset(INTEGERS))
 SHIFTS = replace(SAME, accepts=frozenset(INTEGERS) & _NUMBERS)
 
@@ -192,8 +197,13 @@ def _lowered(
         if place < len(arguments) and arguments[place] is not None
     ]
 
+    parameters = list(arguments)
+    if rule.narrow_parameters and common in REDUCED:
+        parameters = [narrow(each, common) for each in arguments]
+        keywords = {name: narrow(each, common) for name, each in keywords.items()}
+
     def at(index: Index) -> Any:
-        given = list(arguments)
+        given = list(parameters)
         for place, read in readers:
             given[place] = read(index)
         return body(*given, **keywords).to(result.dtype).scalar
@@ -204,6 +214,16 @@ def _lowered(
 def one_dtype(common: torch.dtype, arguments: tuple[Any, ...]) -> bool:
     """For ops that eager refuses (or computes oddly) where the operands' dtypes differ."""
     return all(each.type.dtype is common for each in arguments if isinstance(each, Lazy))
+
+
+def holds_numbers(common: torch.dtype, arguments: tuple[Any, ...]) -> bool:
+    """For ops that refuse a number that the operands' common dtype does not hold (most let it
+    wrap, or be infinite)."""
+    if common.is_floating_point or common is torch.bool:
+        return True
+    about = torch.iinfo(common)
+    numbers = [each for each in arguments if isinstance(each, int | float)]
+    return all(about.min <= each <= about.max for each in numbers)
 
 
 def lowerable(*parts: Any) -> bool:
@@ -235,6 +255,11 @@ def reader(
         return Term(builder, operand.at(own)).to(first).to(computed)
 
     return read
+
+
+def narrow(value: Any, dtype: torch.dtype) -> Any:
+    """A fraction as it is in a type of few digits; anything else as it is."""
+    return torch.tensor(value, dtype=dtype).item() if isinstance(value, float) else value
 
 
 def broadcast_places(sizes: Sizes, rank: int) -> tuple[int | None, ...]:

@@ -35,8 +35,10 @@ from windfall.ops.pointwise_rule import (
     WIDE_NUMBERS,
     Body,
     DtypeRule,
+    holds_numbers,
     layout_of,
     lowering,
+    narrow,
     reader,
     shape_rule,
 )
@@ -61,12 +63,12 @@ def _power(x: Term, exponent: Term) -> Term:
     return x.pow(exponent)
 
 
-def _power_of_number(x: Term, exponent: Any) -> Term:
+def _power_of_number(x: Term, exponent: Any, rooted: bool) -> Term:
     if exponent == 0:
         return x.like(1)
     if exponent == 1:
         return x
-    known = _POWERS.get(exponent)
+    known = _POWERS.get(exponent) if rooted or float(exponent).is_integer() else None
     if known is not None and (x.dtype.is_floating_point or exponent in (2, 3)):
         return known(x)
     return x.pow(x.like(exponent))
@@ -87,9 +89,17 @@ def _power_scalar(builder: Builder, x: Lazy, exponent: Any) -> Any:
     result = _power_shape(x.type, exponent)
     if not can_lower(x, result) or result.dtype is torch.bool or isinstance(exponent, complex):
         return NotImplemented
+    if not holds_numbers(result.dtype, (exponent,)):
+        return NotImplemented
     read = reading(builder, x, result.dtype)
     dtype = compute_dtype(result.dtype)
-    return stored(builder, result, lambda index: _power_of_number(read(index).to(dtype), exponent))
+    if result.dtype in REDUCED:
+        exponent = narrow(exponent, result.dtype)
+    # Of these eager takes no roots: they differ from powers at -0.0 and the negative infinity.
+    rooted = result.dtype is not torch.float16
+    return stored(
+        builder, result, lambda index: _power_of_number(read(index).to(dtype), exponent, rooted)
+    )
 
 
 op(

@@ -171,7 +171,8 @@ def _product(builder: Builder, x: Lazy, dims: Sequence[int], dtype: torch.dtype)
 
 
 def _mean(builder: Builder, x: Lazy, dims: Sequence[int], dtype: torch.dtype) -> At:
-    total = _sum(builder, x, dims, dtype)
+    """Elements are converted to what is computed with: half floats are never rounded to first."""
+    total = fold(builder, "sum", x.type.sizes, dims, reading(builder, x, compute_dtype(dtype)))
     size = number(builder, count(x.type.sizes, dims), compute_dtype(dtype))
     return lambda index: total(index) / size
 

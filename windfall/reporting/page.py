@@ -26,7 +26,7 @@ from windfall.ir.graph_text import print_graph
 from windfall.ir.node import info
 from windfall.ir.stages import Break, KernelNote
 from windfall.ir.text import schedule_text
-from windfall.reporting.history import Built, Compilation, History
+from windfall.reporting.compilations import Built, Compilation, History
 from windfall.reporting.markup import Markup, counted, prose, tag
 from windfall.reporting.plan_picture import plan_picture
 from windfall.reporting.sources import Sources

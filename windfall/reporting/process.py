@@ -56,7 +56,7 @@ def _chosen(logs: Sequence[EventLog]) -> list[tuple[str, EventLog]]:
 
 def write_report(path: str | os.PathLike[str], logs: Sequence[EventLog] = ()) -> str:
     """Write the report; answers where it is."""
-    from windfall.reporting.history import history_of  # most processes write none
+    from windfall.reporting.compilations import history_of  # most processes write none
     from windfall.reporting.page import Page
 
     histories = [history_of(title, explanation_of(log)) for title, log in _chosen(logs)]

@@ -389,14 +389,15 @@ def _walk_attribute(encoder: Encoder, source: Attribute) -> Place | None:
 
 def _field(encoder: Encoder, source: Attribute) -> tuple[type | None, int, int]:
     """The exact class, the offset and what null means, of a field that is one load."""
+    owner = type(source.of.value) if isinstance(source.of, Known) else encoder.type_of(source.of)
     functions = torch_abi.function_layout() or {}
-    if source.name in functions:
+    named = source.name in ("__name__", "__qualname__")  # which others have too
+    if source.name in functions and (owner is types.FunctionType or not named):
         optional = source.name in ("__defaults__", "__kwdefaults__", "__closure__")
         return types.FunctionType, functions[source.name], id(None) if optional else 0
     methods = torch_abi.method_layout() or {}
     if source.name in methods:
         return types.MethodType, methods[source.name], 0
-    owner = type(source.of.value) if isinstance(source.of, Known) else encoder.type_of(source.of)
     offset = None if owner is None else torch_abi.member_offset(owner, source.name)
     return (None, 0, 0) if offset is None else (owner, offset, 0)
 

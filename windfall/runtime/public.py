@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from windfall.errors import GraphFailed, InternalError
+from windfall.ir.generators import given
 from windfall.ir.stages import BufferNote, NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.ir.symint import Expression, Size
 from windfall.ops.registry import may_keep
@@ -104,7 +105,7 @@ class _Run:
             return type(value)(self.substitute(one) for one in value)
         if isinstance(value, dict):
             return {key: self.substitute(one) for key, one in value.items()}
-        return value
+        return given(value)
 
 
 Action = Callable[[_Run], None]
@@ -131,6 +132,9 @@ class PublicProgram:
         named = {index for step in program.steps for index in _buffers_named(step)}
         self._arena_tensors = [index for index in self._indices("arena") if index in named]
         self._steps = [self._action(step) for step in program.steps]
+        self._notes = [(one, self._is_a_buffer(one)) for one in dict.fromkeys(program.results)]
+        places = {note: place for place, (note, _) in enumerate(self._notes)}
+        self._distinct = [places[one] for one in program.results]
 
     def _indices(self, place: str) -> list[int]:
         return [i for i, note in enumerate(self.program.buffers) if note.place == place]
@@ -254,11 +258,20 @@ class PublicProgram:
         return torch.empty_strided(sizes, strides, dtype=note.type.dtype).copy_(value)
 
     def _results(self, run: _Run) -> tuple[Any, ...]:
-        made: dict[ResultNote, Any] = {}
-        for note in self.program.results:
-            if note not in made:
-                made[note] = self._result(note, run)
-        return tuple(made[note] for note in self.program.results)
+        tensors = run.tensors
+        made = [
+            self._result(note, run) if buffer is None else tensors[buffer]
+            for note, buffer in self._notes
+        ]
+        return tuple([made[place] for place in self._distinct])
+
+    def _is_a_buffer(self, note: ResultNote) -> int | None:
+        """The buffer that a result is, as it stands; None: something is to be done."""
+        if note.buffer is None or note.type is None:
+            return None
+        held = self.program.buffers[note.buffer]
+        whole = is_whole(note, held.type) or note.buffer in self._shapes
+        return note.buffer if whole and held.place != "constant" else None
 
     def _result(self, note: ResultNote, run: _Run) -> torch.Tensor | None:
         if note.buffer is None or note.type is None:
@@ -268,7 +281,7 @@ class PublicProgram:
         assert tensor is not None, f"result {note} has no tensor"
         if held.place == "constant":
             tensor = tensor.clone()  # the program's own constant must not leave
-        if is_whole(note, held.type) or note.buffer in self._shapes:
+        if is_whole(note, held.type):
             return tensor
         start = int(tensor.storage_offset()) + run.size(note.offset)
         return tensor.as_strided(run.shape(note.type.sizes), run.shape(note.type.strides), start)

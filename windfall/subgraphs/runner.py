@@ -6,7 +6,7 @@ may call; one compiles at a time; what cannot be compiled runs op by op, and is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ class Runner:
         self._compiled = 0  # so often
         self._natively: Call | None = None
         self._refused = subgraph.operations <= _SINGLE
-        self.writes = False  # whether a variant is known to write its inputs
+        self.writes: tuple[int, ...] = ()  # the tensors that a variant is known to write
 
     def __call__(
         self, numbers: tuple[int, ...], tensors: tuple[torch.Tensor, ...]
@@ -116,14 +116,14 @@ class Runner:
                 reason = _TOO_MANY
             elif any(one.is_conj() or one.is_neg() for one in tensors):  # types do not say
                 reason = _LAZY
-            elif self.writes and _share_memory(tensors):
+            elif _share_memory(tensors, self.writes):
                 reason = _SHARED
             if reason is not None:
                 shared.log.count(EventKind.FALLBACK, self.name, reason=reason, what=Eager.GRAPH)
                 return (), True
             self._compiled += 1
             variant = self._made(numbers, tensors)
-            self.writes = self.writes or variant.compiled.writes
+            self.writes = tuple({*self.writes, *variant.compiled.writes})
             made = variant.function(self.subgraph, _share_memory, shared.native)
             self._variants = (made, *self._variants[: shared.limit - 1])
             return (made,), True
@@ -178,6 +178,10 @@ _LAZY = "a conjugate or negative view that is not computed"
 _ROUNDS = 4  # times the limit of variants that one subgraph is compiled
 
 
-def _share_memory(tensors: Sequence[torch.Tensor]) -> bool:
-    places = [one.untyped_storage().data_ptr() for one in tensors if one.numel()]
-    return len(set(places)) < len(places)
+def _share_memory(tensors: Sequence[torch.Tensor], written: Collection[int]) -> bool:
+    """Whether one that is written shares memory with another. (Pieces of one tensor that are only
+    read may share what they like.)"""
+    if not written:
+        return False
+    places = [one.untyped_storage().data_ptr() if one.numel() else None for one in tensors]
+    return any(places[one] is not None and places.count(places[one]) > 1 for one in written)

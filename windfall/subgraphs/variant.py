@@ -1,8 +1,8 @@
 """A subgraph compiled for some values of its numbers, as a Python function that checks and calls.
 
 Enters: native code and the guards under which it is right. Leaves: `(numbers, tensors)` → the
-results, or `MISS`. Invariant: where a variant writes what it is given, tensors that share memory
-miss.
+results, or `MISS`. Invariant: where a tensor that a variant writes shares memory with another one,
+it misses.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ Call = Callable[..., tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class NativeSubgraph:
-    """A subgraph as native code: what it assumes of numbers, and whether it writes its inputs."""
+    """A subgraph as native code: what it assumes of numbers, and which of its tensors it
+    writes."""
 
     call: Call
     relations: tuple[Relation, ...]
-    writes: bool
+    writes: tuple[int, ...] = ()
 
 
 # (graph, types of its inputs, name, what is known of sizes) -> native code.
@@ -73,12 +74,13 @@ class SubgraphVariant:
             "        return MISS",
         ]
         if self.compiled.writes:
-            lines += ["    if shares(tensors):", "        return MISS"]
+            lines += ["    if shares(tensors, written):", "        return MISS"]
         lines.append(f"    return call({', '.join([*self._values(), *tensors])})")
         namespace = {
             "MISS": MISS,
             "call": self.compiled.call,
             "shares": shares,
+            "written": self.compiled.writes,
             "check": check.call,
         }
         return defined("variant", lines, namespace)

@@ -173,3 +173,8 @@ FUSED_STEPS: tuple[Any, ...] = (
     named("_fused_sgd_", lambda: torch._fused_sgd_),
     named("_fused_adagrad_", lambda: torch._fused_adagrad_),
 )
+# Gradients divided by the scale of a loss, and looked at: (list, found, inverse scale).
+UNSCALE_GRADIENTS: Any = named(
+    "_amp_foreach_non_finite_check_and_unscale_",
+    lambda: torch._amp_foreach_non_finite_check_and_unscale_,
+)

@@ -56,7 +56,10 @@ class ObjectLayout:
     structure_data: int  # of a ctypes object: the pointer to its memory
 
 
-_FUNCTION_FIELDS = ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__")
+_FUNCTION_FIELDS = (
+    *("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__"),
+    *("__name__", "__qualname__"),
+)
 
 
 @fact

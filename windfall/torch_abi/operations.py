@@ -73,10 +73,17 @@ def custom_operation(value: Any) -> Any:
 def is_operator_function(function: Any) -> bool:
     """Whether a builtin such as `torch._chunk_cat` is the Python name of an ATen op."""
     name: str = getattr(function, "__name__", "")
-    owner, _, last = getattr(function, "__qualname__", "").partition(".")
-    return owner == "_VariableFunctionsClass" and last == name and hasattr(torch.ops.aten, name)
+    qualified = getattr(function, "__qualname__", "")
+    of_torch = qualified == f"_VariableFunctionsClass.{name}"
+    of_layers = qualified == name and getattr(function, "__module__", "") == "torch._C._nn"
+    return (of_torch or of_layers) and hasattr(torch.ops.aten, name)
 
 
 def aliased_results(overload: Any) -> tuple[bool, ...]:
     """For each result of an op whether it may share memory with an argument (views)."""
     return tuple(each.alias_info is not None for each in overload._schema.returns)
+
+
+def same_generator(one: torch.Generator, other: torch.Generator) -> bool:
+    """Whether two objects stand for one generator: the dispatcher makes new ones around it."""
+    return bool(one._cdata == other._cdata)  # type: ignore[attr-defined]

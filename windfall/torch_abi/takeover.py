@@ -23,6 +23,7 @@ from windfall import locks
 from windfall.dataclass import dataclass
 
 _REAL: Any = torch.autograd.Variable._execution_engine
+_REAL_TASK: Any = torch._C._current_graph_task_id
 
 
 class BackwardEngine(Protocol):
@@ -72,6 +73,17 @@ def running_pass() -> RunningPass | None:
     """The pass of ours that runs now in this thread, if it is the innermost."""
     passes = _thread.passes
     return passes[-1] if passes else None
+
+
+def is_inside_real_engine() -> bool:
+    """Whether torch's own engine runs a pass in this thread. Nodes that are called then look at
+    what *that* pass asks for, and compute nothing else."""
+    return bool(_REAL_TASK() != -1)
+
+
+def running_passes() -> int:
+    """How many passes run inside of each other in this thread."""
+    return len(_thread.passes)
 
 
 def run_by_real_engine(

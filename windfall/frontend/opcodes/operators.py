@@ -12,7 +12,7 @@ from windfall.frontend.values.base import PENDING, Value
 from windfall.frontend.values.class_value import Class, find, relied
 from windfall.frontend.values.constant import Constant
 from windfall.frontend.values.declining import special_method
-from windfall.frontend.values.enumeration import MixedMember
+from windfall.frontend.values.enumeration import MixedMember, own_equality
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.identity import identical
 from windfall.frontend.values.mapping import Dict
@@ -23,6 +23,7 @@ from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.sym_bool import SymBool
 from windfall.frontend.values.symbolic import Question
 from windfall.frontend.values.tensor import Tensor
+from windfall.frontend.values.unseen import look
 from windfall.ir.reading import is_among, mro_of
 
 if TYPE_CHECKING:
@@ -184,6 +185,9 @@ def compare(machine: Machine, operation: str, left: Value, right: Value) -> Valu
     if _asks_object(machine, left, right, operation):
         name, reflected = _COMPARISONS[operation]
         return by_dunder(machine, name, reflected, operation, left, right)
+    answered = own_equality(machine, look(left), look(right)) if operation == "==" else None
+    if answered is not None:
+        return answered
     mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operation, operation)
     for one, asked in zip((left, right), _COMPARISONS[operation], strict=True):
         if isinstance(one, MixedMember):

@@ -60,6 +60,7 @@ _SHAPES: dict[Any, Shape] = {
     range: lambda start, stop=0, step=1, /: None,
     set: lambda items=(), /: None,
     slice: lambda start, stop=0, step=1, /: None,
+    types.MappingProxyType: lambda mapping: None,
     staticmethod: _NONE,
     str: lambda object="", encoding="", errors="": None,
     type: lambda of, bases=(), body=(), /, **named: None,

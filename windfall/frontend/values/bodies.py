@@ -28,6 +28,7 @@ from windfall.frontend.values.unchanged import Condition, changed, condition
 from windfall.frontend.values.unseen import look
 from windfall.ir.control_flow import Subgraphs, output_of
 from windfall.ir.dtype import TensorType
+from windfall.ir.generators import generator_at
 from windfall.ir.node import copy_into, extracted, info, set_info
 from windfall.ir.symint import Expression, reads_of
 from windfall.ops.fake import Storage, fake, storage_of
@@ -159,7 +160,7 @@ def cut_out(
     graph.cut(bodies.start)
 
 
-_REFUSED = (torch_abi.hooked, torch_abi.enter_inference, torch_abi.leave_inference)
+_REFUSED = (torch_abi.hooked, torch_abi.enter_inference, torch_abi.leave_inference, generator_at)
 
 
 def _check_memory(

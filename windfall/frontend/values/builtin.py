@@ -82,7 +82,10 @@ class KindMethod(Value):
 
     def rebuild(self, recipe: Any) -> str:
         """Read again."""
-        return f"{recipe.name(self.owner)}.{self.name}"
+        owner = recipe.name(self.owner)
+        if owner[0] in "-0123456789":  # a number: `3.__eq__` is none
+            owner = f"({owner})"
+        return f"{owner}.{self.name}"
 
 
 def _next(owner: Value, machine: Machine) -> Value:

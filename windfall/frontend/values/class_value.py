@@ -213,7 +213,10 @@ class Class(Given):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         # Where the metaclass has a text of that name, the class's own goes before it.
         table = DictOf(self.source, reads_are_hooked(type(self.real)))
-        return values.wrap(found, Item(table, name) if own else Attribute(self.source, name))
+        if not own:
+            return values.wrap(found, Attribute(self.source, name))
+        machine.guards.found.append((table, name))  # passed on, it is not looked at
+        return values.wrap(found, Item(table, name))
 
     def _class_attribute(self, machine: Machine, name: str, raw: Any) -> Value:
         if is_a(raw, staticmethod):
@@ -251,6 +254,10 @@ class Class(Given):
             raise machine.values.no_attribute(self, name, text)
         if isinstance(meta, types.FunctionType):
             return Method(machine.values.known(meta, name), self)
+        if type(meta) is property and isinstance(meta.fget, types.FunctionType):
+            return machine.values.known(meta.fget, name).call(machine, [self], {})
+        if find(type(meta), "__get__") is ABSENT and not is_mutable(type(meta)):
+            return machine.values.wrap(meta, _pinned(meta, f"{class_name(type(self.real))}.{name}"))
         stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
 
     def get_item(self, machine: Machine, key: Value) -> Value:
@@ -273,6 +280,15 @@ class Class(Given):
             made: Any = raw.__get__(None, self.real)
             return values.known(made(tuple(reals) if len(reals) != 1 else reals[0]), "alias")
         return super().get_item(machine, key)
+
+    def contains(self, machine: Machine, item: Value) -> Value:
+        """As its metaclass says, in Python."""
+        self.rely(machine)
+        meta = self.meta(machine, "__contains__")
+        if not isinstance(meta, types.FunctionType):
+            return super().contains(machine, item)
+        method = Method(machine.values.known(meta, "__contains__"), self)
+        return machine.values.polyfill("contains_by_method", [method, item])
 
     def _is_enumeration(self) -> bool:
         return type(self.real) is enum.EnumType

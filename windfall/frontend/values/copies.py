@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _HOOKS = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 _OBJECT_HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__")
+_OWN_HOOKS = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__")  # asked of the object
 
 
 class _Copier:
@@ -115,6 +116,8 @@ class _Copier:
         attributes = value.attributes(machine)
         if not plain or attributes is None:
             stop(UNKNOWN_CALL, f"deepcopy of {value.describe()}")
+        if any(attributes.lookup(machine, name) is not None for name in _OWN_HOOKS):
+            stop(UNKNOWN_CALL, f"deepcopy of {value.describe()}, which has a say in it")
         made = self.memo[value] = Object(cls)
         copied = made.attributes(machine)
         assert copied is not None, "an object of the same class"

@@ -145,6 +145,10 @@ class MixedMember(Constant):
         """The object, for whatever C code may ask of it."""
         return self._asked(machine, *_ASKED)
 
+    def itself(self, machine: Machine) -> Any:
+        """The object, for who asks it nothing."""
+        return self._asked(machine)
+
     def _asked(self, machine: Machine, *names: str) -> Any:
         """The object, to be asked for some special methods: one of the user's is called natively,
         one of the library's looks at the member's attributes."""
@@ -220,6 +224,39 @@ class MixedMember(Constant):
     def rebuild(self, recipe: Recipe) -> str:
         """The member under a name."""
         return recipe.known(self.value, type(self.value).__name__)
+
+
+def own_equality(machine: Machine, left: Value, right: Value) -> Value | None:
+    """`left == right`, where one is a member whose class has an `__eq__` in Python; None: neither.
+    (Of `!=` C's own goes first, if the class has no `__ne__` in Python.)"""
+    methods = [_own_method(machine, one) for one in (left, right)]
+    if methods == [None, None]:
+        return None
+    sides = [
+        machine.values.tuple([_bound(machine, one, method), other])
+        for one, other, method in zip((left, right), (right, left), methods, strict=True)
+    ]
+    kinds = left.python_type(), right.python_type()
+    if kinds[0] is not kinds[1] and issubclass(kinds[1], kinds[0]):
+        sides.reverse()
+    arguments = [machine.values.tuple(sides), machine.values.literal("=="), left, right]
+    return machine.values.polyfill("first_implemented", arguments)
+
+
+def _own_method(machine: Machine, value: Value) -> Any:
+    if not isinstance(value, MixedMember):
+        return None
+    raw = machine.guards.rely_on_answer(type(value.value), "__eq__")
+    is_own = isinstance(raw, types.FunctionType) and not _is_of_enum(raw)
+    return raw if is_own else None
+
+
+def _bound(machine: Machine, value: Value, method: Any) -> Value:
+    if not isinstance(value, Constant) or (method is None and isinstance(value, MixedMember)):
+        stop(UNKNOWN_OPERATION, f"{value.describe()} == a member that has __eq__")
+    if method is None:
+        return machine.values.method(value, "__eq__")
+    return value.get_attribute(machine, "__eq__")
 
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -33,7 +33,7 @@ from windfall.frontend.values.mapping import InstanceDict
 from windfall.frontend.values.sequence import Tuple
 from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps
-from windfall.ir.guard import ABSENT, IdentityIs
+from windfall.ir.guard import ABSENT, Equals, IdentityIs
 from windfall.ir.node import Region
 from windfall.ir.reading import resolve
 from windfall.ir.source import Attribute, CellContents, Item, Known, Source
@@ -269,8 +269,8 @@ class Function(Value):
         listing = decode(self.code)
         if listing.is_coroutine:
             stop(GENERATOR, self.qualname)
-        if listing.is_generator and not self._is_named_as_written:
-            stop(GENERATOR, f"{self.qualname}, which was given another name")
+        if listing.is_generator:
+            self._demand_written_name(machine)
         if machine.frames.stack and not _CALLER_NAMES.isdisjoint(self.code.co_names):
             stop(FRAME_BOUND, f"{self.qualname} looks at its caller's frame")
         if self.real is None and machine.frames.stack and looks_at_frames(self.code):
@@ -284,11 +284,15 @@ class Function(Value):
             self.code, self.globals, variables, discard=discard, region=region
         )
 
-    @property
-    def _is_named_as_written(self) -> bool:
-        if not self.fields.keys().isdisjoint(("__name__", "__qualname__")):
-            return False
-        return (self.name, self.qualname) == (self.code.co_name, self.code.co_qualname)
+    def _demand_written_name(self, machine: Machine) -> None:
+        """Generators are named as their function is when it is called: ours as the code is."""
+        named = (self.name, self.qualname) == (self.code.co_name, self.code.co_qualname)
+        if not named or not self.fields.keys().isdisjoint(("__name__", "__qualname__")):
+            stop(GENERATOR, f"{self.qualname}, which was given another name")
+        if self.source is not None:
+            for name, text in (("__name__", self.name), ("__qualname__", self.qualname)):
+                reason = f"{self.qualname} names its generators"
+                machine.guards.add(Attribute(self.source, name), Equals(text), reason)
 
     def _bind(
         self,

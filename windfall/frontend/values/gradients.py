@@ -9,6 +9,7 @@ the call is made natively.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +30,7 @@ from windfall.frontend.values.sequence import SequenceValue, Tuple
 from windfall.frontend.values.tensor import METHOD_RULES, WRITE_RULES, Tensor
 from windfall.frontend.values.unseen import look, same
 from windfall.ir.custom import CustomGradient
+from windfall.ir.generators import generator_at
 from windfall.ir.node import info
 from windfall.ir.reading import class_name
 from windfall.ops.fake import storage_of
@@ -107,20 +109,50 @@ _register("retain_grad", hooks=0)
 _register("register_post_accumulate_grad_hook")
 
 
+def _is_own(tensor: Tensor, machine: Machine) -> bool:
+    """Whether autograd's record of a tensor is the graph's alone: the graph made it, and no other
+    tensor looks at its memory from before (what a view leads to is its base's matter)."""
+    graph = machine.graph
+    if tensor.source is not None or graph.levels or graph.checkpoint is not None:
+        return False
+    return not (graph.hides_grad or torch_abi.is_view(tensor.fake(machine)))
+
+
 def _requires_grad(
     tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords
 ) -> Value:
-    """`requires_grad_()` of what is so already: transformers ask it of embeddings, for the sake of
-    checkpoints."""
+    """A leaf is made of what the graph computed, in the graph. Of what is so already nothing is to
+    do: transformers ask it of embeddings, for the sake of checkpoints."""
     given = [*arguments, *keywords.values()] or [machine.values.literal(True)]
     if len(given) != 1 or not keywords.keys() <= {"requires_grad"} or not given[0].is_constant():
         stop(ARGUMENTS, "requires_grad_")
-    if tensor.fake(machine).requires_grad is not given[0].as_constant(machine):
+    wanted = given[0].as_constant(machine)
+    if tensor.fake(machine).requires_grad is wanted:
+        return tensor
+    if not isinstance(wanted, bool) or not _is_own(tensor, machine):
         stop(UNKNOWN_ATTRIBUTE, f"{tensor.describe()}.requires_grad_()")
-    return tensor
+    return machine.values.torch_call("call_method", "requires_grad_", [tensor, *given], {})
+
+
+def _detach(tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    """What the graph computed forgets how, in the graph."""
+    if arguments or keywords:
+        stop(ARGUMENTS, "detach_")
+    if not _is_own(tensor, machine):
+        stop(UNKNOWN_ATTRIBUTE, f"{tensor.describe()}.detach_()")
+    return machine.values.torch_call("call_method", "detach_", [tensor], {})
+
+
+def _write_requires_grad(tensor: Tensor, machine: Machine, value: Value) -> None:
+    """As the method, which alone may be asked of what is computed and needs one already."""
+    if not _is_own(tensor, machine) or not tensor.fake(machine).is_leaf:
+        stop(ATTRIBUTE_WRITE, f"{tensor.describe()}.requires_grad")
+    _requires_grad(tensor, machine, [value], {})
 
 
 METHOD_RULES["requires_grad_"] = _requires_grad
+METHOD_RULES["detach_"] = _detach
+WRITE_RULES["requires_grad"] = _write_requires_grad
 
 
 # --------------------------------------------------------------------------------- .grad and .data
@@ -395,16 +427,26 @@ def _finish_function(machine: Machine, arguments: Arguments, keywords: Keywords)
     return results if type(look(result)) is Tuple else stop(CALL, "a function answers a list")
 
 
+def _refuse_nodes(
+    context: Context, forward: Sequence[torch.fx.Node], backward: Sequence[torch.fx.Node]
+) -> None:
+    """What no graph of such a function may hold."""
+    name = context.cls.describe()
+    if any(
+        torch_abi.is_mode_switch(one.target) or info(one).reads for one in (*forward, *backward)
+    ):
+        stop(CALL, f"{name} switches modes, or reads data")
+    if any(one.target is generator_at for one in backward):
+        stop(CALL, f"{name} draws from a generator of its own in its backward")
+
+
 def _cut(
     machine: Machine, context: Context, gradients: list[torch.fx.Node | None]
 ) -> tuple[CustomGradient, list[Value]]:
     builder = machine.graph
     forward = builder.calls[context.start : context.middle]
     backward = [one for one in builder.calls[context.middle :] if one not in context.grads]
-    if any(
-        torch_abi.is_mode_switch(one.target) or info(one).reads for one in (*forward, *backward)
-    ):
-        stop(CALL, f"{context.cls.describe()} switches modes, or reads data")
+    _refuse_nodes(context, forward, backward)
     tensors = [one for one in context.arguments if isinstance(one, Tensor)]
     known = (one for one in builder.fakes.values() if isinstance(one, Tensor))
     values = {id(one.node(machine)): one for one in known if one.used}

@@ -9,13 +9,14 @@ upon by identity (`SameObjects`), whatever else is known of it.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.constant import Constant, OutsideKey
+from windfall.frontend.values.enumeration import MixedMember
 from windfall.frontend.values.sequence import SequenceValue
 from windfall.frontend.values.sets import Set
 from windfall.frontend.values.unseen import look
@@ -74,7 +75,7 @@ def _is_told_by_equality(machine: Machine, value: Value) -> bool:
 
 def _same_constant(machine: Machine, left: Value, right: Value) -> bool:
     """Of two of one exact class; a number that varies is needed as it is."""
-    one, other = left.as_constant(machine), right.as_constant(machine)
+    one, other = _itself(machine, left), _itself(machine, right)
     if isinstance(one, _SINGLETONS) or (type(one) is int and one in _SMALL and other in _SMALL):
         return one is other
     place, beside = _place(left), _place(right)
@@ -84,6 +85,13 @@ def _same_constant(machine: Machine, left: Value, right: Value) -> bool:
         check = SameObjects((beside or Known(other, "constant"),), one is other)
         machine.guards.add(place, check, "compared by identity")
     return one is other
+
+
+def _itself(machine: Machine, value: Value) -> Any:
+    """The object, of which nothing is asked: methods of a member's class do not matter."""
+    if isinstance(value, MixedMember):
+        return value.itself(machine)
+    return value.as_constant(machine)
 
 
 def _place(value: Value) -> Source | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from windfall.frontend.services import Machine
 
 
-_PLAIN = (str, int, bool, float, bytes, type(None), complex, torch.dtype)
+_PLAIN = (str, int, bool, float, bytes, type(None), complex, torch.dtype, torch.device)
 # How classes, functions, special forms (`typing.Union`) are hashed and compared: by identity.
 # Members of enumerations are hashed by their name, which `Member.key` relies on.
 _BY_IDENTITY: tuple[Any, ...] = (object.__hash__, type.__hash__, enum.Enum.__hash__)

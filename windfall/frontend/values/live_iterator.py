@@ -1,11 +1,12 @@
 """Iterators that a break left under way, where these tell what they will give.
 
-Enters: an iterator over a list, tuple, range or dict, an `enumerate` or a `zip` of such, that came
-from outside. Leaves: its items, which are read from it without advancing it (`Ahead`); it is
-advanced after the graph, as an effect. Invariant: how far it is, is not relied upon, only whether
-there is a next item: the rounds of a loop share what was compiled for one of them. A container that
-the program has written is left to CPython, whose iterator sees it. Where the number of items turned
-out to vary (`dynamism.py`), a segment goes round once.
+Enters: an iterator over a list, tuple, range, text, dict or set, forwards or backwards, an
+`enumerate` or a `zip` of such, that came from outside. Leaves: its items, which are read from it
+without advancing it (`Ahead`); it is advanced after the graph, as an effect. Invariant: how far it
+is, is not relied upon, only whether there is a next item: the rounds of a loop share what was
+compiled for one of them. A container that the program has written is left to CPython, whose
+iterator sees it. Where the number of items turned out to vary (`dynamism.py`), a segment goes round
+once.
 
     for layer in layers:          the segment behind `print` goes round the loop, to the next
         x = layer(x)              `print`: one break for each round, not two
@@ -25,16 +26,25 @@ from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import look, same
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals, LengthIs
-from windfall.ir.reading import TELLING_ITERATORS, ahead, has_ahead, has_ended, is_among, iterated
+from windfall.ir.reading import (
+    DICT_ITERATORS,
+    LIST_ITERATORS,
+    SET_ITERATORS,
+    TELLING_ITERATORS,
+    ahead,
+    has_ahead,
+    has_ended,
+    is_among,
+    iterated,
+)
 from windfall.ir.source import Ahead, ByMethod, HasAhead, Item, Iterated, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
 
 _FEW = 64  # items left that one graph may hold; of more, it holds one round, as all of them do
-_ITEMS_OF_DICT: type = type(iter({}.items()))
-_OF_DICTS: tuple[type, ...] = (type(iter({})), type(iter({}.values())), _ITEMS_OF_DICT)
-_OF_LISTS: tuple[type, ...] = (type(iter([])),)
+_OF_KEYS = (*DICT_ITERATORS, *SET_ITERATORS)
+_GIVING_PAIRS: tuple[type, ...] = (type(iter({}.items())), type(reversed({}.items())))
 _ADVANCE = "next({}, None)"
 
 
@@ -63,13 +73,13 @@ class LiveIterator(ForeignIterator):
         if self.taken and (varies or not (self.is_few or ends)):
             stop(FOREIGN_ITERATOR, f"{self.describe()}, which has many items, or other numbers")
         kind = type(self.real)
-        if is_among(kind, _OF_LISTS):
+        if is_among(kind, LIST_ITERATORS):
             owner = self._list(machine)
             written = owner is not None and any(
                 one.operands and same(one.operands[0], owner) for one in machine.effects.entries
             )
         else:
-            written = is_among(kind, _OF_DICTS) and not all(
+            written = is_among(kind, _OF_KEYS) and not all(
                 isinstance(one.operands[0], List | Tensor | Iterator)
                 for one in machine.effects.entries
             )
@@ -104,7 +114,7 @@ class LiveIterator(ForeignIterator):
         machine.effects.undo(restore)
         self.taken += 1
         item, source = ahead(self.real, place), Ahead(self.source, place)
-        if type(self.real) is not _ITEMS_OF_DICT:
+        if not is_among(type(self.real), _GIVING_PAIRS):
             return machine.values.wrap(item, source)
         parts = [machine.values.wrap(one, Item(source, index)) for index, one in enumerate(item)]
         return machine.values.tuple(parts)

@@ -25,6 +25,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.number_calls import BUILTINS, operands
+from windfall.frontend.values.numpy_scalars import NumpyScalar, dtype_of
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
 from windfall.frontend.values.symbolic import (
     SymFloat,
@@ -307,9 +308,14 @@ def _as_data(function: Any) -> None:
 
 
 def _tensor(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Value:
-    """Of a float that varies, or of a list with such in it."""
+    """Of a float that varies, or of a list with such in it; of a scalar of NumPy, whose dtype is
+    the tensor's."""
     values = machine.values
     (data, *rest) = arguments or (None,)
+    if isinstance(data, NumpyScalar) and not rest and "dtype" not in keywords:
+        kind = values.literal(dtype_of(data))
+        plain = values.literal(data.as_constant(machine).item())
+        return treated(machine, Treatment.GRAPH, function, [plain], {**keywords, "dtype": kind})
     several = isinstance(data, List | Tuple)
     parts = data.items(machine) if isinstance(data, List | Tuple) else [data]
     numbers = all(one is not None and is_among(one.python_type(), (int, float)) for one in parts)

@@ -56,8 +56,12 @@ class NumpyScalar(Constant):
         return machine.values.literal(self.as_constant(machine).item())
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
-        """Elsewhere torch may ask for its dtype (`torch.tensor`)."""
-        stop(NOT_A_GRAPH_ARGUMENT, self.describe())
+        """In the graph the plain number (`x.reshape(np.prod(x.shape))`); the run on fakes is given
+        the scalar, so that torch refuses it where eager does. (What would read its dtype was
+        stopped before: `refuse_as_data`.)"""
+        if type(self.value) is numpy.bool_:
+            stop(NOT_A_GRAPH_ARGUMENT, self.describe())
+        return self.as_constant(machine).item(), self.as_constant(machine)
 
     def key(self, machine: Machine) -> Any:
         """It would be equal to a plain number, and is not it."""
@@ -102,6 +106,28 @@ class NumpyScalar(Constant):
     def rebuild(self, recipe: Recipe) -> str:
         """The object itself under a name."""
         return recipe.known(self.value, type(self.value).__name__)
+
+
+def dtype_of(scalar: NumpyScalar) -> torch.dtype:
+    """Of the tensor that torch makes of it."""
+    return torch.tensor(type(scalar.value)(0)).dtype
+
+
+# What makes tensors of data: these take the dtype of a scalar of NumPy.
+_OF_DATA = ("new_tensor", "tensor", "as_tensor", "asarray", "scalar_tensor")
+
+
+def refuse_as_data(target: Any, given: Any) -> None:
+    """Leave to torch the calls of which a scalar of NumPy decides the dtype."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name in _OF_DATA and _holds_scalar(given):
+        stop(NOT_A_GRAPH_ARGUMENT, f"a scalar of NumPy in {name}()")
+
+
+def _holds_scalar(given: Any) -> bool:
+    if type(given) in (tuple, list):
+        return any(map(_holds_scalar, given))
+    return isinstance(given, numpy.generic)
 
 
 def _number(machine: Machine, value: Value) -> Any:

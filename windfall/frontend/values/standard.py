@@ -331,7 +331,8 @@ def _dispatch(
     """Which implementation a class gets: asked of the function itself, whose only effect is its
     cache. What is registered is relied upon."""
     (cls,) = arguments
-    assert function.real is not None and function.source is not None
+    if function.real is None or function.source is None:
+        stop(UNKNOWN_OPERATION, "dispatch by class, of a function that is made here")
     names = function.code.co_freevars
     cells = function.real.__closure__ or ()
     held = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}

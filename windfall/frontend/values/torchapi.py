@@ -39,6 +39,7 @@ from windfall.frontend.values.constant import Constant, fold
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.directed import follow
 from windfall.frontend.values.function import Function
+from windfall.frontend.values.numpy_scalars import refuse_as_data
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
@@ -93,6 +94,7 @@ def torch_call(
     if any(isinstance(one, Tensor) for one in keywords.values()) or machine.symbols.by_name:
         arguments, keywords = number_calls.prepared(machine, target, arguments, keywords)
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
+    refuse_as_data(target, [*plain, *named_plain.values()])
     function = target if callable(target) else getattr(torch.Tensor, target)
     name = function.__name__ if hasattr(function, "__name__") else ""
     if name in TAKEN_APART and plain and isinstance(plain[0], torch.Tensor):

@@ -68,11 +68,12 @@ def _states(machine: Machine, besides: Value) -> dict[int, tuple[Value, Any]]:
 
 def _slots(kind: type) -> list[str]:
     names = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
-    return [name for name in names if name not in _CACHES]
+    return [name for name in names if name not in _LEFT_OUT]
 
 
-# What values keep of answers that they gave before.
-_CACHES = frozenset(("guarded", "source", "_fake", "_node", "_type", "real"))
+# What values keep of answers that they gave before, and live objects: those are from outside, and
+# may hold the whole process (a function's globals hold every module that it names, and cycles).
+_LEFT_OUT = frozenset(("guarded", "source", "_fake", "_node", "_type", "real", "globals"))
 _PLAIN = (int, str, bool, float, type(None))
 
 

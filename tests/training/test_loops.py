@@ -1,0 +1,159 @@
+"""Whole training loops, compiled in four ways, are as in eager after each of seven steps: results,
+parameters, buffers, gradients, states of optimizers and of what is around them, random numbers.
+
+`BREAKS` says how the whole step ran; `SETTLED` after how many steps nothing is compiled any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+import windfall
+from tests.training.loops import LOOPS, Loop, Ways
+from windfall.engine.engine import BY_TORCH, REPLAYED
+
+STEPS = 7
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Who is compiled in a way, and whether passes are taken over."""
+
+    ways: Callable[[Any], Ways]
+    takes_over: bool = False
+
+
+COMPILED = {
+    "step": Compiled(lambda compiled: Ways(step=compiled)),
+    "engine": Compiled(lambda compiled: Ways(model=compiled), takes_over=True),
+    "model": Compiled(lambda compiled: Ways(model=compiled)),
+    "update": Compiled(lambda compiled: Ways(update=compiled)),
+}
+IN_MAKE_TEST = ("step", "engine")  # the others in `make conformance`
+
+# Breaks of the whole step, by number; of all others there is none.
+BREAKS: dict[str, set[int]] = {
+    "one_cycle": {29, 61},  # the schedule is CPython's
+    "scaled_autocast": {3},  # whether to step is read from data
+    "gradient_penalty": {60},
+    "truncated": {60, 101},  # torch's own recurrent layer
+    "second_order": {1},  # LBFGS reads data
+    "sparse_and_dense": {1, 13, 60},  # gradients that are sparse
+}
+SETTLED = {"frozen_parts": 4, "variational": 4, "teacher_and_student": 4, "resumed": 6}
+# Curvature of a few steps makes much of a last bit.
+COARSE = {"second_order": 2e-3}
+
+
+def difference(one: Any, other: Any, where: str, close: float) -> str:
+    """What differs first, in words; "": nothing."""
+    if type(one) is not type(other):
+        return f"{where}: {type(other)}, not {type(one)}"
+    if isinstance(one, torch.Tensor):
+        return _of_tensors(one, other, where, close)
+    if isinstance(one, list | tuple):
+        pairs = {f"{where}[{at}]": pair for at, pair in enumerate(zip(one, other, strict=False))}
+        if len(one) != len(other):
+            return f"{where}: {len(other)} items, not {len(one)}"
+    elif isinstance(one, dict):
+        if one.keys() != other.keys():
+            return f"{where}: {other.keys()}, not {one.keys()}"
+        pairs = {f"{where}[{key!r}]": (one[key], other[key]) for key in one}
+    elif isinstance(one, float):
+        return "" if one == pytest.approx(other, rel=close, abs=close / 10) else f"{where}: {other}"
+    else:
+        return "" if one == other else f"{where}: {other}, not {one}"
+    found = (difference(*pair, place, close) for place, pair in pairs.items())
+    return next(filter(None, found), "")
+
+
+def _of_tensors(one: torch.Tensor, other: torch.Tensor, where: str, close: float) -> str:
+    alike = ("requires_grad", "is_leaf", "layout", "dtype", "shape")
+    for name in alike:
+        if getattr(one, name) != getattr(other, name):
+            return f"{where}.{name}: {getattr(other, name)}, not {getattr(one, name)}"
+    if one.is_sparse:
+        return _of_tensors(one.to_dense(), other.to_dense(), where, close)
+    # How often an engine has added to a gradient is its own affair.
+    if one.stride() != other.stride() or (
+        one._version != other._version and "gradients" not in where
+    ):
+        return f"{where}: strides or version"
+    try:
+        torch.testing.assert_close(other, one, rtol=close, atol=close / 10, equal_nan=True)
+    except AssertionError as error:
+        return f"{where}: {error}"
+    return ""
+
+
+def _taken(loop: Loop, number: int) -> tuple[Any, torch.Tensor]:
+    """A step: its results, and where the generator stands then."""
+    torch.manual_seed(number)
+    loop.before(number)
+    found = loop.step(*loop.batch(number))
+    loop.after(number)
+    return found, torch.get_rng_state()
+
+
+def beside_eager(name: str, way: str) -> tuple[list[Any], Any]:
+    """All steps of a loop, twice: the compiled functions, and what is told of passes."""
+    functions: list[Any] = []
+
+    def compiled(one: Any) -> Any:
+        functions.append(windfall.compile(one))
+        return functions[-1]
+
+    loops = []
+    for ways in (Ways(), COMPILED[way].ways(compiled)):
+        torch.manual_seed(1)
+        loops.append(LOOPS[name](ways))
+    eager, other = loops
+    close = COARSE.get(name, 1e-5)
+    passes: Any = windfall.compiled_autograd() if COMPILED[way].takes_over else None
+    for number in range(STEPS):
+        wanted = _taken(eager, number)
+        with contextlib.nullcontext() if passes is None else passes:
+            found = _taken(other, number)
+        assert difference(wanted, found, f"step {number}", close) == ""
+        assert difference(eager.seen(), other.seen(), f"after step {number}", close) == ""
+        if number + 1 == SETTLED.get(name, 3):
+            settled = _captures(functions)
+    assert _captures(functions) == settled, "nothing is compiled any more"
+    return functions, passes
+
+
+def _captures(functions: list[Any]) -> int:
+    return sum(len(windfall.explanation(one).captures) for one in functions)
+
+
+@pytest.mark.filterwarnings("ignore")  # of eager too
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_whole_step(name: str) -> None:
+    (step,), _ = beside_eager(name, "step")
+    told = windfall.explanation(step)
+    assert {one.number for one in told.breaks} == BREAKS.get(name, set())
+    if name not in BREAKS:
+        assert not told.eager and not told.fallbacks
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", LOOPS)
+def test_model_and_engine(name: str) -> None:
+    _, passes = beside_eager(name, "engine")
+    told = passes.explanation().passes
+    assert told[REPLAYED] > 1  # a few where a size, a weight and a share vary
+    assert told.get(BY_TORCH, 0) == (STEPS if name == "gradient_penalty" else 0)  # create_graph
+
+
+@pytest.mark.conformance
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", sorted(COMPILED.keys() - IN_MAKE_TEST))
+@pytest.mark.parametrize("name", LOOPS)
+def test_parts(name: str, way: str) -> None:
+    beside_eager(name, way)
