@@ -282,11 +282,14 @@ class _Advanced:
             *(self.x.strides[dim] for dim in after),
         )
         operands = [own]
+        # Eager reshapes the positions, broadcast among themselves, to the result's rank: that makes
+        # strides of single rows regular, and gives dimensions of size 1 strides as well.
+        seen_as = ((1,) * len(before)) + self.shape + ((1,) * len(after))
         for type in self.types:
             expanded = broadcast_strides(self.shape, type.sizes, type.strides)
-            # Eager reshapes the positions here, which makes strides of single rows regular.
-            strides = reshaped_strides(self.shape, expanded, self.shape) or expanded
-            operands.append((0,) * len(before) + strides + (0,) * len(after))
+            strides = reshaped_strides(self.shape, expanded, seen_as)
+            strides = strides or contiguous_strides(seen_as)
+            operands.append(broadcast_strides(sizes, seen_as, strides))
         return TensorType(self.x.dtype, sizes, sorted_strides(sizes, operands))
 
 
