@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.fx
 
+from tests.seeds import set_seed
 from windfall.autograd import Variant, differentiable, differentiate, interpreter, split
 from windfall.autograd.assemble import regions
 from windfall.autograd.conventions import conventions
@@ -174,10 +175,10 @@ def check(
     for _ in range(2):  # a second call must not depend on the first
         eager_inputs, our_inputs = copies(inputs, leaf=leaf), copies(inputs, leaf=leaf)
         eager_leaves, our_leaves = leaves(eager_inputs), leaves(our_inputs)
-        torch.manual_seed(seed)
+        set_seed(seed)
         eager_outputs = flat(function(*eager_inputs))
         eager_state = torch.get_rng_state()
-        torch.manual_seed(seed)
+        set_seed(seed)
         our_outputs = flat(compiled(*our_inputs))
         assert torch.equal(torch.get_rng_state(), eager_state), "the random stream differs"
         assert len(our_outputs) == len(eager_outputs)
