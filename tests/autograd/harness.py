@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -221,3 +222,15 @@ def check_gradients(
         assert (gradient is None) == (expected is None)
         if expected is not None:
             torch.testing.assert_close(gradient, expected, equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
+def survey(agrees: Callable[[int], str], first: int, last: int) -> None:
+    """Seeds by what `agrees` says of them; those that differ from eager are printed."""
+    counts: Counter[str] = Counter()
+    for seed in range(first, last):
+        try:
+            counts[agrees(seed)] += 1
+        except BaseException as error:
+            counts["wrong"] += 1
+            print(seed, type(error).__name__, str(error)[:300].replace("\n", " "), flush=True)
+    print(counts)
