@@ -17,7 +17,7 @@ import pytest
 
 import windfall
 from tests.golden import normalised
-from windfall import jit, stance
+from windfall import autograd, codegen, frontend, jit, runtime, stance
 from windfall.frontend import breaks
 from windfall.options import VARIABLES
 from windfall.reporting import reference
@@ -183,6 +183,20 @@ def test_the_page_of_the_public_surface_has_every_name() -> None:
 
 def _prose(page: Path) -> str:
     return re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+
+
+def test_the_walk_goes_through_the_stages_once_and_in_order() -> None:
+    """Below the list of the stages, each is met where its turn is, and what it calls exists."""
+    text = (ROOT / "docs" / "walkthrough.md").read_text(encoding="utf-8")
+    listed = re.search(r"^(capture → .*)$", text, re.MULTILINE)
+    assert listed is not None
+    stages = listed[1].split(" → ")
+    assert len(stages) > 12
+    walk = text[listed.end() :]
+    met = [walk.index(f"`{stage}`") for stage in stages]
+    assert met == sorted(met)
+    rooms = (frontend, autograd, codegen, runtime)
+    assert [stage for stage in stages if not any(hasattr(room, stage) for room in rooms)] == []
 
 
 def test_links_between_documents_lead_somewhere() -> None:

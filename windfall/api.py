@@ -200,6 +200,7 @@ def reset() -> None:
     for compiled in list(_alive):
         compiled.reset()
     backward.forget()
+    jit.forget()
     for managers in (runtime.CPU_TREES, *runtime.CUDA_TREES.values()):
         managers.reset()
 

@@ -6,15 +6,21 @@ Leaves: a `NativeCode` that owns the code: when it is dropped, the code is unloa
 
 Invariant: the process is untouched but for the code itself: no child process, no file, no global
 LLVM context shared between threads (each module is parsed in a context of its own).
+
+LLVM is half of what compiling a small graph takes, and equal graphs become equal text (functions
+that are compiled again, layers, closures made in a loop): the latest object files are kept, up to
+`_REMEMBERED_BYTES`, and equal text is not compiled twice (ADR 92).
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import platform
 import struct
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
@@ -149,6 +155,51 @@ class CompiledObject:
     assembly: str | None = None
 
 
+_REMEMBERED_BYTES = 1 << 20  # some 500 small graphs
+
+
+class _Remembered:
+    """The object files that were asked for last, by what they were made of."""
+
+    def __init__(self) -> None:
+        self._lock = locks.lock()
+        self._objects: OrderedDict[bytes, CompiledObject] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: bytes) -> CompiledObject | None:
+        with self._lock:
+            found = self._objects.get(key)
+            if found is not None:
+                self._objects.move_to_end(key)
+            return found
+
+    def add(self, key: bytes, made: CompiledObject) -> None:
+        with self._lock:
+            if key in self._objects:  # another thread was as fast
+                return
+            self._objects[key] = made
+            self._bytes += _size(made)
+            while self._bytes > _REMEMBERED_BYTES:
+                self._bytes -= _size(self._objects.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        with self._lock:
+            self._objects.clear()
+            self._bytes = 0
+
+
+def _size(one: CompiledObject) -> int:
+    return len(one.data) + len(one.assembly or "")
+
+
+_remembered = _Remembered()
+
+
+def forget() -> None:
+    """Text that was compiled before is compiled anew."""
+    _remembered.clear()
+
+
 def compile_object(
     text: str,
     *,
@@ -163,10 +214,16 @@ def compile_object(
     `optimise` 0 runs no pass; 1 to 3 run LLVM's pipeline without auto-vectorisation, which explicit
     vectors do not need and which costs most of it. `quick` runs none either and takes the fastest
     instruction selection: a fifth of the time, for code that is not a kernel."""
-    _prepare()
-    machine = _machine(0 if quick else min(optimise, 2) or 1, made_for)
-    with _parsed(text) as module:
-        return _compiled(module, machine, 0 if quick else optimise, want_assembly)
+    how = repr((optimise, quick, want_assembly, made_for or target()))
+    key = hashlib.blake2b(f"{how}\n{text}".encode()).digest()
+    made = _remembered.get(key)
+    if made is None:
+        _prepare()
+        machine = _machine(0 if quick else min(optimise, 2) or 1, made_for)
+        with _parsed(text) as module:
+            made = _compiled(module, machine, 0 if quick else optimise, want_assembly)
+        _remembered.add(key, made)
+    return made
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import windfall
+from tests.seeds import set_seed
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 NATIVE: dict[str, int] = {}
@@ -85,7 +86,7 @@ def _words(error: Exception) -> tuple[str, str]:
 
 def run(scenario: Callable[[Compile], Any], compile: Compile) -> Any:
     """What a scenario sees; the thread's state has to be as before."""
-    torch.manual_seed(0)
+    set_seed(0)
     before = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
     found = scenario(compile)
     assert (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.fx
 
+from tests.seeds import set_seed
 from windfall.autograd import Variant, differentiable, differentiate, interpreter, split
 from windfall.autograd.assemble import regions
 from windfall.autograd.conventions import conventions
@@ -174,10 +176,10 @@ def check(
     for _ in range(2):  # a second call must not depend on the first
         eager_inputs, our_inputs = copies(inputs, leaf=leaf), copies(inputs, leaf=leaf)
         eager_leaves, our_leaves = leaves(eager_inputs), leaves(our_inputs)
-        torch.manual_seed(seed)
+        set_seed(seed)
         eager_outputs = flat(function(*eager_inputs))
         eager_state = torch.get_rng_state()
-        torch.manual_seed(seed)
+        set_seed(seed)
         our_outputs = flat(compiled(*our_inputs))
         assert torch.equal(torch.get_rng_state(), eager_state), "the random stream differs"
         assert len(our_outputs) == len(eager_outputs)
@@ -220,3 +222,15 @@ def check_gradients(
         assert (gradient is None) == (expected is None)
         if expected is not None:
             torch.testing.assert_close(gradient, expected, equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
+def survey(agrees: Callable[[int], str], first: int, last: int) -> None:
+    """Seeds by what `agrees` says of them; those that differ from eager are printed."""
+    counts: Counter[str] = Counter()
+    for seed in range(first, last):
+        try:
+            counts[agrees(seed)] += 1
+        except BaseException as error:
+            counts["wrong"] += 1
+            print(seed, type(error).__name__, str(error)[:300].replace("\n", " "), flush=True)
+    print(counts)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from tests.autograd.harness import check, copies
+from tests.autograd.harness import check, copies, survey
 from windfall.errors import Unsupported
 
 Program = Callable[..., tuple[torch.Tensor, ...]]
@@ -131,14 +132,4 @@ def test_random_programs(block: int) -> None:
 
 
 if __name__ == "__main__":
-    import collections
-    import sys
-
-    counts: collections.Counter[str] = collections.Counter()
-    for number in range(int(sys.argv[1]), int(sys.argv[2])):
-        try:
-            counts[agrees(number)] += 1
-        except BaseException as error:
-            counts["wrong"] += 1
-            print(number, type(error).__name__, str(error)[:300].replace("\n", " "), flush=True)
-    print(counts)
+    survey(agrees, int(sys.argv[1]), int(sys.argv[2]))

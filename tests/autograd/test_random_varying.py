@@ -4,13 +4,22 @@ with eager at several sizes."""
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from tests.autograd.harness import check_gradients, copies, flat, leaves, same_tensor, sharing
+from tests.autograd.harness import (
+    check_gradients,
+    copies,
+    flat,
+    leaves,
+    same_tensor,
+    sharing,
+    survey,
+)
 from tests.autograd.test_random_programs import _pure, _write
 from tests.autograd.varying import Varying, made, tensor
 from windfall.errors import Specialise, Unsupported
@@ -131,14 +140,4 @@ def test_random_programs_at_sizes_that_vary(block: int) -> None:
 
 
 if __name__ == "__main__":
-    import collections
-    import sys
-
-    counts: collections.Counter[str] = collections.Counter()
-    for number in range(int(sys.argv[1]), int(sys.argv[2])):
-        try:
-            counts[agrees(number)] += 1
-        except BaseException as error:
-            counts["wrong"] += 1
-            print(number, type(error).__name__, str(error)[:300].replace("\n", " "), flush=True)
-    print(counts)
+    survey(agrees, int(sys.argv[1]), int(sys.argv[2]))

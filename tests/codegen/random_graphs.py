@@ -10,6 +10,7 @@ import torch.fx
 
 from tests.codegen.harness import Trace, aten
 from tests.codegen.varying import Varying
+from tests.seeds import set_seed
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import tensor_type
 from windfall.ir.symint import Size, known_at_least
@@ -24,7 +25,7 @@ class Maker:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        torch.manual_seed(seed)
+        set_seed(seed)
         self.trace = Trace()
         self.nodes = [self._input() for _ in range(self.random.randint(1, 3))]
 
@@ -195,7 +196,7 @@ class VaryingMaker(Maker):
 
 def make_varying(seed: int, steps: int = 12) -> tuple[Varying, list[torch.fx.Node]]:
     """A random graph whose sizes vary, and the nodes that it returns."""
-    torch.manual_seed(seed)
+    set_seed(seed)
     maker = VaryingMaker(seed)
     for _ in range(steps):
         maker.step()

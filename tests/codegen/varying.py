@@ -17,6 +17,7 @@ import torch
 import torch.fx
 
 from tests.codegen.harness import run
+from tests.seeds import set_seed
 from windfall.codegen import build, emit, lower, plan, schedule
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Loops, Schedule
@@ -57,7 +58,7 @@ class Varying:
         seed = len(self.makers)
 
         def maker(values: Values) -> torch.Tensor:
-            torch.manual_seed(seed)
+            set_seed(seed)
             shape = [evaluate(size, values) for size in sizes]
             return make(values, *shape) if make is not None else torch.randn(shape).to(dtype)
 

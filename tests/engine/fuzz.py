@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.engine.scenarios import Scaled, difference, raised, seen
 from tests.engine.sweep import engine
+from tests.seeds import set_seed
 from windfall import torch_abi
 from windfall.engine import Engine
 from windfall.reporting.explain import explanation_of
@@ -71,7 +72,7 @@ class Program:
 
     def steps(self) -> list[Any]:
         """What each step shows."""
-        torch.manual_seed(self.seed)
+        set_seed(self.seed)
         plan = random.Random(self.seed)
         log: list[Any] = []
         grows, kinds = plan.random() < 0.35, plan.randrange(1 << 30)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from tests.conformance.op_db_samples import UNINITIALISED, copied, table
+from tests.seeds import set_seed
 from windfall import autograd, backward, torch_abi
 from windfall.engine import CompiledSegment, Engine, VaryingSegment
 from windfall.engine.engine import BY_TORCH, DEPARTED, RECORDED, REPLAYED
@@ -65,13 +66,13 @@ def gradients(run: Callable[[], Any], leaves: list[torch.Tensor]) -> list[Any] |
     """Those of all leaves, by `backward()`; None: nothing needs one."""
     for one in leaves:
         one.grad = None
-    torch.manual_seed(1)
+    set_seed(1)
     results = [one for one in _tensors(run()) if one.requires_grad]
     if not results or not leaves:
         return None
     given = []
     for one in results:
-        torch.manual_seed(len(given))
+        set_seed(len(given))
         given.append(torch.randn(one.shape, dtype=one.dtype).as_subclass(type(one)))
     torch.autograd.backward(results, given)
     return [None if one.grad is None else one.grad.clone() for one in leaves]
@@ -91,7 +92,7 @@ def check(shared: Engine, name: str, dtype: torch.dtype, limit: int = 1000) -> I
     info = table()[name]
     if dtype not in info.dtypes:
         return
-    torch.manual_seed(0)
+    set_seed(0)
     for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=True)):
         if number >= limit:
             return

@@ -84,3 +84,14 @@ def same(actual: Any, expected: Any) -> bool:
 def compile_eager(target: Callable[..., Any]) -> EagerCompiled:
     """`target`, compiled with graphs that run eagerly."""
     return EagerCompiled(target)
+
+
+def check(function: Any, *arguments: Any, breaks: int | None = 0) -> Any:
+    """Two calls as in eager, none of them in eager, with this many breaks (None: any number)."""
+    compiled = compile_eager(function)
+    for _ in range(2):
+        assert same(compiled(*arguments), function(*arguments))
+    assert compiled.log.snapshot("fallback") == ()
+    if breaks is not None:
+        assert len(compiled.breaks) == breaks, compiled.breaks
+    return compiled

@@ -7,17 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.frontend.driver import compile_eager, same
-
-
-def check(function: Any, *arguments: Any, breaks: int | None = 0) -> Any:
-    compiled = compile_eager(function)
-    for _ in range(2):
-        assert same(compiled(*arguments), function(*arguments))
-    assert compiled.log.snapshot("fallback") == ()
-    if breaks is not None:
-        assert len(compiled.breaks) == breaks, compiled.breaks
-    return compiled
+from tests.frontend.driver import check, compile_eager, same
 
 
 def x() -> torch.Tensor:

@@ -85,9 +85,20 @@ def _outcome(function: Callable[..., Any], *arguments: Any) -> Any:
 @pytest.mark.parametrize("methods", METHODS)
 def test_as_eager(methods: str, other: str) -> None:
     one, two = CLASSES[methods], OTHERS[other]
+    _agree(one, (one, two), (two, one))
+
+
+@pytest.mark.parametrize("methods", METHODS)
+def test_with_itself_as_eager(methods: str) -> None:
+    one = CLASSES[methods]
+    _agree(one, (one, one))
+
+
+def _agree(one: type, *pairs: tuple[Any, Any]) -> None:
+    """Each comparison of each pair, of which `one` is a part."""
     for name, text in TEXTS.items():
         program = eval(f"lambda x, a, b: (x + 1, a {text} b)")
-        for pair in ((one, two), (two, one), (one, one)):
+        for pair in pairs:
             compiled = windfall.compile(program)
             expected = _outcome(OPERATIONS[name], *pair)
             for _ in range(2):

@@ -11,20 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.frontend.driver import compile_eager, same
+from tests.frontend.driver import check, compile_eager, same
 from windfall.frontend.bytecode import SUPPORTED, decode
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def check(function: Any, *arguments: Any, breaks: int | None = 0) -> Any:
-    compiled = compile_eager(function)
-    for _ in range(2):
-        assert same(compiled(*arguments), function(*arguments))
-    assert compiled.log.snapshot("fallback") == ()
-    if breaks is not None:
-        assert len(compiled.breaks) == breaks, compiled.breaks
-    return compiled
 
 
 def x() -> torch.Tensor:

@@ -26,6 +26,8 @@ from typing import Any
 
 import torch
 
+from tests.seeds import set_seed
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -100,7 +102,7 @@ class World:
     program: Program = field(init=False)
 
     def __post_init__(self) -> None:
-        torch.manual_seed(0)
+        set_seed(0)
         self.program = getattr(self.module, self.name)()
 
     @property

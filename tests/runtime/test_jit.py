@@ -8,8 +8,10 @@ import threading
 from typing import Any
 
 import pytest
+import torch
 
-from windfall import jit
+import windfall
+from windfall import jit, targets
 from windfall.errors import InternalError
 
 ADD = """
@@ -137,3 +139,73 @@ def test_a_cycle_that_holds_code_is_unloaded_after_its_finalisers() -> None:
     gc.collect()
     assert answers == [2] * 20
     assert len(jit._Loaded._held) == loaded
+
+
+def test_equal_text_is_compiled_once() -> None:
+    """And is loaded as often as it is asked for: each function has code of its own."""
+    jit.forget()
+    text = ADD.replace("NUMBER", "71")
+    first = jit.compile_object(text)
+    assert jit.compile_object(text) is first
+    codes = [jit.load(text, optimise=2) for _ in range(2)]
+    assert all(code.object is first for code in codes)
+    assert codes[0].address("add") != codes[1].address("add")
+    jit.forget()
+    again = jit.compile_object(text)
+    assert again is not first and again == first
+
+
+def test_what_shapes_the_code_is_part_of_the_question() -> None:
+    text = ADD.replace("NUMBER", "72")
+    ways: list[dict[str, Any]] = [{"optimise": level} for level in range(4)]
+    ways += [{"quick": True}, {"want_assembly": True}]
+    ways += [{"made_for": one} for one in targets.TARGETS.values() if one != jit.target()]
+    assert len({id(jit.compile_object(text, **way)) for way in ways}) == len(ways)
+    other = jit.compile_object(text + "; other text\n")
+    assert other is not jit.compile_object(text)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The latest stay; one that is larger than the bound is not kept."""
+    jit.forget()
+    texts = [ADD.replace("NUMBER", str(number)) for number in range(80, 83)]
+    size = len(jit.compile_object(texts[0]).data)
+    jit.forget()
+    monkeypatch.setattr(jit, "_REMEMBERED_BYTES", 2 * size + 8)
+    first, second = map(jit.compile_object, texts[:2])
+    assert jit.compile_object(texts[0]) is first  # used: the other one goes
+    jit.compile_object(texts[2])
+    assert jit.compile_object(texts[0]) is first
+    assert jit.compile_object(texts[1]) is not second
+    monkeypatch.setattr(jit, "_REMEMBERED_BYTES", size - 1)
+    kept = jit.compile_object(texts[2] + "; other text\n")
+    assert jit.compile_object(texts[2] + "; other text\n") is not kept
+    assert jit._remembered._bytes == 0
+
+
+def test_equal_graphs_become_equal_text_and_reset_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two functions of one body: the second asks LLVM for nothing."""
+    compiled: list[str] = []
+    parsed = jit._parsed
+
+    def counted(text: str) -> Any:
+        compiled.append(text)
+        return parsed(text)
+
+    monkeypatch.setattr(jit, "_parsed", counted)
+
+    def made() -> Any:
+        return windfall.compile(lambda x: (x * 3 + 7.25).sin())
+
+    x = torch.linspace(-1, 1, 7)
+    windfall.reset()
+    first, second = made(), made()
+    wanted = first(x)
+    asked = len(compiled)
+    assert asked
+    assert torch.equal(second(x), wanted) and len(compiled) == asked
+    windfall.reset()
+    third = made()
+    assert torch.equal(third(x), wanted) and len(compiled) > asked
+    for one in (first, second, third):
+        assert windfall.explanation(one).eager == {}

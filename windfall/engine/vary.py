@@ -271,7 +271,7 @@ class _Explained:
         self._whole, self._one, self._other = whole, one, other
 
     def program(self) -> PassProgram:
-        """The program."""
+        """The one that serves both; `Fixed` where they are not the same steps."""
         one, other = self._one, self._other
         if len(one.types) != len(other.types) or len(one.steps) != len(other.steps):
             raise Fixed("another number of operations")

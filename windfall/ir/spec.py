@@ -56,8 +56,10 @@ from windfall.ir.symint import Atom, Size, bounds, known_at_least, symbols_of
 
 
 def _demand(holds: bool, rule: str, what: object) -> None:
+    """`what` is a node itself and not its text: writing it out costs more than all checks of it."""
     if not holds:
-        raise InternalError(f"{rule}: {what}")
+        shown = what.format_node() if isinstance(what, torch.fx.Node) else what
+        raise InternalError(f"{rule}: {shown}")
 
 
 # --------------------------------------------------------------------------------------- graphs
@@ -68,13 +70,13 @@ def verify_graph(graph: torch.fx.Graph) -> None:
     seen: set[torch.fx.Node] = set()
     last = None
     for node in graph.nodes:
-        _demand(KEY in node.meta, "every node has a NodeInfo", node.format_node())
+        _demand(KEY in node.meta, "every node has a NodeInfo", node)
         _demand(
             all(each in seen for each in node.all_input_nodes),
             "a node uses nodes before it",
-            node.format_node(),
+            node,
         )
-        _demand(node.op in _NODE_RULES, "a graph has nodes of known kinds", node.format_node())
+        _demand(node.op in _NODE_RULES, "a graph has nodes of known kinds", node)
         _NODE_RULES[node.op](node)
         seen.add(node)
         last = node
@@ -82,7 +84,7 @@ def verify_graph(graph: torch.fx.Graph) -> None:
 
 
 def _placeholder(node: torch.fx.Node) -> None:
-    _demand(isinstance(info(node).type, TensorType), "inputs are tensors", node.format_node())
+    _demand(isinstance(info(node).type, TensorType), "inputs are tensors", node)
 
 
 def _call(node: torch.fx.Node) -> None:
@@ -94,17 +96,17 @@ def _call(node: torch.fx.Node) -> None:
     if torch_abi.is_overload(getattr(node.target, "func", None)):
         return  # an op that writes, called on copies
     mutable = torch_abi.op_writes(node.target)
-    _demand(mutable is not None, "calls are ATen overloads", node.format_node())
-    _demand(not mutable, "nothing is written in place", node.format_node())
+    _demand(mutable is not None, "calls are ATen overloads", node)
+    _demand(not mutable, "nothing is written in place", node)
 
 
 def _bodies(node: torch.fx.Node, target: Subgraphs) -> None:
     for graph in target.graphs:
         verify_graph(graph)
         constants = [one for one in graph.nodes if one.op == "get_attr"]
-        _demand(not constants, "constants of bodies are operands", node.format_node())
+        _demand(not constants, "constants of bodies are operands", node)
     types = tuple(one.without_grad() for one in target.result_types)
-    _demand(info(node).type == types, "a node answers what its bodies answer", node.format_node())
+    _demand(info(node).type == types, "a node answers what its bodies answer", node)
 
 
 def _output(node: torch.fx.Node) -> None:
@@ -113,7 +115,7 @@ def _output(node: torch.fx.Node) -> None:
         isinstance(values, (list, tuple))
         and all(value is None or isinstance(value, torch.fx.Node) for value in values),
         "a graph returns a tuple of nodes or None",
-        node.format_node(),
+        node,
     )
 
 
@@ -321,7 +323,7 @@ def verify_capture(capture: Capture) -> None:
     given = [one.name for one in capture.inputs]
     _demand(names == given, "placeholders are the inputs, in order", (names, given))
     for node in nodes:
-        _demand(KEY in node.meta, "every node has a NodeInfo", node.format_node())
+        _demand(KEY in node.meta, "every node has a NodeInfo", node)
     first = capture.guards[0].source if capture.guards else None
     _demand(first is AMBIENT, "the state of the thread is guarded first", capture.guards[:1])
     _demand(

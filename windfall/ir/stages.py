@@ -1,16 +1,17 @@
 """The records that cross rooms, in the order in which a program travels. Read this file first.
 
     capture(state, facts)            -> Capture      frontend
-    rewrite(capture)                 -> Segment      frontend
     differentiate(graph)             -> Joint        autograd
     split(joint)                     -> Split        autograd
     arrange(graph)                   -> Graph        codegen
+    divide(graph)                    -> Division     codegen (None: no block repeats)
     lower(graph)                     -> Loops        codegen
     schedule(loops)                  -> Schedule     codegen
     plan(schedule)                   -> MemoryPlan   codegen
-    emit(schedule, plan)             -> LlvmModule       codegen
+    emit(schedule, plan)             -> LlvmModule   codegen
     build(module)                    -> Program      codegen
     assemble(joint, split, program)  -> Executable   autograd
+    rewrite(capture)                 -> Segment      frontend
     link(executable)                 -> callable     link.py: bind(program), with what is around it
     enter(segment, program | callable) -> Entry      runtime
 

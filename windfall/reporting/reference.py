@@ -73,7 +73,7 @@ _SET_BY_TEXT: dict[str, str] = {
 
 
 def page() -> str:
-    """The page."""
+    """All options and variables as one page in Markdown: `docs/options.md`."""
     return "\n".join(
         [
             "# Options and environment variables",

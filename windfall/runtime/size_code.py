@@ -1,6 +1,6 @@
 """Sizes that vary as instructions for machine code, or as a Python function.
 
-Enters: integer expressions (`ir/symint.py`) over symbols. Leaves: instructions over words of
+Enters: integer expressions (`ir/symint`) over symbols. Leaves: instructions over words of
 memory, each of which stands for one expression (`machine/arithmetic.py` carries them out), or one
 Python function that answers all of them.
 

@@ -97,7 +97,7 @@ class DictView(Value):
         return rule(machine, self, operation, other) if self.kind == "keys" else None
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Likewise."""
+        """Keys as a set: subset, superset and equality."""
         rule = KEYS_AS_SETS["comparison"]
         return rule(machine, self, operation, other) if self.kind == "keys" else None
 

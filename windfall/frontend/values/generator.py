@@ -137,7 +137,7 @@ class Generator(Iterator):
         stop(GENERATOR, "a generator is asked for items by a builtin")
 
     def unpack(self, machine: Machine) -> list[Value]:
-        """Likewise."""
+        """All items at once, by code that cannot wait: refused."""
         stop(GENERATOR, "a generator is unpacked by a builtin")
 
     def _send(self, machine: Machine, value: Value) -> Value:

@@ -42,7 +42,7 @@ class SymBool(Varying):
         self.names = names
 
     def truth(self, machine: Machine) -> bool:
-        """Likewise."""
+        """A branch needs the value: one entry for True, one for False."""
         raise Specialise(self.names, "a branch", machine.frames.where())
 
     def operand(self, machine: Machine, beside: Tensor) -> Value:
@@ -73,7 +73,7 @@ class SymBool(Varying):
         return self.number(machine).binary(machine, operation, other)
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Likewise."""
+        """Behind a bool of the program; else as the number that it is."""
         if operation in _CONNECTIVES and other.python_type() is bool:
             return self.binary(machine, operation, other)
         return self.number(machine).reflected(machine, operation, other)

@@ -186,7 +186,7 @@ class SymInt(Varying):
         return self._with(machine, operation, other, False)
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Likewise."""
+        """An expression whose second operand is this."""
         return self._with(machine, operation, other, True)
 
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
@@ -511,7 +511,7 @@ class SymFloat(Varying):
         return self._with(machine, operation, other, False)
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Likewise."""
+        """In the graph too, with this as the second operand."""
         return self._with(machine, operation, other, True)
 
     def _with(self, machine: Machine, operation: str, other: Value, swapped: bool) -> Value | None:
