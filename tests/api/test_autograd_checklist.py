@@ -12,7 +12,7 @@ ROWS = (
     "Write-back", "Output aliases", "Joint graph", "Never-grad inputs", "Default partitioner",
     "Min-cut", "Memory budget", "Selective checkpointing", "Saved order", "RNG", "Autocast", "HOPs",
     "autograd.Function", "Stages, lazy backward", "Calling convention", "Double backward",
-    "Tangents", "Inference", "Dynamic shapes", "Wrapper order",
+    "Tangents", "Passes inside", "Inference", "Dynamic shapes", "Wrapper order",
     *(str(number) for number in range(1, 13) if number != 9),
     *(f"defect {number}" for number in range(1, 11)),
     *(f"test {number}" for number in range(1, 40) if number not in (31, 34, 35)),

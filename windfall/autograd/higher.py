@@ -32,6 +32,7 @@ from windfall.autograd.bits import pack, packed_type, unpack
 from windfall.autograd.handlers import add_steps
 from windfall.autograd.interpret import at_sizes
 from windfall.autograd.joint import ForwardHalf, forward_half
+from windfall.autograd.own_gradients import refuse_second_gradients
 from windfall.autograd.parts import undo
 from windfall.autograd.passes import PASSES, is_effect, keep_results_distinct, memory_root
 from windfall.autograd.record import autocast, dense_like
@@ -261,6 +262,7 @@ def gradients(
         if not again or not tower.roots:
             return request.answered(tower, ())
         try:
+            refuse_second_gradients(tower.roots, tower.recorder.recording.door)
             everything = tuple(range(len(tower.roots)))
             tower.half.build.derives = True
             wanted = (*request.needing, *request.handles)

@@ -36,6 +36,7 @@ from windfall.autograd.output_facts import (
     views_with_history,
     without_spent,
 )
+from windfall.autograd.own_gradients import refuse_partial_gradients, refuse_second_gradients
 from windfall.autograd.passes import PASSES
 from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocast
 from windfall.autograd.repeats import shorten
@@ -151,6 +152,13 @@ def _differentiate(
     enabled = torch.is_grad_enabled() if grad_enabled is None else grad_enabled
     # A body is part of one operation: it has no node of its own to end at.
     half = forward_half(graph, symbols, inputs, enabled, shared, outer, watch, ends=not is_body)
+    if not is_body and any(isinstance(node.target, CustomGradient) for node in graph.nodes):
+        roots = [*(one for one, _ in half.known), *half.views.values()]
+        refuse_partial_gradients(roots, half.recorder.recording.door)
+        try:
+            refuse_second_gradients(roots, half.recorder.recording.door)
+        except RuntimeError as error:
+            raise Unsupported(202, str(error)) from error
     signature = half.signature
     writes = len(signature.writes)
     captured = [node for node in graph.nodes if node.op == "placeholder"][len(symbols) :]

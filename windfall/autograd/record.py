@@ -71,6 +71,7 @@ REASONS = {
     220: "a view is returned that was made before what it looks at had a history",
     221: "a view is returned that was made before the sizes of its base were changed in place",
     222: "the derivative of complex eigenvectors looks at data",
+    223: "a function with a gradient of its own may be given gradients of some results alone",
 }
 
 

@@ -29,6 +29,7 @@ from windfall.autograd.variant import Strides, Variant, tangent_types, variant
 from windfall.dataclass import dataclass
 from windfall.errors import UnfitInput, Unsupported
 from windfall.events import EventKind, EventType
+from windfall.ir.custom import CustomGradient
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import copy_into
 from windfall.ir.relation import Assumptions
@@ -247,10 +248,13 @@ class SpecialBackward:
     ) -> GraphCallable | None:
         """A graph of gradients of which no second ones can be recorded (they depend on data), by
         eager's ops, whose history has them. None where the graph reads more than inputs and
-        tangents: what was computed has no history of its own any more."""
+        tangents: what was computed has no history of its own any more; and where the program says
+        itself what has a history, of which these ops know nothing."""
         saves, count = self._region.saves, len(self._region.component.saved)
-        if self._lineage is not None or any(
-            index >= len(saves.inputs) for index in reads_of(graph, count)
+        if (
+            self._lineage is not None
+            or any(index >= len(saves.inputs) for index in reads_of(graph, count))
+            or _hides_history(self._region.captured)
         ):
             return None
         run, compiler = replayer(graph), self._compiler
@@ -309,6 +313,20 @@ def reads_of(graph: torch.fx.Graph, saved: int) -> tuple[int, ...]:
     """Which of its first placeholders, the saved values, a graph of gradients reads."""
     placeholders = graph.find_nodes(op="placeholder")[:saved]
     return tuple(index for index, node in enumerate(placeholders) if node.users)
+
+
+def _hides_history(captured: torch.fx.Graph) -> bool:
+    """Whether a graph cuts histories off, or has gradients of its own."""
+    return any(
+        isinstance(node.target, CustomGradient)
+        or torch_abi.is_mode_switch(node.target)
+        or getattr(node.target, "__name__", node.target) in _CUTS
+        or (node.target is getattr and node.args[1] == "data")
+        for node in captured.nodes
+    )
+
+
+_CUTS = ("detach", "detach_", "requires_grad_")
 
 
 def _present(tangents: Sequence[Any]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import torch.fx
 
 from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
-from windfall.frontend.breaks import BODY, OPERATION_FAILS, SUBCLASS, stop
+from windfall.frontend.breaks import BODY, CHECKPOINT, OPERATION_FAILS, SUBCLASS, stop
 from windfall.frontend.contents import Contents
 from windfall.frontend.reads import (
     Reads,
@@ -87,7 +87,8 @@ class GraphBuilder:
         self.contents = Contents()
         self.reads = Reads(machine)
         self.checkpoint: Checkpoint | None = None  # that of `torch.utils.checkpoint` we are in
-        self.hides_grad = False  # eager runs what we are in without gradients first, then with them
+        self.hides_grad = False  # eager runs what we are in with gradients, without, or first so
+        self.hidden_by = CHECKPOINT  # why a program that asks for the mode there is no graph
         self.levels = 0  # transforms of `torch.func` that we are in
         self.regions = 0  # how many of these there were
         self.dispatched: list[list[Dispatched]] = []  # ops in each of these, the innermost last

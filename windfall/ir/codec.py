@@ -639,7 +639,7 @@ add(
         "CustomGradient",
         lambda value: value.parts,
         CustomGradient,
-        ("name", "forward", "backward", "count", "inputs_kept", "constant", "dirty"),
+        ("name", "forward", "backward", "count", "inputs_kept", "constant", "dirty", "once"),
     ),
 )
 

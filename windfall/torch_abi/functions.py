@@ -26,6 +26,13 @@ log_api_usage_once: Any = named("_log_api_usage_once", lambda: torch._C._log_api
 _apply: Any = named("Function.apply", lambda: vars(torch.autograd.Function)["apply"])
 FUNCTION_APPLY: Any = getattr(_apply, "__func__", _apply)
 
+# The code that `once_differentiable` puts around a backward.
+ONCE_DIFFERENTIABLE: Any = named(
+    "once_differentiable",
+    lambda: torch.autograd.function.once_differentiable(lambda context: None).__code__,
+)
+DELAYED_ERROR = "torch::autograd::Error"  # the node of what it answers, where that has a history
+
 
 def is_tree_node(kind: type) -> bool:
     """Whether torch takes objects of a class apart where it looks for tensors in them."""

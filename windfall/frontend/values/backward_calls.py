@@ -161,6 +161,16 @@ def _rely_on_leaf(machine: Machine, leaf: Tensor) -> None:
     leaf.guard(machine, "leaf", PlainLeaf(), "a gradient ends there")
 
 
+def _rely_on_end(machine: Machine, leaf: Tensor) -> None:
+    """What a pass comes to is a leaf: a history from outside may lead on, to what is asked for."""
+    if leaf.source is None:
+        return
+    if leaf.real is not None and torch_abi.is_plain_leaf(leaf.real):
+        leaf.guard(machine, "leaf", PlainLeaf(), "a history ends there")
+    elif not leaf.get_attribute(machine, "is_leaf").as_constant(machine):
+        stop(BACKWARD, f"{leaf.describe()}, which has a history")
+
+
 def _refuse(machine: Machine) -> None:
     """What a graph may hold whose gradients are not known here."""
     graph = machine.graph
@@ -323,7 +333,8 @@ def _grad(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         _rely_on_leaf(machine, one)
     roots = _tensors(machine, given["outputs"])
     begun = _begun(machine, roots, given.get("grad_outputs"), given)
-    _history(machine, roots)
+    for one in _reached(machine, roots):
+        _rely_on_end(machine, one)
     found = _gradients(machine, begun, inputs)
     zeros = _flag(machine, given, "materialize_grads", False)
     if any(map(_is_none, found)) and not zeros:

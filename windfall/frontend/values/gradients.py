@@ -16,7 +16,14 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.frontend.breaks import ARGUMENTS, ATTRIBUTE_WRITE, REBUILD, UNKNOWN_ATTRIBUTE, stop
+from windfall.frontend.breaks import (
+    ARGUMENTS,
+    ATTRIBUTE_WRITE,
+    CHECKPOINT,
+    REBUILD,
+    UNKNOWN_ATTRIBUTE,
+    stop,
+)
 from windfall.frontend.breaks import UNKNOWN_CALL as CALL
 from windfall.frontend.effects import restore
 from windfall.frontend.gradient_effects import WRITE as GRADIENT_WRITE
@@ -220,9 +227,11 @@ class Context(Value):
         "dirty",
         "effects",
         "grads",
+        "hidden",
         "middle",
         "mode",
         "needs",
+        "once",
         "results",
         "saved",
         "start",
@@ -238,6 +247,8 @@ class Context(Value):
         self.middle = start  # and before the backward
         self.effects = effects
         self.mode = torch.is_grad_enabled()
+        self.hidden = False  # whether the grad mode was none of the program's business before
+        self.once = False  # whether its backward has no derivative
         self.attributes = Dict({})
         self.saved: list[Value] = []
         self.whole = True  # gradients that are missing are zeros
@@ -388,17 +399,44 @@ def _no_effects(machine: Machine, context: Context) -> None:
 
 @calls(core.begin_backward)
 def _begin_backward(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-    """Gradients of the results: they stand in the graph until it is cut."""
+    """Gradients of the results: they stand in the graph until it is cut. Eager runs a backward with
+    or without a history; it is read with one, and must not ask."""
     (context,) = arguments
     assert isinstance(context, Context)
     context.middle = len(machine.graph.calls)
+    context.once = _is_once_differentiable(context.cls)
     grads: list[Value] = []
     for one in context.results:
         like = machine.values.torch_call("call_function", torch.empty_like, [one], {})
         assert isinstance(like, Tensor)
         context.grads.append(like.node(machine))
         grads.append(like)
+    if not context.once:
+        context.hidden = machine.graph.hides_grad
+        _grad_mode(machine, True)
+        _hide_grad(machine, True)
     return Tuple(grads)
+
+
+def _is_once_differentiable(cls: Class) -> bool:
+    """Whether torch's decorator stands around the backward: that asks for the mode, and cuts."""
+    for base in cls.real.__mro__:
+        found = vars(base).get("backward")
+        if found is not None:
+            code = getattr(getattr(found, "__func__", found), "__code__", None)
+            return code is torch_abi.ONCE_DIFFERENTIABLE
+    return False
+
+
+def _hide_grad(machine: Machine, hidden: bool) -> None:
+    graph = machine.graph
+    before = graph.hides_grad, graph.hidden_by
+
+    def undo() -> None:
+        graph.hides_grad, graph.hidden_by = before
+
+    machine.effects.undo(undo)
+    graph.hides_grad, graph.hidden_by = hidden, CHECKPOINT if graph.checkpoint else CALL
 
 
 @calls(core.finish_function)
@@ -420,6 +458,8 @@ def _finish_function(machine: Machine, arguments: Arguments, keywords: Keywords)
             stop(CALL, f"{context.cls.describe()}.backward answers {one.describe()}")
     made, inputs = _cut(machine, context, nodes)
     _grad_mode(machine, context.mode)
+    if not context.once:
+        _hide_grad(machine, context.hidden)
     results = machine.values.torch_call("call_function", made, inputs, {})
     machine.frames.let_go()
     if isinstance(result, Tensor):
@@ -432,9 +472,13 @@ def _refuse_nodes(
 ) -> None:
     """What no graph of such a function may hold."""
     name = context.cls.describe()
-    if any(
-        torch_abi.is_mode_switch(one.target) or info(one).reads for one in (*forward, *backward)
-    ):
+    switched = [one for one in forward if torch_abi.is_mode_switch(one.target)]
+    switched += [
+        one
+        for one in backward
+        if torch_abi.is_mode_switch(one.target) and one.target is not torch_abi.set_grad_mode
+    ]
+    if switched or any(info(one).reads for one in (*forward, *backward)):
         stop(CALL, f"{name} switches modes, or reads data")
     if any(one.target is generator_at for one in backward):
         stop(CALL, f"{name} draws from a generator of its own in its backward")
@@ -478,6 +522,7 @@ def _cut(
         [*wanted, *[None] * (len(outside) - len(tensors))],
         [results.index(one) for one in constant if one in results],
         [outside.index(one.node(machine)) for one in context.dirty if isinstance(one, Tensor)],
+        once=context.once,
     )
     if any(id(node) not in values for node in outside):
         stop(CALL, f"{context.cls.describe()} uses part of a result")

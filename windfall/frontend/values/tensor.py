@@ -21,7 +21,6 @@ from windfall import torch_abi
 from windfall.frontend.breaks import (
     ATTRIBUTE_WRITE,
     BODY,
-    CHECKPOINT,
     DATA_READ,
     SUBCLASS,
     TENSOR_BRANCH,
@@ -216,7 +215,7 @@ class Tensor(Value):
         if name in SIZED:
             machine.graph.look_at_sizes(fake)
         if name in ("requires_grad", "is_leaf") and machine.graph.hides_grad:
-            stop(CHECKPOINT, f"{name} is read under use_reentrant=True")
+            stop(machine.graph.hidden_by, f"{name} is read: eager may run this either way")
         if name in ("requires_grad", "is_leaf") and machine.graph.levels and fake.grad_fn:
             stop(BODY, f"{name} of a computed tensor, by this transform or by one outside")
         if name == "is_leaf" and self.real is not None:

@@ -20,7 +20,6 @@ from windfall.errors import Unsupported
 from windfall.frontend.bounds import TAKEN_APART, admit_parts
 from windfall.frontend.breaks import (
     ARGUMENTS,
-    CHECKPOINT,
     DATA_READ,
     NATIVE_FUNCTION,
     NOT_A_GRAPH_ARGUMENT,
@@ -403,5 +402,5 @@ def _grad_enabled(machine: Machine, arguments: Arguments, keywords: Keywords) ->
     if machine.graph.hides_grad and frame is not None and not frame.is_ours:
         gives_back = frame.globals.get("__name__") == "torch.autograd.grad_mode"
         if not gives_back:
-            stop(CHECKPOINT, "grad mode is read under use_reentrant=True")
+            stop(machine.graph.hidden_by, "grad mode is read: eager may run this either way")
     return machine.values.literal(torch.is_grad_enabled())  # ambient, guarded always
