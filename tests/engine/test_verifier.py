@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch.nn.functional as F
 
 from windfall import torch_abi
 from windfall.engine.graph import BackwardGraph
+from windfall.engine.native import native_checks
 from windfall.engine.verify import Verifier, verifier
 
 x = torch.arange(6.0).reshape(2, 3).requires_grad_()
@@ -150,3 +153,34 @@ def test_places_that_are_asked_for() -> None:
     assert made.match(roots, [edges[0], edges[2]]) is None
     assert made.match(roots, [edges[1], edges[3]]) is None
     assert made.match(roots, [edges[3], edges[3]]) is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 100, 700])
+def test_addresses_that_come_twice_are_found(count: int) -> None:
+    checks = native_checks()
+    assert checks is not None
+    drawn = random.Random(count)
+    words = 1 << (4 * count).bit_length()
+
+    def told(addresses: list[int]) -> int:
+        row, table = (ctypes.c_uint64 * count)(*addresses), (ctypes.c_uint64 * words)()
+        return checks.distinct(ctypes.addressof(row), count, ctypes.addressof(table), words - 1)
+
+    certain = 0
+    for _ in range(20):
+        apart = [0x7F0000000000 + 16 * one for one in drawn.sample(range(1 << 20), count)]
+        assert told(apart) <= 0
+        certain += not told(apart)
+        if count > 1:
+            first, second = drawn.sample(range(count), 2)
+            apart[first] = apart[second]
+            found = told(apart)
+            assert found == max(first, second) + 1 or found < 0
+    assert certain > 15, "a table is seldom too full"
+
+
+def test_a_full_table_says_that_it_cannot_tell() -> None:
+    checks = native_checks()
+    assert checks is not None
+    row, table = (ctypes.c_uint64 * 2)(8, 16), (ctypes.c_uint64 * 1)()
+    assert checks.distinct(ctypes.addressof(row), 2, ctypes.addressof(table), 0) < 0

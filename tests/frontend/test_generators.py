@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import pytest
@@ -264,3 +265,68 @@ def test_a_function_that_is_named_as_written_is_followed() -> None:
         return a
 
     assert not check(f, x()).breaks
+
+
+def _pairs(log: list[Any], odd: Any) -> Any:
+    for number in range(4):
+        log.append(number)
+        yield odd if odd is not None and number == 2 else (number % 3, number)
+
+
+class _Counting(dict[Any, Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise AssertionError("dict's own methods pass by it")
+
+
+def _refilled(owner: Any, given: Any) -> Any:
+    owner.update(given, last=5)
+    return owner
+
+
+FILLED = {
+    "dict": lambda given: dict(given, last=5),
+    "dict of zip": lambda given: dict(zip("abcd", given, strict=False)),
+    "dict of enumerate": lambda given: dict(enumerate(given)),
+    "OrderedDict": lambda given: collections.OrderedDict(given, last=5),
+    "defaultdict": lambda given: collections.defaultdict(list, given),
+    "update": lambda given: _refilled({1: "before", "last": 0}, given),
+    "update of a subclass": lambda given: _refilled(_Counting(), given),
+}
+
+
+@pytest.mark.parametrize("way", FILLED)
+def test_a_dictionary_of_a_generator(way: str) -> None:
+    def f(a: Any) -> Any:
+        log: list[Any] = []
+        return FILLED[way](_pairs(log, None)), log, a + 1
+
+    check(f, x())
+
+
+@pytest.mark.parametrize("odd", ["ab", [7, 8], (1, 2, 3), 3, "abc"], ids=str)
+@pytest.mark.parametrize("way", ["dict", "update", "defaultdict"])
+def test_what_is_no_pair(way: str, odd: Any) -> None:
+    """Pairs of other kinds; errors, and what was done before them."""
+
+    def f(a: Any, filled: Any) -> Any:
+        log: list[Any] = []
+        try:
+            found = filled(_pairs(log, odd))
+        except (TypeError, ValueError) as error:
+            found = str(error)
+        return found, log, a + 1
+
+    compiled = compile_eager(f)
+    for _ in range(2):
+        a = x()
+        assert same(compiled(a, FILLED[way]), f(a, FILLED[way]))
+
+
+def test_a_subclass_made_of_a_generator_is_a_break() -> None:
+    """Its `__init__` would have to wait for the generator."""
+
+    def f(a: Any) -> Any:
+        return _Counting(_pairs([], None)), a + 1
+
+    (one,) = {one.number for one in check(f, x(), breaks=None).breaks}
+    assert one == 12

@@ -27,6 +27,7 @@ from windfall.ir.guard import (
     Check,
     ClassAttributesAre,
     Compares,
+    ComparesWith,
     ContentsAre,
     Equals,
     Guard,
@@ -167,7 +168,12 @@ def nothing_ran() -> None:
 def test_every_kind_of_check_is_tried() -> None:
     known = [one for one in vars(guard_module).values() if isinstance(one, type)]
     kinds = {one.__name__ for one in known if issubclass(one, Check) and one is not Check}
-    apart = {"SameObjects", "Holds", "AmbientIs"}  # their sources are of other sorts
+    apart = {
+        "ComparesWith",
+        "SameObjects",
+        "Holds",
+        "AmbientIs",
+    }  # their sources are of other sorts
     assert {type(one).__name__ for one in CHECKS} | apart == kinds
 
 
@@ -361,6 +367,27 @@ def test_a_length_beside_a_class() -> None:
             for value in OBJECTS:
                 wanted = all(each.check.holds(value) for each in guards)
                 assert judge(value, value) is one(value, value) is wanted
+
+
+def test_two_numbers_beside_each_other() -> None:
+    numbers = [0.0, -0.0, 2.5, 3.0, float("nan"), float("inf"), 3, True, None, "a", Plain()]
+    held = 0
+    for operation in ("==", "!=", "<", "<=", ">", ">="):
+        for outcome in (True, False):
+            guards = [Guard(X, ComparesWith(operation, Y, outcome), "")]
+            calls = [
+                runtime.compile_check(guards, 2, native=native).call for native in (True, False)
+            ]
+            for first in numbers:
+                for second in numbers:
+                    wanted = False
+                    if type(first) is type(second) is float:
+                        wanted = eval(f"first {operation} second") is outcome
+                    assert {call(first, second) for call in calls} == {wanted}
+                    assert (first_failure(guards, (first, second)) is None) is wanted
+                    held += wanted
+    assert held
+    assert not RAN
 
 
 def test_the_same_object_or_another() -> None:

@@ -31,6 +31,11 @@ _ARRIVING = Struct("options rank")
 # One tensor: then its sizes and its strides.
 _TENSOR = Struct("keys kind rank")
 
+_OF_DISTINCT = ("ptr", "i64", "ptr", "i64")
+_SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)  # a factor that spreads addresses, and its best bits
+_BEST_BITS = 40
+_PLACES = 8  # at which an address may stand in a table
+
 _MEMBERS = (  # of a node, with the bits of `torch_abi.hook_kinds`
     ("tensor_hooks", torch_abi.TENSOR_HOOKS),
     ("pre_hooks", torch_abi.PRE_HOOKS),
@@ -42,12 +47,15 @@ _MEMBERS = (  # of a node, with the bits of `torch_abi.hook_kinds`
 class NativeChecks:
     """Functions of addresses. `nodes(table, found, count)` and `tensors(table, objects, count)`
     answer 0, or one more than the number of the first that differs; `nodes` fills in the addresses
-    of what it meets. `leaves(flags, objects, count)` compares hooks; `release(addresses, count)`
-    frees what nodes have saved. Rows of objects are the items of a tuple, `tuple_items` bytes
-    behind its address."""
+    of what it meets. `distinct(addresses, count, table, last)` answers 0 where no address
+    comes twice, less than 0 where it cannot tell: `table` has `last + 1` words that are 0, a power
+    of 2 and many more than addresses. `leaves(flags, objects, count)` compares hooks;
+    `release(addresses, count)` frees what nodes have saved. Rows of objects are the items of a
+    tuple, `tuple_items` bytes behind its address."""
 
     nodes: Callable[[Any, Any, int], int]
     tensors: Callable[[Any, Any, int], int]
+    distinct: Callable[[Any, int, Any, int], int]
     leaves: Callable[[Any, Any, int], int]
     release: Callable[[Any, int], None]
     tuple_items: int
@@ -66,16 +74,22 @@ def native_checks() -> NativeChecks | None:
         _nodes(code, nodes)
     with assembly.function("engine.tensors", "i64", "ptr", "ptr", "i64", exported=True) as code:
         _tensors(code, tensors, objects.type)
+    with assembly.function("engine.distinct", "i64", *_OF_DISTINCT, exported=True) as code:
+        _distinct(code)
     with assembly.function("engine.leaves", "i64", "ptr", "ptr", "i64", exported=True) as code:
         _leaves(code, nodes, tensors)
     with assembly.function("engine.release", "void", "ptr", "i64", exported=True) as code:
         _release(code, nodes)
     loaded = jit.load(assembly.text(), quick=True)
     compare = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    among = ctypes.PYFUNCTYPE(
+        ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
+    )
     free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     return NativeChecks(
         compare(loaded.address("engine.nodes")),
         compare(loaded.address("engine.tensors")),
+        among(loaded.address("engine.distinct")),
         compare(loaded.address("engine.leaves")),
         free(loaded.address("engine.release")),
         objects.tuple_items,
@@ -193,6 +207,28 @@ def _tensors(code: Code, layout: TensorLayout, type_offset: int) -> None:
             wanted = code.word(fields.end, place)
             code.require(code.equal(code.word(strides, inner.index), wanted), wrong)
         loop.carry(code.element(fields.end, code.binary("mul", rank, 2), "i64"))
+    code.ret(integer(0))
+
+
+def _distinct(code: Code) -> None:
+    """Addresses put into a table; each at one of a few places."""
+    addresses, count, table, last = code.parameters
+    with code.repeat(integer(0), count) as loop:
+        address = code.word(addresses, loop.index)
+        mixed = code.binary("lshr", code.binary("mul", address, _SPREAD), _BEST_BITS)
+        wrong = code.binary("add", loop.index, integer(1))
+        with code.repeat(integer(0), integer(_PLACES), start=(integer(0),), certain=True) as inner:
+            (stands,) = inner.carried
+            place = code.binary("and", code.binary("add", mixed, inner.index), last)
+            slot = code.element(table, place, "i64")
+            found = code.load("i64", slot)
+            once = code.binary("or", code.different(found, address), code.equal(stands, 1))
+            code.require(once, wrong)
+            takes = code.both(code.equal(found, 0), code.equal(stands, 0))
+            with code.when(takes):
+                code.store(address, slot)
+            inner.carry(code.select(takes, integer(1), stands))
+        code.require(code.equal(inner.results[0], 1), integer(-1))
     code.ret(integer(0))
 
 

@@ -50,6 +50,7 @@ class Verifier:
         self._count = len(graph.nodes)
         self._roots, self._inputs = graph.roots, tuple(inputs)
         self._array = ctypes.c_uint64 * self._count
+        self._table = ctypes.c_uint64 * (1 << (4 * self._count).bit_length())
         self._nodes = WordRow(node_words(graph.nodes, graph.keys))
         source = _Source(graph)
         self.places: tuple[SavedValue, ...] = tuple(source.places)
@@ -75,8 +76,7 @@ class Verifier:
         at = ctypes.addressof(found)
         if self._checks.nodes(self._nodes.address, at, self._count):
             return None
-        distinct = set(memoryview(found).cast("B").cast("Q"))
-        if len(distinct) != self._count or not self._asks(found, distinct, inputs):
+        if not self._are_distinct(found) or not self._asks(found, inputs):
             return None
         try:
             gathered = self._gather(*firsts)
@@ -92,8 +92,17 @@ class Verifier:
             return None
         return Matched(nodes, found, list(tensors))
 
-    def _asks(self, found: Any, distinct: set[int], inputs: Sequence[tuple[Any, int]]) -> bool:
+    def _are_distinct(self, found: Any) -> bool:
+        """Whether each number is a node of its own."""
+        table = self._table()
+        told = self._checks.distinct(
+            ctypes.addressof(found), self._count, ctypes.addressof(table), len(table) - 1
+        )
+        return len(set(found)) == self._count if told < 0 else not told
+
+    def _asks(self, found: Any, inputs: Sequence[tuple[Any, int]]) -> bool:
         """Whether gradients of the same places are asked for."""
+        distinct = set(found) if None in self._inputs else ()
         for edge, (node, slot) in zip(self._inputs, inputs, strict=True):
             address = torch_abi.node_address(node)
             if edge is None and address in distinct:

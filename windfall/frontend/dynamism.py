@@ -19,6 +19,7 @@ from windfall.ir.guard import (
     BindsSymbol,
     Check,
     Compares,
+    ComparesWith,
     Equals,
     Guard,
     TensorIs,
@@ -140,5 +141,6 @@ _RULES: dict[type[Check], Any] = {
     Equals: _number,
     TensorIs: _tensor,
     Compares: lambda lesson, source, check, found: type(found) is float,
+    ComparesWith: lambda lesson, source, check, found: type(found) is float,
     BindsSymbol: lambda lesson, source, check, found: type(found) is int,
 }

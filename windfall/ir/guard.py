@@ -24,6 +24,7 @@ from windfall.ir.checks.base import Check, Class
 from windfall.ir.checks.objects import (
     ClassAttributesAre,
     Compares,
+    ComparesWith,
     ContentsAre,
     Equals,
     HasKey,
@@ -59,6 +60,7 @@ __all__ = [
     "Check",
     "ClassAttributesAre",
     "Compares",
+    "ComparesWith",
     "ContentsAre",
     "Equals",
     "Guard",

@@ -54,6 +54,9 @@ class NativeCheckWriter(Protocol):
     ) -> bool:
         """An exact float beside a number, or itself."""
 
+    def floats_compare(self, cell: Cell, other: Cell, operation: str, outcome: bool) -> None:
+        """Two exact floats."""
+
     def length_is(self, source: Source, exact_class: type, length: int) -> bool:
         """How many items a container of this exact class has."""
 

@@ -97,6 +97,10 @@ class ObjectRecords(Encoder):
         self.record("float", cell, code, float_bits(float(number)), itself, int(outcome))
         return True
 
+    def floats_compare(self, cell: Cell, other: Cell, operation: str, outcome: bool) -> None:
+        """A float beside another one."""
+        self.record("floats", cell, other, COMPARISON_CODES[operation], int(outcome))
+
     # ------------------------------------------------------------------------------ containers
 
     def length_is(self, source: Source, exact_class: type, length: int) -> bool:

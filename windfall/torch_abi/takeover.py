@@ -218,7 +218,10 @@ def _remove() -> None:
 
 def edge_of(one: Any) -> tuple[Any, int]:
     """The node and the slot at which the gradient of a tensor (or of an edge) arrives."""
-    if not isinstance(one, GradientEdge):
+    if isinstance(one, torch.Tensor):
+        node = one.grad_fn
+        if node is not None:  # else torch finds the leaf's node
+            return node, one.output_nr
         one = torch.autograd.graph.get_gradient_edge(one)
     return one.node, one.output_nr
 

@@ -121,6 +121,25 @@ def filled_mapping(mapping: Any, arguments: Any, keywords: Any) -> Any:
     return mapping
 
 
+def fill_by_pairs(mapping: Any, pairs: Any, keywords: Any) -> None:
+    """`mapping.update(pairs, **keywords)`, pairs being a generator: what comes is there at once."""
+    seen: list[Any] = []
+    for pair in pairs:
+        if type(pair) is tuple and len(pair) == 2:
+            mapping[pair[0]] = pair[1]
+        else:
+            mapping.update([*seen, pair])  # or an error, which says how many came before
+        seen.append(pair)
+    for key in keywords:
+        mapping[key] = keywords[key]
+
+
+def filled_by_pairs(mapping: Any, pairs: Any, keywords: Any) -> Any:
+    """A new dictionary, filled."""
+    fill_by_pairs(mapping, pairs, keywords)
+    return mapping
+
+
 def dict_fromkeys(keys: Any, value: Any) -> Any:
     """`dict.fromkeys(keys, value)`."""
     made = {}

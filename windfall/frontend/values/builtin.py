@@ -267,11 +267,7 @@ def _size(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _dict(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if len(arguments) > 1:
         stop(ARGUMENTS, "dict")
-    made = Dict({})
-    made.update(machine, *arguments)
-    for name, value in keywords.items():
-        made.store(machine, name, value)
-    return made
+    return Dict({}).filled(machine, arguments, keywords)
 
 
 @calls(dict.fromkeys)

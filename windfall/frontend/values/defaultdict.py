@@ -116,10 +116,7 @@ def _default_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
     if len(arguments) > 2:
         stop(ARGUMENTS, "defaultdict")
     made = DefaultDict({}, factory=arguments[0] if arguments else None)
-    made.update(machine, *arguments[1:])
-    for name, value in keywords.items():
-        made.store(machine, name, value)
-    return made
+    return made.filled(machine, arguments[1:], keywords)
 
 
 @wraps(collections.defaultdict)

@@ -425,7 +425,7 @@ class Dict(Value):
         return type(self)(entries)
 
     def update(self, machine: Machine, other: Value | None = None, /, **keywords: Value) -> Value:
-        """`update`; any name may be a key."""
+        """What `update` does, unless it asks a generator; any name may be a key."""
         if other is not None:
             admit_writes(machine, self, other)
         if isinstance(other, Dict):
@@ -443,6 +443,23 @@ class Dict(Value):
         for name, value in keywords.items():
             self.store(machine, name, value)
         return machine.values.literal(None)
+
+    def update_called(
+        self, machine: Machine, other: Value | None = None, /, **keywords: Value
+    ) -> Value:
+        """`update`, as the last thing that a call does: a frame may be left to run."""
+        if other is not None and machine.values.is_generator(other):
+            named = machine.values.created_dict(keywords)
+            return machine.values.polyfill("fill_by_pairs", [self, other, named])
+        return self.update(machine, other, **keywords)
+
+    def filled(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """Itself, just made, with what its constructor was given."""
+        if arguments and machine.values.is_generator(arguments[0]):
+            named = machine.values.created_dict(keywords)
+            return machine.values.polyfill("filled_by_pairs", [self, arguments[0], named])
+        self.update(machine, *arguments, **keywords)
+        return self
 
     def take(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
         """`pop`."""
@@ -506,7 +523,7 @@ class Dict(Value):
 DICT_METHODS: dict[str, Callable[..., Value]] = {
     "get": Dict.get,
     "copy": lambda owner, machine: owner.copied(machine),  # kinds of dicts have their own
-    "update": Dict.update,
+    "update": Dict.update_called,
     "pop": Dict.take,
     "popitem": Dict.take_last,
     "setdefault": Dict.set_default,

@@ -375,21 +375,24 @@ def _ordered(self: Subclassed, machine: Machine, arguments: Arguments, keywords:
 def _dict_init(
     self: Subclassed, machine: Machine, arguments: Arguments, keywords: Keywords
 ) -> Value:
-    """As `dict.update`: past the user's methods."""
-    if len(arguments) > 1:
-        stop(ARGUMENTS, "dict.__init__")
-    if arguments and isinstance(arguments[0], Object):
-        stop(UNKNOWN_OPERATION, f"dict of {arguments[0].describe()}")
-    contents = self.contents(machine)
-    result: Value = contents.update(machine, *arguments, **keywords)
-    return result
+    """As `dict.update`; what is made comes behind it, so that no frame may run in between."""
+    if arguments and machine.values.is_generator(arguments[0]):
+        arguments[0].unpack(machine)  # which stops
+    return _dict_update(self, machine, arguments, keywords)
 
 
 @_method("update", dict)
 def _dict_update(
     self: Subclassed, machine: Machine, arguments: Arguments, keywords: Keywords
 ) -> Value:
-    return _dict_init(self, machine, arguments, keywords)
+    """Past the user's methods."""
+    if len(arguments) > 1:
+        stop(ARGUMENTS, "dict.update")
+    if arguments and isinstance(arguments[0], Object):
+        stop(UNKNOWN_OPERATION, f"dict of {arguments[0].describe()}")
+    contents = self.contents(machine)
+    result: Value = contents.update_called(machine, *arguments, **keywords)
+    return result
 
 
 @_method("__init__", list)
@@ -475,11 +478,7 @@ def _ordered_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
         stop(ARGUMENTS, "OrderedDict")
     if arguments and isinstance(arguments[0], Object):
         stop(UNKNOWN_OPERATION, f"OrderedDict of {arguments[0].describe()}")
-    made = Ordered({})
-    made.update(machine, *arguments)
-    for name, value in keywords.items():
-        made.store(machine, name, value)
-    return made
+    return Ordered({}).filled(machine, arguments, keywords)
 
 
 @wraps_if(800, lambda value: container_kind(type(value)) is not None)

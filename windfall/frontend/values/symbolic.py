@@ -33,7 +33,7 @@ from windfall.frontend.values.constant import BINARY, COMPARE, Constant, fold
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.dtype import TensorType
-from windfall.ir.guard import BindsSymbol, Compares, TypeIs
+from windfall.ir.guard import BindsSymbol, Compares, ComparesWith, TypeIs
 from windfall.ir.reading import is_among
 from windfall.ir.relation import OPPOSITE, Relation, decide, told
 from windfall.ir.source import ScalarOf, Source
@@ -550,13 +550,16 @@ class SymFloat(Varying):
         return SymFloat(held, self.names, span=span, formula=formula)
 
     def compare(self, machine: Machine, operation: str, other: Value) -> Value | None:
-        """Of one from outside with a constant: decided as in the call being compiled."""
+        """Of one from outside with a constant, or with another one from outside: decided as in the
+        call being compiled."""
         if not is_among(other.python_type(), (float, int, bool)):
             return None
         if isinstance(other, Constant):
             decided = self._decided(machine, operation, other.as_constant(machine))
         else:
             decided = self._decided(machine, operation, None) if other is self else None
+        if decided is None and isinstance(other, SymFloat):
+            decided = self._decided_beside(machine, operation, other)
         sizes = intervals.compared(self.span, span_of(machine, other))
         if decided is None and sizes is not None:
             return machine.values.literal(decide(operation, *sizes))
@@ -579,6 +582,15 @@ class SymFloat(Varying):
         check = Compares(operation, other, True)
         if not check.holds(self.value):
             check = Compares(operation, other, False)
+        self.guard(machine, check, check, "a branch")
+        return check.outcome
+
+    def _decided_beside(self, machine: Machine, operation: str, other: SymFloat) -> bool | None:
+        if self.value is None or other.value is None or self.source is None or other.source is None:
+            return None
+        check = ComparesWith(operation, other.source, True)
+        if not check.holds(self.value, other.value):
+            check = ComparesWith(operation, other.source, False)
         self.guard(machine, check, check, "a branch")
         return check.outcome
 

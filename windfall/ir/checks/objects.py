@@ -209,6 +209,42 @@ class Compares(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class ComparesWith(Check):
+    """An exact float of which `value operation other` is `outcome`, the other another exact float
+    from outside: `if loss < best`, both of which change."""
+
+    operation: str
+    other: Source
+    outcome: bool
+
+    def holds(self, value: Any, *others: Any) -> bool:
+        """Neither is an int."""
+        (other,) = others
+        if type(value) is not float or type(other) is not float:
+            return False
+        return COMPARISONS[self.operation](value, other) is self.outcome
+
+    def reads(self) -> tuple[Source, ...]:
+        """The other number."""
+        return (self.other,)
+
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
+        """Both are read, and compared."""
+        first, second = writer.cell(source), writer.cell(self.other)
+        if first is None or second is None:
+            return False
+        writer.floats_compare(first, second, self.operation, self.outcome)
+        return True
+
+    def implied_class(self) -> Class | None:
+        """Not an int."""
+        return float
+
+    def __str__(self) -> str:
+        return f"{'' if self.outcome else 'not '}{self.operation} {self.other}"
+
+
+@dataclass(frozen=True, slots=True)
 class LengthIs(Check):
     """The length of a list, tuple, dict, set, frozenset, deque, range, str or bytes, past any
     `__len__` of a subclass; of `exact_class` alone, where that is known."""

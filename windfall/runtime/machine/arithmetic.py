@@ -127,11 +127,26 @@ def count(code: MachineCode, record: Fields) -> None:
 @step("object* comparison other itself outcome")
 def float_(code: MachineCode, record: Fields) -> None:
     """Compare an exact float with another one, given by its bits, or with itself."""
-    object = code.value(record)
-    code.check(code.equal(code.type_of(object), code.assembly.outside("PyFloat_Type")))
-    value = code.field(object, code.objects.float_value, "double")
+    value = _float_value(code, code.value(record))
     given = code.convert("bitcast", record["other"], "double")
     other = code.select(code.different(record["itself"], 0), value, given)
+    _check_floats(code, record, value, other)
+
+
+@step("object* other* comparison outcome")
+def floats(code: MachineCode, record: Fields) -> None:
+    """Compare an exact float with another object, an exact float too."""
+    value = _float_value(code, code.value(record))
+    _check_floats(code, record, value, _float_value(code, code.value(record, "other")))
+
+
+def _float_value(code: MachineCode, object: Value) -> Value:
+    code.check(code.equal(code.type_of(object), code.assembly.outside("PyFloat_Type")))
+    return code.field(object, code.objects.float_value, "double")
+
+
+def _check_floats(code: MachineCode, record: Fields, value: Value, other: Value) -> None:
+    """Whether the record's comparison of two numbers has the outcome that it says."""
 
     def compared(name: str) -> Value:
         return code.compare(f"fcmp {name}", value, other)
