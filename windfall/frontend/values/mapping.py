@@ -503,10 +503,33 @@ class Dict(Value):
         return recipe.container(self, "{}", display, "{}.update({})")
 
 
+def filled(machine: Machine, made: Dict, arguments: Arguments, keywords: Keywords) -> Value:
+    """A new mapping of these."""
+    if _runs(machine, *arguments):
+        more = machine.values.created_dict(keywords)
+        return machine.values.polyfill("filled_with_pairs", [made, *arguments, more])
+    made.update(machine, *arguments)
+    for name, value in keywords.items():
+        made.store(machine, name, value)
+    return made
+
+
+def _update(owner: Dict, machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+    if _runs(machine, *arguments):
+        more = machine.values.created_dict(keywords)
+        return machine.values.polyfill("update_with_pairs", [owner, *arguments, more])
+    return owner.update(machine, *arguments, **keywords)
+
+
+def _runs(machine: Machine, other: Value | None = None, *_: Value) -> bool:
+    """Whether pairs come from interpreted code, one after the other."""
+    return other is not None and machine.values.is_generator(other)
+
+
 DICT_METHODS: dict[str, Callable[..., Value]] = {
     "get": Dict.get,
     "copy": lambda owner, machine: owner.copied(machine),  # kinds of dicts have their own
-    "update": Dict.update,
+    "update": _update,
     "pop": Dict.take,
     "popitem": Dict.take_last,
     "setdefault": Dict.set_default,

@@ -24,7 +24,7 @@ from windfall.frontend.values.class_value import Class, find, is_abstract
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.held import HeldDict, HeldList, OwnDict, OwnOrdered, held_items
-from windfall.frontend.values.mapping import DICT_METHODS, Dict
+from windfall.frontend.values.mapping import DICT_METHODS, Dict, filled
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.ordered import Ordered
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
@@ -475,11 +475,7 @@ def _ordered_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
         stop(ARGUMENTS, "OrderedDict")
     if arguments and isinstance(arguments[0], Object):
         stop(UNKNOWN_OPERATION, f"OrderedDict of {arguments[0].describe()}")
-    made = Ordered({})
-    made.update(machine, *arguments)
-    for name, value in keywords.items():
-        made.store(machine, name, value)
-    return made
+    return filled(machine, Ordered({}), arguments, keywords)
 
 
 @wraps_if(800, lambda value: container_kind(type(value)) is not None)
