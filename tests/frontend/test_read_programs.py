@@ -186,7 +186,7 @@ def all_or_nothing(x, m):
     score[off & few] = 0.5
     rows = x.clone()
     rows[off] *= 2
-    off.logical_not_()
+    off = off.logical_not()
     return score, x[off], x[few] + x[few].sum(), rows, score[off], x.t()[off]
 
 
