@@ -43,6 +43,7 @@ from windfall.ir.symint import (
     substitute,
     symbols_of,
 )
+from windfall.ops.layout import sorted_strides
 
 
 class LoopBuilder:
@@ -327,9 +328,14 @@ def _is_dense(type: TensorType) -> bool:
 
 
 def _packed(type: TensorType) -> TensorType:
-    """The same without gaps or overlaps, its dims in the same order in memory."""
-    strides = [hint_of(stride) for stride in type.strides]
-    return _laid_out(type, sorted(range(type.rank), key=lambda place: (-strides[place], place)))
+    """The same without gaps or overlaps, its dims in the same order in memory. Of one that repeats
+    (its stride is 0) strides do not tell: it stands where torch puts it in its own copies. (The
+    innermost would leave gaps between elements that ops of torch take to be neighbours.)"""
+    strides: tuple[Size, ...] = tuple(map(hint_of, type.strides))
+    if 0 in strides:
+        strides = sorted_strides(tuple(map(hint_of, type.sizes)), [strides])
+    steps = list(map(hint_of, strides))
+    return _laid_out(type, sorted(range(type.rank), key=lambda place: (-steps[place], place)))
 
 
 def _laid_out(type: TensorType, order: Sequence[int]) -> TensorType:

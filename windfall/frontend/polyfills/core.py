@@ -99,55 +99,6 @@ def call_with(function: Any, arguments: Any, keywords: Any) -> Any:
     return function(*arguments, **keywords)
 
 
-def fill_mapping(mapping: Any, other: Any, keywords: Any) -> None:
-    """`OrderedDict.update(mapping, other, **keywords)`."""
-    if isinstance(other, dict):
-        for key in other:
-            mapping[key] = other[key]
-    elif hasattr(other, "keys"):
-        for key in other.keys():  # noqa: SIM118  (not `other.__iter__`)
-            mapping[key] = other[key]
-    else:
-        for pair in other:
-            key, value = pair
-            mapping[key] = value
-    for key in keywords:
-        mapping[key] = keywords[key]
-
-
-def filled_mapping(mapping: Any, arguments: Any, keywords: Any) -> Any:
-    """A new `OrderedDict` of the user's class, filled as its `__init__` does."""
-    fill_mapping(mapping, arguments[0] if arguments else (), keywords)
-    return mapping
-
-
-def fill_by_pairs(mapping: Any, pairs: Any, keywords: Any) -> None:
-    """`mapping.update(pairs, **keywords)`, pairs being a generator: what comes is there at once."""
-    seen: list[Any] = []
-    for pair in pairs:
-        if type(pair) is tuple and len(pair) == 2:
-            mapping[pair[0]] = pair[1]
-        else:
-            mapping.update([*seen, pair])  # or an error, which says how many came before
-        seen.append(pair)
-    for key in keywords:
-        mapping[key] = keywords[key]
-
-
-def filled_by_pairs(mapping: Any, pairs: Any, keywords: Any) -> Any:
-    """A new dictionary, filled."""
-    fill_by_pairs(mapping, pairs, keywords)
-    return mapping
-
-
-def dict_fromkeys(keys: Any, value: Any) -> Any:
-    """`dict.fromkeys(keys, value)`."""
-    made = {}
-    for key in keys:
-        made[key] = value
-    return made
-
-
 def first_implemented(candidates: Any, operation: str, left: Any, right: Any) -> Any:
     """A binary operator through special methods, in the order given."""
     for method, argument in candidates:
@@ -432,6 +383,19 @@ def gathered(iterable: Any) -> Any:
     for item in iterable:
         result.append(item)
     return (*result,)
+
+
+def set_slice(target: Any, where: Any, items: Any) -> None:
+    """`target[where] = items` of items that interpreted code gives."""
+    target[where] = gathered(items)
+
+
+def with_tuples(method: Any, *iterables: Any) -> Any:
+    """A method of a set, which takes all items of its arguments."""
+    found = []
+    for one in iterables:
+        found.append(gathered(one))
+    return method(*found)
 
 
 def append_all(target: Any, items: Any) -> None:

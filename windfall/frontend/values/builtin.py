@@ -27,7 +27,7 @@ from windfall.frontend.values.exception import Exception_
 from windfall.frontend.values.function import bound_class
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import Enumerate, Iterator, Zip
-from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.mapping import Dict, filled
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.ranges import Slice
 from windfall.frontend.values.sequence import List, Size, Tuple
@@ -267,7 +267,7 @@ def _size(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
 def _dict(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     if len(arguments) > 1:
         stop(ARGUMENTS, "dict")
-    return Dict({}).filled(machine, arguments, keywords)
+    return filled(machine, Dict({}), arguments, keywords)
 
 
 @calls(dict.fromkeys)

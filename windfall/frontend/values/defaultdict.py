@@ -14,7 +14,7 @@ from windfall.frontend.breaks import ARGUMENTS, UNKNOWN_OPERATION, stop
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.keys import is_plain_key, is_tensor_key
-from windfall.frontend.values.mapping import Dict
+from windfall.frontend.values.mapping import Dict, filled
 from windfall.frontend.values.unseen import real_of
 from windfall.frontend.values.wrap import wraps
 from windfall.ir.guard import Equals
@@ -116,7 +116,7 @@ def _default_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
     if len(arguments) > 2:
         stop(ARGUMENTS, "defaultdict")
     made = DefaultDict({}, factory=arguments[0] if arguments else None)
-    return made.filled(machine, arguments[1:], keywords)
+    return filled(machine, made, arguments[1:], keywords)
 
 
 @wraps(collections.defaultdict)

@@ -140,6 +140,10 @@ class Generator(Iterator):
         """All items at once, by code that cannot wait: refused."""
         stop(GENERATOR, "a generator is unpacked by a builtin")
 
+    def contains(self, machine: Machine, item: Value) -> Value:
+        """By asking for items."""
+        return machine.values.polyfill("contains", [self, item])
+
     def _send(self, machine: Machine, value: Value) -> Value:
         if not self.started and value.python_type() is not type(None):
             text = "can't send non-None value to a just-started generator"

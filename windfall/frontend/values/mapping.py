@@ -444,23 +444,6 @@ class Dict(Value):
             self.store(machine, name, value)
         return machine.values.literal(None)
 
-    def update_called(
-        self, machine: Machine, other: Value | None = None, /, **keywords: Value
-    ) -> Value:
-        """`update`, as the last thing that a call does: a frame may be left to run."""
-        if other is not None and machine.values.is_generator(other):
-            named = machine.values.created_dict(keywords)
-            return machine.values.polyfill("fill_by_pairs", [self, other, named])
-        return self.update(machine, other, **keywords)
-
-    def filled(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        """Itself, just made, with what its constructor was given."""
-        if arguments and machine.values.is_generator(arguments[0]):
-            named = machine.values.created_dict(keywords)
-            return machine.values.polyfill("filled_by_pairs", [self, arguments[0], named])
-        self.update(machine, *arguments, **keywords)
-        return self
-
     def take(self, machine: Machine, key: Value, default: Value | None = None) -> Value:
         """`pop`."""
         plain = key.key(machine)
@@ -520,10 +503,34 @@ class Dict(Value):
         return recipe.container(self, "{}", display, "{}.update({})")
 
 
+def filled(machine: Machine, made: Dict, arguments: Arguments, keywords: Keywords) -> Value:
+    """A new mapping of these."""
+    if _runs(machine, *arguments):
+        more = machine.values.created_dict(keywords)
+        return machine.values.polyfill("filled_with_pairs", [made, *arguments, more])
+    made.update(machine, *arguments)
+    for name, value in keywords.items():
+        made.store(machine, name, value)
+    return made
+
+
+def update(owner: Dict, machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
+    """`update`, as the last thing that a call does: a frame may be left to run."""
+    if _runs(machine, *arguments):
+        more = machine.values.created_dict(keywords)
+        return machine.values.polyfill("update_with_pairs", [owner, *arguments, more])
+    return owner.update(machine, *arguments, **keywords)
+
+
+def _runs(machine: Machine, other: Value | None = None, *_: Value) -> bool:
+    """Whether pairs come from interpreted code, one after the other."""
+    return other is not None and machine.values.is_generator(other)
+
+
 DICT_METHODS: dict[str, Callable[..., Value]] = {
     "get": Dict.get,
     "copy": lambda owner, machine: owner.copied(machine),  # kinds of dicts have their own
-    "update": Dict.update_called,
+    "update": update,
     "pop": Dict.take,
     "popitem": Dict.take_last,
     "setdefault": Dict.set_default,

@@ -510,6 +510,9 @@ class List(SequenceValue):
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """At an index, or for a slice."""
         index = key_of(machine, key)
+        if isinstance(index, slice) and machine.values.is_generator(value):
+            machine.values.polyfill("set_slice", [self, key, value])
+            return
         new: Any = value.unpack(machine) if isinstance(index, slice) else value
         if isinstance(index, slice):
             admit(machine, len(self.items(machine)) + len(new), self)

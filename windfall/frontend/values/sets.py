@@ -213,6 +213,9 @@ class Set(Value):
         """A pure method of mirrors, or a write."""
         if keywords or not hasattr(self.made_of, name):
             stop(ARGUMENTS, f"{self.made_of.__name__}.{name}")
+        if name in _FROM_ALL and any(map(machine.values.is_generator, arguments)):
+            method = machine.values.method(self, name)
+            return machine.values.polyfill("with_tuples", [method, *arguments])
         if name in _PURE:
             return self._pure(machine, name, arguments)
         rule = _WRITES.get(name)
@@ -325,6 +328,8 @@ def _has_order_of_process(held: Any) -> bool:
     return len(held) > 1 and not all(type(one) is int or type(one) is bool for one in held)
 
 
+# What asks its arguments for all of their items, one argument after the other.
+_FROM_ALL = words("update union difference symmetric_difference issubset")
 _WRITES: dict[str, Callable[..., None]] = {
     "add": Set.add,
     "discard": Set.discard,

@@ -24,7 +24,7 @@ from windfall.frontend.values.class_value import Class, find, is_abstract
 from windfall.frontend.values.demands import misfit
 from windfall.frontend.values.function import Function
 from windfall.frontend.values.held import HeldDict, HeldList, OwnDict, OwnOrdered, held_items
-from windfall.frontend.values.mapping import DICT_METHODS, Dict
+from windfall.frontend.values.mapping import DICT_METHODS, Dict, filled
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.ordered import Ordered
 from windfall.frontend.values.sequence import LIST_METHODS, List, Tuple
@@ -391,8 +391,7 @@ def _dict_update(
     if arguments and isinstance(arguments[0], Object):
         stop(UNKNOWN_OPERATION, f"dict of {arguments[0].describe()}")
     contents = self.contents(machine)
-    result: Value = contents.update_called(machine, *arguments, **keywords)
-    return result
+    return DICT_METHODS["update"](contents, machine, *arguments, **keywords)
 
 
 @_method("__init__", list)
@@ -478,7 +477,7 @@ def _ordered_dict(machine: Machine, arguments: Arguments, keywords: Keywords) ->
         stop(ARGUMENTS, "OrderedDict")
     if arguments and isinstance(arguments[0], Object):
         stop(UNKNOWN_OPERATION, f"OrderedDict of {arguments[0].describe()}")
-    return Ordered({}).filled(machine, arguments, keywords)
+    return filled(machine, Ordered({}), arguments, keywords)
 
 
 @wraps_if(800, lambda value: container_kind(type(value)) is not None)

@@ -97,7 +97,7 @@ class Tensor(Value):
     """A tensor. `real` is the user's, looked at for its metadata only. `question`: of a comparison,
     what can be known of it."""
 
-    __slots__ = ("_fake", "_node", "_type", "children", "exact_class", "question", "real")
+    __slots__ = ("_fake", "_mask", "_node", "_type", "children", "exact_class", "question", "real")
 
     def __init__(
         self,
@@ -114,6 +114,7 @@ class Tensor(Value):
         self._fake = fake
         self.children: dict[str, Value] = {}
         self.question: Formula | None = None
+        self._mask: Value | None = None
 
     def python_type(self) -> type:
         """`torch.Tensor` or `nn.Parameter`."""
@@ -348,14 +349,25 @@ class Tensor(Value):
     def get_item(self, machine: Machine, key: Value) -> Value:
         """In the graph."""
         self.rely_on(machine, "__getitem__")
-        place = _place(machine, key)
-        return machine.values.torch_call("call_function", operator.getitem, [self, place], {})
+        held, place = _indexed(machine, self, key)
+        return machine.values.torch_call("call_function", operator.getitem, [held, place], {})
 
     def set_item(self, machine: Machine, key: Value, value: Value) -> None:
         """In the graph, in place."""
         self.rely_on(machine, "__setitem__")
-        place = _place(machine, key)
-        machine.values.torch_call("call_function", operator.setitem, [self, place, value], {})
+        held, place = _indexed(machine, self, key)
+        machine.values.torch_call("call_function", operator.setitem, [held, place, value], {})
+
+    def as_mask(self, machine: Machine) -> Value:
+        """A truth without dimensions as a mask of one row. It is one view: what is counted twice in
+        it is known to be equal."""
+        if self._mask is None:
+            self._mask = _row(machine, self)
+            machine.effects.undo(self._forget_mask)
+        return self._mask
+
+    def _forget_mask(self) -> None:
+        self._mask = None
 
     def truth(self, machine: Machine) -> bool | Value:
         """Depends on the data; of a counter that a module keeps it is known."""
@@ -425,6 +437,24 @@ def _special(operation: Any, side: str = "") -> str:
 
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _indexed(machine: Machine, held: Tensor, key: Value) -> tuple[Value, Value]:
+    """What is indexed, and by which key. A truth without dimensions takes all of the tensor or
+    nothing: torch reads it to tell which. As a mask of one row it is not read."""
+    truth = look(key)
+    if not isinstance(truth, Tensor):
+        return held, _place(machine, key)
+    known = truth.fake(machine)
+    if known.dim() or known.dtype is not torch.bool:
+        return held, _place(machine, key)
+    return _row(machine, held), truth.as_mask(machine)
+
+
+def _row(machine: Machine, tensor: Tensor) -> Value:
+    """`tensor[None]`."""
+    zero = machine.values.literal(0)
+    return machine.values.torch_call("call_method", "unsqueeze", [tensor, zero], {})
 
 
 def _place(machine: Machine, key: Value) -> Value:
