@@ -94,14 +94,15 @@ def _classes(machine: Machine, value: Value) -> list[type]:
 
 
 _PLAIN_CHECKS = (type.__instancecheck__,)
+# Tensors of other classes are such too where this attribute of their own says so.
+_FLAGS: dict[type, str] = {nn.Parameter: "_is_param", nn.Buffer: "_is_buffer"}
 
 
 def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     kind = value.python_type()
     if issubclass(kind, torch.Tensor):
-        if is_among(cls, (nn.Parameter, nn.Buffer)) and kind is torch.Tensor:
-            real = value.real if isinstance(value, Tensor) else None
-            return real is not None and isinstance(real, cls)
+        if is_among(cls, tuple(_FLAGS)) and isinstance(value, Tensor):
+            return issubclass(kind, cls) or value.is_flagged(machine, _FLAGS[cls])
         if is_among(cls, (nn.Parameter, nn.Buffer)) and isinstance(value, ForeignTensor):
             # An attribute says it: one of those that are relied upon (`wrapper.py`).
             value.guard_attributes(machine)

@@ -97,6 +97,8 @@ class Module(Object):
             return
         if isinstance(value, Module) or issubclass(value.python_type(), nn.Parameter):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} registers a {value.describe()}")
+        if isinstance(value, Tensor) and value.is_flagged(machine, "_is_buffer"):
+            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} registers a buffer")
         for registry in ("_parameters", "_modules"):
             items = self.registry(machine, registry)
             if items is not None and items.lookup(machine, name) is not None:
@@ -111,7 +113,7 @@ class Module(Object):
     def _refuse_registration(self, machine: Machine, name: str, value: Value) -> None:
         """Writing a buffer registers it anew: by the class's own method, and hooks are asked. Only
         a plain tensor, or None, says nothing about whether it persists."""
-        plain = isinstance(value, Tensor) and not isinstance(value.real, nn.Buffer)
+        plain = isinstance(value, Tensor)  # and none that is flagged (see above)
         own = self.cls.find(machine, "register_buffer") is _REGISTER_BUFFER
         space = machine.values.globals_dict(_MODULE_GLOBALS, nn.Module.__module__)
         hooks = space.lookup(machine, "_global_buffer_registration_hooks")

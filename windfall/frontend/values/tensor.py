@@ -31,7 +31,7 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.effects import restore
 from windfall.frontend.name_tables import words
-from windfall.frontend.values.base import Arguments, Keywords, Value
+from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.constant import BINARY, COMPARE, IN_PLACE, UNARY
 from windfall.frontend.values.counters import question
 from windfall.frontend.values.function import bound_class
@@ -219,11 +219,12 @@ class Tensor(Value):
             stop(machine.graph.hidden_by, f"{name} is read: eager may run this either way")
         if name in ("requires_grad", "is_leaf") and machine.graph.levels and fake.grad_fn:
             stop(BODY, f"{name} of a computed tensor, by this transform or by one outside")
-        if name == "is_leaf" and self.real is not None:
-            if self.real.requires_grad:
-                assert self.source is not None
-                machine.guards.add(Attribute(self.source, name), Equals(self.real.is_leaf), name)
-            return machine.values.literal(self.real.is_leaf)
+        if name in ("is_leaf", "output_nr") and self.real is not None and self.real.requires_grad:
+            assert self.source is not None
+            leaf = self.real.is_leaf
+            machine.guards.add(Attribute(self.source, "is_leaf"), Equals(leaf), name)
+            if name == "output_nr" and not leaf:
+                stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}, which its node tells")
         return machine.values.literal(getattr(fake, name))
 
     def _grad(self, machine: Machine) -> Value:
@@ -256,6 +257,25 @@ class Tensor(Value):
             self.guarded = {*(self.guarded or ()), ("absent", name)}
         text = f"'{self.exact_class.__name__}' object has no attribute '{name}'"
         raise machine.values.no_attribute(self, name, text)
+
+    def is_flagged(self, machine: Machine, name: str) -> bool:
+        """Whether an attribute of its own says so (of a plain tensor: that it is a buffer)."""
+        try:
+            found = self.get_attribute(machine, name).truth(machine)
+        except Raised:
+            return False
+        if not isinstance(found, bool):
+            stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
+        return found
+
+    def refuse_place(self, machine: Machine) -> None:
+        """Where a tensor begins in its memory no type says: the user may have cut it out."""
+        memory = storage_of(self.fake(machine))
+        for value in machine.graph.fakes.values():
+            if not isinstance(value, Tensor) or value.real is None:
+                continue
+            if storage_of(value.fake(machine)) is memory:
+                stop(UNKNOWN_ATTRIBUTE, f"storage_offset() in the memory of {value.describe()}")
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Attributes of the user's own are written back, and `grad` and `data`; others of torch's

@@ -137,7 +137,7 @@ class Wrapper(ForeignTensor):
                 self.fake(machine)
                 return machine.values.class_attribute(self, self.python_type(), name)
             stop(SUBCLASS, f"{self.describe()}.{name}")
-        if name in METADATA and name != "is_leaf":
+        if name in METADATA and name not in ("is_leaf", "output_nr"):
             return machine.values.literal(getattr(self.fake(machine), name))
         if name in VIEWS:
             return self._call(machine, name, getattr, self, machine.values.literal(name))
@@ -153,7 +153,7 @@ class Wrapper(ForeignTensor):
         self, machine: Machine, name: str, arguments: Arguments, keywords: Keywords
     ) -> Value:
         """A method of `torch.Tensor`."""
-        if name in NATIVE_METHODS or name in METHOD_RULES or name in _VIEW_CHANGES:
+        if name in NATIVE_METHODS or name in METHOD_RULES or name in _NATIVE_HERE:
             stop(SUBCLASS, f"{self.describe()}.{name}()")
         if name in METADATA_METHODS:
             plain = [one.as_constant(machine) for one in arguments]
@@ -206,10 +206,10 @@ class Wrapper(ForeignTensor):
         return recipe.graph_output(self._node)
 
 
-# What changes how a tensor looks, in place. (torch's own help for classes that do this leaves the
-# thread's dispatch keys changed.)
-_VIEW_CHANGES = words("""
-    t_ transpose_ swapaxes_ swapdims_ unsqueeze_ squeeze_ as_strided_ sparse_resize_
+# What changes how a tensor looks, in place (torch's own help for classes that do this leaves the
+# thread's dispatch keys changed), and where it begins in its memory, which no type says.
+_NATIVE_HERE = words("""
+    t_ transpose_ swapaxes_ swapdims_ unsqueeze_ squeeze_ as_strided_ sparse_resize_ storage_offset
 """)
 
 
