@@ -20,7 +20,7 @@ import pytest
 from tests.codegen.harness import Trace
 from tests.codegen.test_registry import CHUNKS, first_samples
 from tests.codegen.test_text import GRAPHS
-from windfall import jit, targets
+from windfall import jit
 from windfall.codegen import emit, lower, plan, schedule
 from windfall.errors import UserError
 from windfall.targets import TARGETS, Processor, chosen, of_host
@@ -196,11 +196,47 @@ def in_a_process(target: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.skipif(
-    not targets.TARGETS["x86-64-v3"].needs
-    <= {one[1:] for one in jit.target().features.split(",") if one.startswith("+")},
-    reason="this processor, or the one chosen, has no AVX2",
-)
+# What each compilation of a process makes, kernels or not, is printed as LLVM writes it.
+WHOLE = """
+from windfall import jit
+make = jit._compiled
+def shown(module, machine, optimise, want_assembly):
+    made = make(module, machine, optimise, True)
+    print(made.assembly)
+    return made
+jit._compiled = shown
+from tests.runtime.broken_probes import programs
+programs()
+"""
+
+HAS_AVX2 = TARGETS["x86-64-v3"].needs <= {
+    one[1:] for one in jit.target().features.split(",") if one.startswith("+")
+}
+
+
+@pytest.mark.skipif(not HAS_AVX2, reason="this processor, or the one chosen, has no AVX2")
+def test_nothing_that_a_process_makes_is_beyond_its_processor() -> None:
+    """Guards, entries, what runs between segments, backward: whatever is compiled."""
+    found = {}
+    for name in ("x86-64-v2", "x86-64-v3"):
+        space = os.environ | {
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "WINDFALL_TARGET": name,
+            "WINDFALL_CACHE": "off",
+        }
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", WHOLE], env=space, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        functions = len(re.findall(r"@function$", done.stdout, re.MULTILINE))
+        found[name] = (functions, *(len(p.findall(done.stdout)) for p in (BEYOND_V2, BEYOND_V3)))
+    functions, beyond_v2, beyond_v3 = found["x86-64-v2"]
+    assert functions > 20 and not beyond_v2 and not beyond_v3, found
+    functions, beyond_v2, beyond_v3 = found["x86-64-v3"]
+    assert functions > 20 and beyond_v2 and not beyond_v3, found
+
+
+@pytest.mark.skipif(not HAS_AVX2, reason="this processor, or the one chosen, has no AVX2")
 def test_what_was_stored_for_one_processor_is_not_found_by_another(tmp_path: Path) -> None:
     said = [in_a_process(name, tmp_path) for name in ("x86-64-v3", "x86-64-v2", "x86-64-v3")]
     assert [one.stdout.split() for one in said] == [

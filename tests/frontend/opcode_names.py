@@ -59,11 +59,25 @@ _NEW_IN_3_13 = words("""
 _GONE_IN_3_13 = words("""
     FORMAT_VALUE KW_NAMES
 """)
+# Not supported yet, never compared with an interpreter: `AWAITED` says what each one needs.
+_NEW_IN_3_14 = words("""
+    ANNOTATIONS_PLACEHOLDER BUILD_INTERPOLATION BUILD_TEMPLATE INSTRUMENTED_END_ASYNC_FOR
+    INSTRUMENTED_NOT_TAKEN INSTRUMENTED_POP_ITER JUMP_IF_FALSE JUMP_IF_TRUE LOAD_COMMON_CONSTANT
+    LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_SMALL_INT LOAD_SPECIAL NOT_TAKEN
+    POP_ITER
+""")
+_GONE_IN_3_14 = words("""
+    BEFORE_ASYNC_WITH BEFORE_WITH BINARY_SUBSCR BUILD_CONST_KEY_MAP INSTRUMENTED_RETURN_CONST
+    LOAD_ASSERTION_ERROR LOAD_METHOD LOAD_SUPER_METHOD LOAD_ZERO_SUPER_ATTR LOAD_ZERO_SUPER_METHOD
+    RETURN_CONST
+""")
 _IN_3_12 = _IN_3_11 - _GONE_IN_3_12 | _NEW_IN_3_12
+_IN_3_13 = _IN_3_12 - _GONE_IN_3_13 | _NEW_IN_3_13
 OPCODES: dict[Version, frozenset[str]] = {
     (3, 11): _IN_3_11,
     (3, 12): _IN_3_12,
-    (3, 13): _IN_3_12 - _GONE_IN_3_13 | _NEW_IN_3_13,
+    (3, 13): _IN_3_13,
+    (3, 14): _IN_3_13 - _GONE_IN_3_14 | _NEW_IN_3_14,
 }
 
 _INTRINSICS = words("""
@@ -77,6 +91,7 @@ INTRINSICS: dict[Version, frozenset[str]] = {
     (3, 11): frozenset(),
     (3, 12): _INTRINSICS,
     (3, 13): _INTRINSICS | {"INTRINSIC_SET_TYPEPARAM_DEFAULT"},
+    (3, 14): _INTRINSICS | {"INTRINSIC_SET_TYPEPARAM_DEFAULT"},
 }
 
 # Why an opcode has no handler. Where several do so for one reason: how their names begin.
@@ -95,10 +110,35 @@ REASONS: dict[str, str] = {
 } | dict.fromkeys(
     ("JUMP", "JUMP_NO_INTERRUPT", "POP_BLOCK", "SETUP_CLEANUP", "SETUP_FINALLY", "SETUP_WITH",
      "LOAD_SUPER_METHOD", "LOAD_ZERO_SUPER_ATTR", "LOAD_ZERO_SUPER_METHOD",
-     "STORE_FAST_MAYBE_NULL"),
+     "STORE_FAST_MAYBE_NULL", "ANNOTATIONS_PLACEHOLDER", "JUMP_IF_FALSE", "JUMP_IF_TRUE"),
     "stands inside of CPython's compiler only",
 )  # fmt: skip
 BY_PREFIX = {"INSTRUMENTED_": "`co_code` shows what stands there without a tool that watches"}
+
+# What a version that is not supported yet needs: its new instructions, and those whose meaning
+# changes under their old name.
+AWAITED: dict[Version, dict[str, str]] = {
+    (3, 14): {
+        "LOAD_FAST_BORROW": "decoding names it LOAD_FAST: who counts the reference is CPython's",
+        "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "decoding makes two of it (`bytecode._fuse`)",
+        "LOAD_SMALL_INT": "decoding names it LOAD_CONST, its argument is the value",
+        "LOAD_COMMON_CONSTANT": "decoding names it LOAD_CONST, the value is a row of a table",
+        "NOT_TAKEN": "a row beside NOP",
+        "POP_ITER": "a row beside POP_TOP; the last of `bytecode.AFTER_LOOP`",
+        "LOAD_SPECIAL": "a handler, a native form: [owner] to [method, owner or NULL]",
+        "BUILD_INTERPOLATION": "a kind of value for `string.templatelib`; a break until then",
+        "BUILD_TEMPLATE": "a kind of value for `string.templatelib`; a break until then",
+    }
+}
+CHANGED: dict[Version, dict[str, str]] = {
+    (3, 14): {
+        "BINARY_OP": "one more operator: what BINARY_SUBSCR did",
+        "CALL_FUNCTION_EX": "no argument: below its top there is always a mapping or NULL",
+        "END_ASYNC_FOR": "an argument: how far away its SEND stands",
+        "SET_FUNCTION_ATTRIBUTE": "one more attribute: `__annotate__`",
+        "WITH_EXCEPT_START": "`__exit__` and its owner are two positions of the stack",
+    }
+}
 
 
 def needs_no_handler(name: str) -> bool:

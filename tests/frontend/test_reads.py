@@ -352,7 +352,8 @@ def texts(x, m):
     two = "{} of {:>5}".format(n, 8)  # noqa: UP032
     three = str(n) + "/" + repr(n)
     four = f"{n=} {n!r:>4} {v:.2e} {x.shape[0]} {some} {x[:n].shape}"
-    return x * 2, one, two, three, four, ",".join([three, "b"]), f"{one}-{two}"
+    five = format(str(n)) + format(three, ">30")
+    return x * 2, one, two, three, four, five, ",".join([three, "b"]), f"{one}-{two}"
 
 
 @one_graph

@@ -8,7 +8,9 @@ import opcode
 import pytest
 
 from tests.frontend.opcode_names import (
+    AWAITED,
     BY_PREFIX,
+    CHANGED,
     INTRINSICS,
     OPCODES,
     REASONS,
@@ -77,6 +79,15 @@ def test_every_opcode_has_a_handler(version: Version) -> None:
 @pytest.mark.parametrize("version", sorted(SUPPORTED))
 def test_every_opcode_that_can_break_has_a_native_form(version: Version) -> None:
     assert not _wanted(version) - set(NATIVE) - CANNOT_BREAK - ELSEWHERE - LEAVES
+
+
+@pytest.mark.parametrize("version", sorted(set(OPCODES) - SUPPORTED))
+def test_what_a_coming_version_needs_is_said(version: Version) -> None:
+    """Each of its instructions has a handler or is waited for, by name: what gets its handler
+    leaves the list, and with an empty list the version can be supported."""
+    assert _wanted(version) - _handled(version) == set(AWAITED[version])
+    before = max(SUPPORTED)
+    assert set(CHANGED[version]) <= OPCODES[version] & OPCODES[before] & _handled(before)
 
 
 def test_the_list_of_opcodes_is_that_of_the_interpreter() -> None:

@@ -161,7 +161,8 @@ def foreseen(
 ) -> int:
     """How large a result will be, at least where operands do not tell; what a function refuses
     gives none."""
-    rule = _FORESEEN.get(getattr(function, "__name__", ""))
+    # Of the name of `format` there is a method of strings too.
+    rule = _of_format if function is format else _FORESEEN.get(getattr(function, "__name__", ""))
     if rule is None:
         return 0
     owner = getattr(function, "__self__", None)
@@ -236,13 +237,6 @@ def _of_template(text: Any, *given: Any, **named: Any) -> int:
     return _widest(text) + inner
 
 
-def _of_any_format(*given: Any, **named: Any) -> int:
-    """`format(value, specification)`, and `text.format(...)`, which have one name."""
-    template = _of_template(*given, **named)
-    plain = len(given) == 2 and not named and isinstance(given[1], str)
-    return max(template, _of_format(*given) if plain else 0)
-
-
 def _of_tabs(text: Any, width: int = 8, *, tabsize: int = 8) -> int:
     return len(text) * max(1, width, tabsize)
 
@@ -278,7 +272,7 @@ _FORESEEN: dict[str, Callable[..., int]] = {
     **dict.fromkeys(("comb", "perm"), _of_choice),
     "factorial": _of_factorial,
     "expandtabs": _of_tabs,
-    "format": _of_any_format,
+    "format": _of_template,
     "replace": _of_replacement,
     "join": _of_join,
 }

@@ -95,15 +95,7 @@ _MANY = 20  # how much longer loops may be in sum than one alone
 )
 def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     """A truth that interpreted code must tell lands on the stack; then this is done again."""
-    value = frame.stack.pop()
-    found: bool | Value | None = None
-    if isinstance(value, Question | Tensor | SymBool):
-        found = _sure(machine, frame, instruction, value)
-        if found is None and instruction.name.endswith("IF_TRUE"):
-            otherwise = frame.instructions[instruction.index + 1 : instruction.target]
-            value = asserted(machine, value, otherwise)
-    if found is None:
-        found = value.truth(machine)
+    found = _condition(machine, frame, instruction, frame.stack.pop())
     if isinstance(found, Value):
         push(frame, found)
         frame.retry()
@@ -112,6 +104,18 @@ def pop_jump_if(machine: Machine, frame: Frame, instruction: Instruction) -> Non
         if "BACKWARD" in instruction.name:
             _count_round(machine, frame, instruction)
         frame.ip = instruction.target
+
+
+def _condition(machine: Machine, frame: Frame, jump: Instruction, value: Value) -> bool | Value:
+    """The truth that a jump goes by, as `truth` tells it; where it is read from data, the program
+    may have made sure of it."""
+    if isinstance(value, Question | Tensor | SymBool):
+        sure = _sure(machine, frame, jump, value)
+        if sure is not None:
+            return sure
+        if jump.name.endswith("IF_TRUE"):
+            value = asserted(machine, value, frame.instructions[jump.index + 1 : jump.target])
+    return value.truth(machine)
 
 
 def _sure(machine: Machine, frame: Frame, jump: Instruction, value: Value) -> bool | None:
@@ -132,9 +136,8 @@ def to_bool(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         frame.ip += frame.ip == after.index
         return
     value = frame.stack.pop()
-    if isinstance(value, Question) and after.name == "POP_JUMP_IF_TRUE":
-        asserted(machine, value, frame.instructions[after.index + 1 : after.target])
-    found = value.truth(machine)
+    is_condition = after.name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE")
+    found = _condition(machine, frame, after, value) if is_condition else value.truth(machine)
     if isinstance(found, Value):
         push(frame, found)
         frame.retry()
