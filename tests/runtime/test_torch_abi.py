@@ -193,6 +193,8 @@ def test_slots_of_a_class() -> None:
     assert torch_abi.member_offset(Derived, "fourth") is None
     assert torch_abi.member_offset(Derived, "__class__") is None
     assert torch_abi.member_offset(types.FunctionType, "__code__") is None
+    assert torch_abi.null_member(Derived, "first") == 0  # it is not set
+    assert torch_abi.null_member(SystemExit, "code") == id(None)
 
 
 def test_memory_is_freed_with_its_number() -> None:

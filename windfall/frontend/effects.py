@@ -39,7 +39,6 @@ class EffectLog:
         self.entries: list[Effect] = []
         self.journal: list[Callable[[], None]] = []  # how to take back what was done to values
         self.classes: dict[type, dict[str, Value]] = {}  # what was written to classes
-        self.cached: set[int] = set()  # code of functions that a replayed call of a cache runs
 
         self.counted: set[Source] = set()  # where integers were written over integers
         self.lengths: set[str] = set()  # of lists that grow and whose length was relied upon

@@ -1,7 +1,8 @@
 """Fresh tensors: full, zeros, ones, empty and their kin; ranges; the identity matrix.
 
 Enters: nothing. Leaves: records in the registry. Invariant: an `empty` tensor is lowered to zeros,
-which whoever overwrites it makes disappear; ranges are computed in float64 or int64, as eager's.
+which whoever overwrites it makes disappear (where algorithms are deterministic a node of its own
+fills it, as eager does: `fake.py`); ranges are computed in float64 or int64, as eager's.
 """
 
 from __future__ import annotations
@@ -124,6 +125,16 @@ def _new_full(builder: Builder, x: Any, sizes: Sequence[Size], value: Any, **opt
     return _filled(builder, _new_shape(x.type, sizes, **options), value)
 
 
+def blank_value(dtype: torch.dtype) -> bool | int | float:
+    """What deterministic eager fills memory with that nobody has written. (It does not where
+    `fill_uninitialized_memory` is off: then any value will do.)"""
+    if dtype is torch.bool:
+        return True
+    if dtype.is_floating_point or dtype.is_complex:
+        return math.nan
+    return torch.iinfo(dtype).max
+
+
 def _strided_shape(
     sizes: Sequence[Size],
     strides: Sequence[Size],
@@ -188,9 +199,9 @@ for _name, _value in (("zeros", 0), ("ones", 1)):
     op(f"new_{_name}.default", _new_shape, _new(_value), _news(), **_facts)
 # A tensor of zeros without memory: nothing that is called may be given one.
 op("_efficientzerotensor.default", _sized_shape, _sized(0), _sizes(), recompute=True)
-op("empty.memory_format", _sized_shape, _sized(0), recompute=True)
-op("empty_like.default", _like_shape, _like(0), reads=(), recompute=True)
-op("new_empty.default", _new_shape, _new(0), reads=(), recompute=True)
+op("empty.memory_format", _sized_shape, _sized(0), recompute=True, blank=True)
+op("empty_like.default", _like_shape, _like(0), reads=(), recompute=True, blank=True)
+op("new_empty.default", _new_shape, _new(0), reads=(), recompute=True, blank=True)
 op("empty_strided.default", _strided_shape, None)
 op("new_empty_strided.default", _new_strided_shape, None)
 _facts = {"reads": (), "recompute": True, "uniform": "fill_value"}

@@ -35,6 +35,7 @@ from windfall.ir.dtype import TensorType
 from windfall.ir.generators import StandIns, given, using
 from windfall.ir.symint import Read, payloads, read_symbol
 from windfall.ops import registry, unsized
+from windfall.ops.creation import blank_value
 from windfall.ops.fake_tensor import (
     REASONS,
     DataDependent,
@@ -137,7 +138,8 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
         if any(map(takes_ops_apart, types)):
             return NotImplemented
         kwargs = kwargs or {}
-        if plan_of(func).composite:
+        plan = plan_of(func)
+        if plan.composite:
             with self:
                 return func.decompose(*args, **kwargs)
         try:
@@ -153,6 +155,9 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
             if payloads.varying:
                 args, kwargs = plain(args), {name: plain(one) for name, one in kwargs.items()}
             self.observer(func, args, kwargs, result)
+        if plan.op.blank and torch.are_deterministic_algorithms_enabled():
+            fill: Any = torch.ops.aten.fill.Scalar
+            return self.__torch_dispatch__(fill, types, (result, blank_value(result.dtype)))
         return result
 
 

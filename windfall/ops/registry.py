@@ -65,6 +65,7 @@ class Op:
     no_op: bool = False
     alias: bool = False
     uniform: int | str | None = None  # what all elements are, or the argument that says so
+    blank: bool = False  # what memory held; where eager fills that, `fake.py` notes it
     unit: tuple[int, ...] = ()  # operands that, being 1, leave the other one as it is
     tensor_form: str | None = None  # the overload with a tensor in place of the number
 

@@ -399,7 +399,9 @@ def _field(encoder: Encoder, source: Attribute) -> tuple[type | None, int, int]:
     if source.name in methods:
         return types.MethodType, methods[source.name], 0
     offset = None if owner is None else torch_abi.member_offset(owner, source.name)
-    return (None, 0, 0) if offset is None else (owner, offset, 0)
+    if owner is None or offset is None:
+        return None, 0, 0
+    return owner, offset, torch_abi.null_member(owner, source.name)
 
 
 def _walk_cell(encoder: Encoder, source: CellContents) -> Place | None:

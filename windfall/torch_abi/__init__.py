@@ -124,6 +124,7 @@ from windfall.torch_abi.layouts import (
     function_layout,
     member_offset,
     method_layout,
+    null_member,
     object_layout,
 )
 from windfall.torch_abi.leaves import LeafLayout, is_plain_leaf, leaf_layout
@@ -420,6 +421,7 @@ __all__ = [
     "node_classes",
     "node_hooks",
     "node_layout",
+    "null_member",
     "object_layout",
     "op_schema",
     "op_writes",

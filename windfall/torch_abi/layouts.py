@@ -304,6 +304,20 @@ _class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__g
 
 def member_offset(owner: type, name: str) -> int | None:
     """Where instances of `owner` keep the slot `name` (`__slots__`); None if it is not one."""
+    found = _member(owner, name)
+    return None if found is None else found[1]
+
+
+def null_member(owner: type, name: str) -> int:
+    """What a null there means: the address of None (a field of C), or 0: it is not set (a slot)."""
+    found = _member(owner, name)
+    return id(None) if found is not None and found[0] == _T_OBJECT else 0
+
+
+_T_OBJECT, _T_OBJECT_EX = 6, 16
+
+
+def _member(owner: type, name: str) -> tuple[int, int] | None:
     tables = (_class_dict(kind) for kind in _mro(owner))
     found = next((table[name] for table in tables if name in table), None)
     if type(found) is not types.MemberDescriptorType:
@@ -316,6 +330,6 @@ def member_offset(owner: type, name: str) -> int | None:
             named = bytes_at(text, len(name) + 1) == name.encode() + b"\0"
         except NotFound:
             continue
-        if named and kind & 0xFF in (6, 16):  # T_OBJECT and T_OBJECT_EX
-            return offset
+        if named and kind & 0xFF in (_T_OBJECT, _T_OBJECT_EX):
+            return kind & 0xFF, offset
     return None

@@ -16,7 +16,7 @@ from windfall.frontend.effects import restore
 from windfall.frontend.tracebacks import TracebackPlace, through
 from windfall.frontend.values.base import Arguments, Keywords, Value
 from windfall.frontend.values.calls import calls
-from windfall.frontend.values.class_value import Class
+from windfall.frontend.values.class_value import IMMUTABLE, Class, find
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
@@ -71,12 +71,12 @@ class Exception_(Object):
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """`args`, the links, then as any object."""
-        if name == "args":
+        if self._is_ours(machine, name):
+            if name != "args":
+                return self._link(machine, name)
             self.guard_type(machine)
             return self.args(machine)
-        if name in _LINKS:
-            return self._link(machine, name)
-        if name == "value" and self.source is None and issubclass(self.cls.real, StopIteration):
+        if name == "value" and self.source is None and self._is_stop(machine):
             items = self.args(machine).items(machine)
             return items[0] if items else machine.values.literal(None)
         if name in self.fields:
@@ -85,6 +85,18 @@ class Exception_(Object):
         if unwritten and _is_field(self.cls.find(machine, name)):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return super().get_attribute(machine, name)
+
+    def _is_ours(self, machine: Machine, name: str) -> bool:
+        """Whether it is one of what every exception has, and no class says otherwise."""
+        known = name == "args" or name in _LINKS
+        return known and self.cls.find(machine, name) is find(BaseException, name)
+
+    def _is_stop(self, machine: Machine) -> bool:
+        """Whether its `value` is what `StopIteration.__init__` made of its arguments."""
+        return issubclass(self.cls.real, StopIteration) and all(
+            self.cls.find(machine, name) is find(StopIteration, name)
+            for name in ("value", "__init__")
+        )
 
     def _link(self, machine: Machine, name: str) -> Value:
         if name in self.links:
@@ -99,8 +111,8 @@ class Exception_(Object):
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Links of created exceptions are noted; all else as of any object."""
-        ours = name in _LINKS or name == "args"
-        fixed = name == "args" and _keeps_fields(self.cls.real)
+        ours = self._is_ours(machine, name)
+        fixed = ours and name == "args" and _keeps_fields(self.cls.real)
         if fixed or name in self.fields or (not ours and _is_field(self.cls.find(machine, name))):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name} = ...")
         elif not ours:
@@ -173,11 +185,11 @@ class Exception_(Object):
             stop(UNKNOWN_OPERATION, f"{self.describe()} is raised again, in another context")
 
     def rebuild(self, recipe: Recipe) -> str:
-        """Made without `__init__`, which has been interpreted; then its links."""
+        """Made without an `__init__` that has been interpreted; then its links."""
         assert self.arguments is not None and self.arguments._items is not None
         cls = recipe.name(self.cls)
         items = ", ".join(recipe.name(one) for one in self.arguments._items)
-        if _plainly_made(self.cls.real):
+        if _is_made_by_c(self.cls.real):
             name = recipe.bind(self, f"{cls}({items})")
         else:
             name = recipe.bind(self, f"{cls}.__new__({cls}{', ' if items else ''}{items})")
@@ -217,9 +229,24 @@ class Traceback(Value):
         return f"{read}({recipe.name(self.owner)})" + ".tb_next" * later
 
 
+def builtin_base(cls: type[BaseException]) -> type[BaseException]:
+    """The class of C whose memory, and whose fields, its objects have."""
+    return next(
+        one for one in mro_of(cls) if flags_of(one) & IMMUTABLE and issubclass(one, BaseException)
+    )
+
+
+def _is_made_by_c(cls: type[BaseException]) -> bool:
+    """Whether `cls(*args)` runs no user code: C sets the fields (`SystemExit.code`) then."""
+    init = find(cls, "__init__")
+    return find(type(cls), "__call__") is find(type, "__call__") and init is find(
+        builtin_base(cls), "__init__"
+    )
+
+
 def _plainly_made(cls: type) -> bool:
-    """Whether `cls(*args)` runs no user code."""
-    return all(flags_of(base) & (1 << 8) for base in mro_of(cls))
+    """Whether it is a class of C."""
+    return all(flags_of(base) & IMMUTABLE for base in mro_of(cls))
 
 
 def _is_field(raw: Any) -> bool:
@@ -231,7 +258,7 @@ def _is_field(raw: Any) -> bool:
 
 def _keeps_fields(cls: type) -> bool:
     """Whether a builtin exception keeps more of its arguments than `args`, which may be written."""
-    builtin = (base for base in mro_of(cls) if flags_of(base) & (1 << 8))
+    builtin = (base for base in mro_of(cls) if flags_of(base) & IMMUTABLE)
     return any(
         is_a(raw, types.MemberDescriptorType)
         for base in builtin

@@ -71,7 +71,7 @@ from windfall.frontend.values.base import Arguments, Keywords, Raised, Value
 from windfall.frontend.values.builtin import KindMethod
 from windfall.frontend.values.class_value import Class, find, is_abstract
 from windfall.frontend.values.constant import Constant
-from windfall.frontend.values.exception import Exception_, looks_at_arguments
+from windfall.frontend.values.exception import Exception_, builtin_base, looks_at_arguments
 from windfall.frontend.values.function import Function, Method
 from windfall.frontend.values.generator import Generator
 from windfall.frontend.values.iterator import ItemsIterator, OverIterator, Read
@@ -369,14 +369,18 @@ class ValueFactory(Outside):
     def _exception(self, cls: Class, arguments: Arguments, keywords: Keywords) -> Value:
         machine = self._machine
         made = Exception_(cls, Tuple(list(arguments)))
-        init = cls.find(machine, "__init__")
-        new = cls.find(machine, "__new__")
-        if isinstance(new, staticmethod) or looks_at_arguments(cls.real, len(arguments)):
+        base = builtin_base(cls.real)
+        own = cls.find(machine, "__new__") is not find(base, "__new__")
+        if own or looks_at_arguments(cls.real, len(arguments)):
             stop(UNKNOWN_CALL, f"{cls.describe()} has its own __new__")
-        hook = cls.value_of(machine, "__init__", init)
-        if isinstance(hook, Function):
+        init = cls.find(machine, "__init__")
+        if init is not find(base, "__init__"):
+            hook = cls.value_of(machine, "__init__", init)
+            # Of such a class OSError leaves `args` to its own `__init__`.
+            if not isinstance(hook, Function) or issubclass(base, OSError):
+                stop(UNKNOWN_CALL, f"{cls.describe()}.__init__")
             return self.initialise(hook, made, arguments, keywords)
-        elif keywords:
+        if keywords:
             stop(UNKNOWN_CALL, f"{cls.describe()} with keywords")
         return made
 

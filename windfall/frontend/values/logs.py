@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
 from windfall.frontend.policy import Treatment, cached_treatment, is_query
-from windfall.frontend.purity import is_pure
 from windfall.frontend.values.base import Arguments, ByIdentity, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import fold
@@ -58,8 +57,9 @@ for _name in ("debug", "info", "warning", "error", "critical", "log"):
 
 
 class Cached(ByIdentity, Given):
-    """A function behind `functools.lru_cache`. Which calls hit is known to the cache alone, so it
-    is called natively; a logger's method is called for its effect."""
+    """A function behind `functools.lru_cache`. What it answers is known to the cache alone (an
+    object that it has handed out before, computed from what globals were then, or for `True` where
+    it is asked for 1), so it is called natively; a logger's method is called for its effect."""
 
     __slots__ = ()
 
@@ -67,20 +67,6 @@ class Cached(ByIdentity, Given):
         """What it caches."""
         wrapped = getattr(self.real, "__wrapped__", None)  # not yet there while it is being made
         return f"cached function {getattr(wrapped, '__qualname__', self.source)}"
-
-    def _pure(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        """What the function behind the cache gives; the segment calls this one too, for what that
-        does to the cache."""
-        if not isinstance(self.source, Known):
-            self.guard(machine, "identity", IdentityIs(self.real))
-        wrapped = machine.values.known(self.real.__wrapped__, "wrapped")
-        known = machine.effects.cached
-        if not any(id(frame.code) in known for frame in machine.frames.stack):
-            known.add(id(self.real.__wrapped__.__code__))
-            places = ["{}"] * len(arguments) + [f"{name}={{}}" for name in keywords]
-            template = f"{{}}({', '.join(places)})"
-            machine.effects.add(template, self, *arguments, *keywords.values())
-        return wrapped.call(machine, arguments, keywords)
 
     def _answered(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """What the cache holds, or will hold from now on."""
@@ -109,8 +95,6 @@ class Cached(ByIdentity, Given):
             return wrapped.call(machine, arguments, keywords)
         if how is Treatment.FOLD and all(one.is_constant() for one in given):
             return self._answered(machine, arguments, keywords)
-        if all(one.is_constant() for one in given) and is_pure(self.real):
-            return self._pure(machine, arguments, keywords)
         if not arguments or not isinstance(arguments[0], Object):
             stop(UNKNOWN_CALL, self.describe())
         if not isinstance(self.source, Known):
