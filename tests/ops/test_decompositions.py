@@ -105,6 +105,8 @@ MORE: list[tuple[Any, Any, Callable[[], Call]]] = [
 ]
 
 
+# torch says it once in a process: which test hears it depends on what ran before.
+@pytest.mark.filterwarnings("ignore:A window was not provided")
 @pytest.mark.parametrize(("function", "rule", "call"), MORE)
 def test_cells_and_signals(function: Any, rule: Any, call: Callable[[], Call]) -> None:
     torch.manual_seed(0)
