@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import windfall
+from tests.autograd.both import Compile, both, leaf, seen
 
 
 class Identity(torch.autograd.Function):
@@ -280,3 +281,31 @@ def test_retained_gradients() -> None:
         call(x).sum().backward()
         found.append((kept[-1].grad, x.grad))
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("pair", ["copies", "int8"])
+def test_hooks_for_saved_tensors_inside(pair: str) -> None:
+    """Entered in the function: steps at breaks; what lies between is packed and unpacked."""
+    packed: list[int] = []
+
+    def pack(one: torch.Tensor) -> torch.Tensor:
+        packed.append(1)
+        return one.clone() if pair == "copies" else (one * 10).round().to(torch.int8)
+
+    def unpack(one: torch.Tensor) -> torch.Tensor:
+        return one if pair == "copies" else one.double() / 10
+
+    def scenario(compile: Compile) -> Any:
+        x = leaf(3)
+        packed.clear()
+
+        def run(x: torch.Tensor) -> Any:
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                y = x * x
+            return y.sin()
+
+        compile(run)(x).sum().backward()
+        assert packed
+        return seen(x)
+
+    both(scenario, {"a step at a break": 2})

@@ -39,6 +39,7 @@ def library() -> Iterator[None]:
         "both(Tensor(a!) x, Tensor(b!) y) -> Tensor": (both, lambda x, y: torch.empty_like(x)),
         "say(Tensor x, int number) -> ()": (say, lambda x, number: None),
         "note(Tensor x, int number) -> Tensor": (note, lambda x, number: torch.empty_like(x)),
+        "tell(Tensor x, int number) -> Tensor": (note, lambda x, number: torch.empty_like(x)),
     }
     for schema, (real, shape) in rows.items():
         name = schema.partition("(")[0]
@@ -46,6 +47,12 @@ def library() -> Iterator[None]:
         made.impl(name, real, "CPU")
         made.impl(name, shape, "Meta")
         getattr(torch.ops.writing, name)  # from here on an attribute of the namespace
+    torch.library.register_autograd(
+        "writing::tell",
+        lambda ctx, g: (torch.ops.writing.note(g, -ctx.number) * 5, None),
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "number", inputs[1]),
+        lib=made,
+    )
     yield
     made._destroy()
 
@@ -132,3 +139,42 @@ def test_a_write_is_seen_by_backward() -> None:
         call(x, h)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             product.sum().backward()
+
+
+def _told_in_backward(x: torch.Tensor) -> Any:
+    return ops().tell(ops().tell(x * 2, 1).sin(), 2) * ops().tell(x, 3)
+
+
+def _told_in_branches(x: torch.Tensor) -> Any:
+    first = ops().tell(x, 1)
+    return torch.cond(
+        x.sum() > 0, lambda a: ops().tell(a, 2) * 2, lambda a: ops().tell(a, 3) * 3, (first,)
+    )
+
+
+def _told_behind_if(x: torch.Tensor) -> Any:
+    """The same to eager, whose `cond` refuses ops that have a backward and are noticed."""
+    first = ops().tell(x, 1)
+    return ops().tell(first, 2) * 2 if x.sum() > 0 else ops().tell(first, 3) * 3
+
+
+PAIRS = {"backward": (_told_in_backward,) * 2, "branches": (_told_in_branches, _told_behind_if)}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_31_effects_of_branches_and_of_backward(name: str, sign: float) -> None:
+    """As often as in eager, and in its order, forward and backward."""
+    found = []
+    function, eagers = PAIRS[name]
+    for call in (windfall.explain(function), eagers):
+        TOLD.clear()
+        x = torch.full((4, 3), sign).requires_grad_()
+        result = call(x)
+        if call is not eagers:
+            assert len(result.graphs) == 1 and not result.breaks and not result.eager
+            result = result.result
+        result.sum().backward()
+        found.append((list(TOLD), result.detach(), x.grad))
+    assert found[0][0] == found[1][0]
+    torch.testing.assert_close(found[0][1:], found[1][1:])

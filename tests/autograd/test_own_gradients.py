@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from tests.autograd.both import Compile, both, leaf, raised, seen
 
@@ -127,6 +128,40 @@ def test_gradients_that_are_made_of_none(name: str, results: int) -> None:
         return told
 
     both(scenario, OP_BY_OP)
+
+
+AFFINE: dict[str, Any] = {
+    "a number": lambda ctx, g: g + 1,
+    "what was saved": lambda ctx, g: g * 2 + ctx.saved_tensors[0],
+    "a constant": lambda ctx, g: (g + torch.ones(3, dtype=torch.float64)).neg(),
+    "cat": lambda ctx, g: torch.cat([g[:1], torch.ones(1, dtype=torch.float64), g[2:]]),
+    "difference": lambda ctx, g: g - 1,
+    "where": lambda ctx, g: torch.where(ctx.saved_tensors[0] > 0, g, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", AFFINE)
+@pytest.mark.parametrize("together", [False, True])
+def test_what_is_added_to_gradients_is_added_once(name: str, together: bool) -> None:
+    """In a pass of two results that share a function it runs once, of the sum."""
+    function = one(AFFINE[name])
+
+    def scenario(compile: Compile) -> Any:
+        x = leaf(3)
+
+        def run(x: Any) -> Any:
+            h = function.apply(x)
+            return h * 2, h.sum(), h.view(3, 1)
+
+        roots = [one.sum() for one in compile(run)(x)]
+        if together:
+            torch.autograd.backward(roots)
+        else:
+            for root in roots:
+                root.backward(retain_graph=True)
+        return seen(x)
+
+    both(scenario)
 
 
 def _no_grad(ctx: Any, g: Any) -> Any:
@@ -285,3 +320,54 @@ def test_what_cuts_histories_is_not_run_by_eagers_ops(function: Any) -> None:
         return first.detach()
 
     both(scenario)
+
+
+@torch.library.custom_op("windfall_own_gradients::two", mutates_args=())
+def registered(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """An op of somebody else's, whose backward is no linear map."""
+    return x * 2, y * 3
+
+
+@registered.register_fake
+def _registered(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(x), torch.empty_like(y)
+
+
+registered.register_autograd(lambda ctx, g, h: (g + 1, h + 1))
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("joined", [False, True])
+def test_some_results_of_a_registered_op(wanted: tuple[int, ...], joined: bool) -> None:
+    def scenario(compile: Compile) -> Any:
+        x, y = leaf(3), leaf(3)
+
+        def run(x: Any, y: Any) -> Any:
+            a, b = registered(x, y)
+            return (a * b, a + b) if joined else (a, b)
+
+        results = compile(run)(x, y)
+        torch.autograd.backward([results[one].sum() for one in wanted])
+        return seen(x, y)
+
+    both(scenario, None if joined else OP_BY_OP)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("joined", [False, True])
+def test_some_results_of_a_checkpoint(reentrant: bool, joined: bool) -> None:
+    """One with use_reentrant is an `autograd.Function` to eager."""
+
+    def inner(x: Any, y: Any) -> Any:
+        return (x * y, (x + y).exp()) if joined else (x.sin(), y.exp())
+
+    def scenario(compile: Compile) -> Any:
+        x, y = leaf(3), leaf(3)
+
+        def run(x: Any, y: Any) -> Any:
+            return checkpoint(inner, x, y, use_reentrant=reentrant)[0] * 2
+
+        compile(run)(x, y).sum().backward()
+        return seen(x, y)
+
+    both(scenario, {"a step at a break": 1} if reentrant and not joined else None)

@@ -279,7 +279,9 @@ def test_missing_tangents_of_a_subclass() -> None:
     args = [two(3, grad=True), torch.randn(3, requires_grad=True)]
     for wanted in ((0,), (1,), (0, 1)):
         mine, theirs = [again(one) for one in args], [again(one) for one in args]
-        result, expected = windfall.compile(function)(*mine), function(*theirs)
+        explained = windfall.explain(function)(*mine)
+        assert list(explained.eager) == ["a graph, op by op"] and "W0217" in str(explained)
+        result, expected = explained.result, function(*theirs)
         for found in (result, expected):
             for index in wanted:
                 found[index].sum().backward(retain_graph=True)
@@ -287,6 +289,18 @@ def test_missing_tangents_of_a_subclass() -> None:
             assert (one.grad is None) == (other.grad is None)
             if one.grad is not None:
                 same(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_35_a_result_whose_sibling_is_not_used(wanted: int) -> None:
+    function = lambda a, x: (a * 2, a.sin() + x)  # noqa: E731
+    args = [two(3, grad=True), two(3)]
+    mine, theirs = [again(one) for one in args], [again(one) for one in args]
+    explained = windfall.explain(function)(*mine)
+    assert len(explained.graphs) == 1 and not explained.eager and not explained.breaks
+    for found in (explained.result, function(*theirs)):
+        found[wanted].sum().backward()
+    same(mine[0].grad, theirs[0].grad)
 
 
 def test_a_gradient_that_is_made_in_two_ways_is_left_to_eager() -> None:

@@ -41,7 +41,7 @@ def components(split: Split) -> tuple[Component, ...]:
         reached = _reached(split, results)
         one = Component(tuple(range(len(tangents))), tuple(range(first)), reached)
         return (_with_ungiven(one, split),)
-    sums, saved = _last_sums(nodes, len(tangents)), placeholders[:first]
+    sums, saved = _last_sums(nodes, tangents), placeholders[:first]
     made = [_component(group, sums, saved, tangents, results, split) for group in groups]
     return tuple(_with_ungiven(one, split) for one in _in_order(made, split))
 
@@ -79,7 +79,7 @@ def _groups(nodes: list[Node], tangents: list[Node]) -> list[set[Node]]:
     """Tangents that meet in some node, together."""
     reached: dict[Node, frozenset[Node]] = {one: frozenset((one,)) for one in tangents}
     groups = [{one} for one in tangents]
-    sums = _last_sums(nodes, len(tangents))
+    sums = _last_sums(nodes, tangents)
     for node in nodes:
         if node.op in ("placeholder", "output"):
             continue
@@ -96,29 +96,33 @@ def _groups(nodes: list[Node], tangents: list[Node]) -> list[set[Node]]:
 FEW = 8  # tangents, up to which a last step may be taken for each of them
 
 
-def _last_sums(nodes: list[Node], tangents: int) -> set[Node]:
+def _last_sums(nodes: list[Node], tangents: list[Node]) -> set[Node]:
     """Sums that nobody reads but the output and other such sums: the engine makes them itself. If
     there are few tangents, also what moves or scales such a sum, all of it: it is taken for each of
     its terms then."""
     sums: set[Node] = set()
+    terms = _after({*tangents})
     for node in reversed(nodes):
         if all(user.op == "output" or user in sums for user in node.users) and (
-            _is_sum(node) or (tangents <= FEW and _is_last_step(node))
+            _is_sum(node, terms) or (len(tangents) <= FEW and _is_last_step(node, terms))
         ):
             sums.add(node)
     return sums
 
 
-def _is_sum(node: Node) -> bool:
-    return node.target is aten.add.Tensor and not node.kwargs
+def _is_sum(node: Node, terms: set[Node]) -> bool:
+    """Whether it adds up what is made of tangents, and nothing else: a backward that somebody has
+    written may add a constant, and does that once."""
+    added = node.target is aten.add.Tensor and not node.kwargs
+    return added and terms.issuperset(node.args)
 
 
-def _is_last_step(node: Node) -> bool:
+def _is_last_step(node: Node, terms: set[Node]) -> bool:
     """Whether it is linear in all that it reads, and that is nothing that was saved."""
     if node.op != "call_function" or any(one.op == "placeholder" for one in node.all_input_nodes):
         return False
     if node.target is aten.cat.default:  # of gradients of parts
-        return True
+        return terms.issuperset(node.all_input_nodes)
     alone = node.all_input_nodes == list(node.args[:1])
     return alone and (lookup(node.target).moves or node.target in _LINEAR)
 

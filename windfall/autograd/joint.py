@@ -54,6 +54,7 @@ from windfall.ir.relation import Assumptions, assumptions
 from windfall.ir.stages import InputFact, Joint, Signature
 from windfall.ir.symint import Expression, Size
 from windfall.ops import fake as fakes
+from windfall.ops import registry
 from windfall.ops.wrapped import Wrap
 
 
@@ -152,7 +153,7 @@ def _differentiate(
     enabled = torch.is_grad_enabled() if grad_enabled is None else grad_enabled
     # A body is part of one operation: it has no node of its own to end at.
     half = forward_half(graph, symbols, inputs, enabled, shared, outer, watch, ends=not is_body)
-    if not is_body and any(isinstance(node.target, CustomGradient) for node in graph.nodes):
+    if not is_body and any(map(_has_users_gradient, graph.nodes)):
         roots = [*(one for one, _ in half.known), *half.views.values()]
         refuse_partial_gradients(roots, half.recorder.recording.door)
         try:
@@ -185,6 +186,11 @@ def _differentiate(
         alone = replace(signature, between=())
         joint = replace(joint, signature=alone, tangents_for=(), write_tangents_for=())
     return joint, half.build.made_for
+
+
+def _has_users_gradient(node: torch.fx.Node) -> bool:
+    """Whether a captured node may stand for a backward that somebody has written."""
+    return isinstance(node.target, CustomGradient) or registry.is_foreign(node.target)
 
 
 def _ungiven(

@@ -32,7 +32,11 @@ def refuse_partial_gradients(results: Sequence[torch.Tensor], door: Any) -> None
         for node, slots in _functions(one, door).items():
             reached.setdefault(node, []).append(frozenset(slots))
     for node, found in reached.items():
-        custom = node.custom
+        custom = getattr(node, "custom", None)
+        if not isinstance(custom, CustomGradient):  # of an op that others have registered
+            if len({*found}) > 1:
+                raise Unsupported(223, node.name())
+            continue
         differ = len({*found}) > 1 and not custom.sums_tangents
         if differ or not custom.follows_tangents:
             raise Unsupported(223, custom.__name__)
@@ -52,9 +56,17 @@ def _functions(result: torch.Tensor, door: Any) -> dict[Any, set[int]]:
     """The nodes of functions that a result leads to, and at which of their results."""
     found: dict[Any, set[int]] = {}
     for node, slot in _edges(result, door):
-        if isinstance(getattr(node, "custom", None), CustomGradient):
+        if _is_users(node):
             found.setdefault(node, set()).add(slot)
     return found
+
+
+def _is_users(node: Any) -> bool:
+    """Whether a node is of a function that is written in Python, and not by us."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return False
+    ours = torch_abi.function_of(node).__module__.startswith("windfall.")
+    return not ours or isinstance(getattr(node, "custom", None), CustomGradient)
 
 
 def _edges(result: torch.Tensor, door: Any) -> Iterator[tuple[Any, int]]:

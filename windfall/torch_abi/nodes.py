@@ -366,6 +366,12 @@ def release_saved(nodes: Iterable[Any]) -> None:
         _release(layout, one)
 
 
+def function_of(node: Any) -> type:
+    """The `autograd.Function` that a node of Python's belongs to."""
+    found: type = type(node)._forward_cls
+    return found
+
+
 def materialises(node: Any) -> bool:
     """Whether the backward of an `autograd.Function` is given zeros where there is no gradient."""
     layout = node_layout()

@@ -10,7 +10,7 @@ eager runs it without gradients first) all it answers needs a gradient. Else tor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -253,6 +253,7 @@ def _check_reentrant(machine: Machine, region: OpenRegion, result: Value) -> Non
             stop(CHECKPOINT, "a checkpoint with use_reentrant answers what it was given")
         if differentiable and region.grad and not fake.requires_grad:
             stop(CHECKPOINT, "a checkpoint with use_reentrant answers a tensor without gradient")
+    _check_ways(machine, region, results)
     inside = machine.graph.calls[region.start :]
     known = {id(one.node(machine)) for one in _tensors(region.arguments)}
     for node in inside:
@@ -261,6 +262,35 @@ def _check_reentrant(machine: Machine, region: OpenRegion, result: Value) -> Non
                 continue
             if getattr(info(given).type, "requires_grad", False):
                 stop(CHECKPOINT, "a checkpoint with use_reentrant reads a tensor past arguments")
+
+
+def _check_ways(machine: Machine, region: OpenRegion, results: Sequence[Value]) -> None:
+    """If one result has a gradient, eager gives zeros to arguments that others alone lead to."""
+    fakes = [one.fake(machine) for one in results if isinstance(one, Tensor)]
+    needing = [one for one in fakes if one.requires_grad]
+    arguments = [one.fake(machine) for one in _tensors(region.arguments)]
+    given = {_edge(one) for one in arguments if one.requires_grad}
+    if len(needing) > 1 and len({frozenset(_ways(one, given)) for one in needing}) > 1:
+        stop(CHECKPOINT, "results of a checkpoint with use_reentrant are made of other arguments")
+
+
+def _edge(tensor: torch.Tensor) -> tuple[Any, int]:
+    found = torch.autograd.graph.get_gradient_edge(tensor)
+    return found.node, found.output_nr
+
+
+def _ways(result: torch.Tensor, ends: Collection[Any]) -> Iterator[Any]:
+    """Those of these edges that the history of a result leads to."""
+    waiting = [_edge(result)]
+    seen = {*waiting}
+    while waiting:
+        edge = waiting.pop()
+        if edge in ends:
+            yield edge
+        elif edge[0] is not None:
+            new = [one for one in edge[0].next_functions if one not in seen]
+            seen.update(new)
+            waiting += new
 
 
 # --------------------------------------------------------------------------------------- policies
