@@ -133,9 +133,13 @@ _SPARSE = ("_saved_sparse", "_saved_sparse_grad")  # of nodes whose gradient may
 
 
 def _reached(machine: Machine, roots: Sequence[Tensor]) -> list[Tensor]:
-    """The leaves that the history of these leads to; all of it was made in this graph."""
+    """The leaves that the history of these leads to; all of it was made in this graph. (A tensor
+    from outside with a history of its own may lead to any leaf, to one that is asked for too.)"""
     nodes = _history(machine, roots)
-    return [_known(machine, one.variable) for one in nodes if _is_accumulator(one)]
+    leaves = [_known(machine, one.variable) for one in nodes if _is_accumulator(one)]
+    for one in leaves:
+        _rely_on_end(machine, one)
+    return leaves
 
 
 def _is_accumulator(node: Any) -> bool:
@@ -333,8 +337,7 @@ def _grad(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         _rely_on_leaf(machine, one)
     roots = _tensors(machine, given["outputs"])
     begun = _begun(machine, roots, given.get("grad_outputs"), given)
-    for one in _reached(machine, roots):
-        _rely_on_end(machine, one)
+    _reached(machine, roots)
     found = _gradients(machine, begun, inputs)
     zeros = _flag(machine, given, "materialize_grads", False)
     if any(map(_is_none, found)) and not zeros:
