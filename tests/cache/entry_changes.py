@@ -372,6 +372,32 @@ CHANGES = (
         body("x.sin()"),
         setup="import torch; torch.Tensor.sin = lambda x: x.cos()",
     ),
+    # torch's functions call each other by name
+    Change(
+        "patched inside of softmax",
+        body("F.softmax(x, -1)"),
+        setup="import torch; torch.Tensor.softmax = lambda x, *a, **k: x * 3",
+    ),
+    Change(
+        "patched inside of layer_norm",
+        body("F.layer_norm(x, (4,))"),
+        setup="import functools, torch; own = torch.layer_norm; torch.layer_norm = functools.wraps(own)(lambda *a: own(*a) * 3)",
+    ),
+    Change(
+        "patched inside of dropout",
+        body("F.dropout(x, 0.5, False)"),
+        setup="import torch; torch._VF.dropout = lambda x, p, training: x * 3",
+    ),
+    Change(
+        "another of torch's inside of softmax",
+        body("F.softmax(x, -1)"),
+        setup="import torch; torch.Tensor.softmax = torch.Tensor.log_softmax",
+    ),
+    Change(
+        "part of a function inside of cross_entropy",
+        body("F.cross_entropy(x, torch.tensor([0, 1, 2]))"),
+        setup="import functools, torch; nn = torch._C._nn; nn.cross_entropy_loss = functools.partial(lambda own, *a: own(*a) * 3, nn.cross_entropy_loss)",
+    ),
     Change(
         "patched module",
         MODEL,
@@ -391,6 +417,12 @@ CHANGES = (
         "matmul precision",
         body("x @ x.T @ x"),
         setup="import torch; torch.set_float32_matmul_precision('medium')",
+        same=True,
+    ),
+    Change(
+        "matmul precision of one library",
+        body("x @ x.T @ x"),
+        setup="import torch; torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
         same=True,
     ),
     Change(

@@ -177,6 +177,10 @@ WORLDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "default dtype": lambda: set_to(torch.set_default_dtype, torch.float64, torch.float32),
     "determinism": lambda: set_to(torch.use_deterministic_algorithms, True, False),
     "precision": lambda: set_to(torch.set_float32_matmul_precision, "medium", "highest"),
+    "precision of one library": lambda: patched(
+        torch.backends.mkldnn.matmul, "fp32_precision", "bf16"
+    ),
+    "precision of all": lambda: patched(torch.backends, "fp32_precision", "tf32"),
     "oneDNN": lambda: torch.backends.mkldnn.flags(enabled=False),
     "flash attention": lambda: set_to(torch.backends.cuda.enable_flash_sdp, False, True),
     "uninitialised memory": lambda: patched(
@@ -236,7 +240,20 @@ def test_a_patched_function(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(F, "gelu", lambda x: x * 100)
     function = compiled(program, folder)
     torch.testing.assert_close(function(X), program(X))
-    assert happened(function) == ["stored"]
+    assert happened(function) == ["not stored"]  # nothing tells what it does
+    monkeypatch.undo()
+    function = compiled(program, folder)
+    torch.testing.assert_close(function(X), program(X))
+    assert happened(function) == ["found"]
+
+
+def test_what_is_no_operation_may_be_anyones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.compile` is windfall's in `windfall run`."""
+    compiled(program, folder)(X)
+    monkeypatch.setattr(torch, "compile", lambda f: f)
+    function = compiled(program, folder)
+    torch.testing.assert_close(function(X), program(X))
+    assert happened(function) == ["found"]
 
 
 def test_every_option_counts_or_is_declared_harmless() -> None:

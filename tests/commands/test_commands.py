@@ -123,7 +123,8 @@ def test_a_damaged_file_is_refused(
         (["explain", "torch"], "MODULE:FUNCTION"),
         (["explain", "torch:no_such"], "no_such"),
         (["explain", "torch:relu", "1 +"], "SyntaxError"),
-        (["run", "no_such_script.py"], "no script"),
+        (["run", "no_such_script.py"], "no_such_script.py is no script"),
+        (["run"], "which script?"),
     ],
 )
 def test_wrong_words(
@@ -173,6 +174,13 @@ def test_words_that_are_no_verb(words: list[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(words)
     assert left.value.code == 2
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"windfall {windfall.__version__}\n"
 
 
 # ------------------------------------------------------------------------------------ explain, run

@@ -53,10 +53,9 @@ def key_of(kind: str, given: Any, options: Options) -> str:
     except Unstorable as error:
         raise Unkeyed(str(error)) from None
     check_names(document)
-    if torch_abi.python_kernels():
-        raise Unkeyed(f"kernels of {', '.join(torch_abi.python_kernels())} were registered")
     made = hashlib.blake2b(digest_size=24)
-    for part in (kind, surroundings(), repr(settings(options)), repr(torch_abi.ambient())):
+    told = (repr(settings(options)), repr(torch_abi.ambient()), own_functions())
+    for part in (kind, surroundings(), *told):
         made.update(part.encode())
         made.update(b"\0")
     made.update(dumps(document))
@@ -67,14 +66,23 @@ def entry_key(told: tuple[Any, ...], options: Options) -> str:
     """The key of an entry, of what can be told of a call before it is captured. It need not cover
     what was relied upon: that is looked at when the entry is loaded (`windfall/whole_entries.py`);
     it covers what no guard speaks of."""
-    if torch_abi.python_kernels():
-        raise Unkeyed(f"kernels of {', '.join(torch_abi.python_kernels())} were registered")
     made = hashlib.blake2b(digest_size=24)
-    parts = (repr(told), repr(settings(options)), repr(torch_abi.ambient()))
+    parts = (repr(told), repr(settings(options)), repr(torch_abi.ambient()), own_functions())
     for part in ("entry", surroundings(), *parts):
         made.update(part.encode())
         made.update(b"\0")
     return made.hexdigest()
+
+
+def own_functions() -> str:
+    """What torch's functions do, where that is not as its build says; `Unkeyed` where nothing tells
+    it. (They call each other by names that anyone may give to something else.)"""
+    if torch_abi.python_kernels():
+        raise Unkeyed(f"kernels of {', '.join(torch_abi.python_kernels())} were registered")
+    found = torch_abi.patched_functions()
+    if found.foreign:
+        raise Unkeyed(f"{', '.join(found.foreign[:3])}: patched, or added from outside")
+    return repr(found.moved)
 
 
 def check_names(document: Document) -> None:

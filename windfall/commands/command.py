@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from windfall.commands import bench, bisect, cache, doctor, explain, report, run
 from windfall.commands.verb import Answer, Verb
 from windfall.errors import UserError
+from windfall.version import VERSION
 
 VERBS: tuple[Verb, ...] = (
     doctor.VERB,
@@ -33,6 +34,7 @@ VERBS: tuple[Verb, ...] = (
 def main(words: Sequence[str] | None = None) -> int:
     """What the command line says."""
     parser = argparse.ArgumentParser("windfall", description="A compiler for PyTorch programs.")
+    parser.add_argument("--version", action="version", version=f"windfall {VERSION}")
     parser.add_argument("--json", action="store_true", help="answer one JSON object")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:

@@ -84,8 +84,10 @@ def _run(given: argparse.Namespace) -> Answer:
             runpy.run_module, given.module, run_name="__main__", alter_sys=True
         )
     else:
-        if not words or not os.path.isfile(words[0]):
-            raise UserError(f"{words[0] if words else 'nothing'} is no script; see --help")
+        if not words:
+            raise UserError("which script? See --help")
+        if not os.path.isfile(words[0]):
+            raise UserError(f"{words[0]} is no script; see --help")
         argv, folder = words, os.path.dirname(os.path.abspath(words[0]))
         start = functools.partial(runpy.run_path, words[0], run_name="__main__")
     code = 0

@@ -174,6 +174,7 @@ from windfall.torch_abi.parallel import (
     buckets_of,
     parallel_class,
 )
+from windfall.torch_abi.patches import patched_functions
 from windfall.torch_abi.probes import TRIED, NotFound, missing, report, warn_of_missing
 from windfall.torch_abi.settings import process_settings, python_kernels
 from windfall.torch_abi.storages import (
@@ -429,6 +430,7 @@ __all__ = [
     "op_writes",
     "parallel_class",
     "parse_to",
+    "patched_functions",
     "plain_keys",
     "pool_blocks",
     "pool_checkpoint",

@@ -14,7 +14,8 @@ import torch.library
 import torch.utils.deterministic
 
 SETTINGS: dict[str, Callable[[], Any]] = {
-    "float32_matmul_precision": torch.get_float32_matmul_precision,
+    "float32_matmul_precision": lambda: _matmul_precision(),
+    "fp32_precision": lambda: _precisions(),
     "deterministic_debug_mode": torch.get_deterministic_debug_mode,
     "fill_uninitialized_memory": lambda: torch._C._get_deterministic_fill_uninitialized_memory(),
     "mkldnn": lambda: torch._C._get_mkldnn_enabled(),
@@ -26,6 +27,31 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "quantized_engine": lambda: torch._C._get_qengine(),
     "default_device": lambda: str(torch.get_default_device()),
 }
+
+# What may have a precision of its own (`torch.backends.mkldnn.matmul.fp32_precision`), after where
+# it is taken from while nobody has said it.
+_PRECISIONS = {
+    op: (("generic", "all"), ("mkldnn", "all"), ("mkldnn", op)) for op in ("matmul", "conv", "rnn")
+}
+
+
+def _matmul_precision() -> str:
+    """The setting of before there was one for each library; torch refuses to tell it where both
+    ways of setting it were used."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "told for each library"
+
+
+def _precisions() -> tuple[tuple[str, str], ...]:
+    """How precise matrix products and the like are, in the library that CPUs use."""
+    found = []
+    for op, places in _PRECISIONS.items():
+        said = [torch._C._get_fp32_precision_getter(*place) for place in places]
+        found.append((op, next((one for one in reversed(said) if one != "none"), "ieee")))
+    return tuple(found)
+
 
 # Kernels for these are no concern of a CPU's programs; meta kernels only say what sizes results
 # have, and torch itself registers most of them from Python.
