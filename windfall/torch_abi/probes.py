@@ -28,7 +28,7 @@ import torch
 from windfall.torch_abi.symbols import NATIVE_SYMBOLS, symbol
 
 # Versions whose tests were run (docs/support.md). Another one is used as far as the probes go.
-TRIED = ("2.13.", "2.15.")
+TRIED = ("2.13.", "2.14.", "2.15.")
 
 Found = TypeVar("Found")
 
