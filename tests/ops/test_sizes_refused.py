@@ -50,6 +50,9 @@ ROWS: dict[str, Row] = {
     "mirrored edges of an image of nothing": (
         lambda x: F.pad(x, (1, 1, 0, 1), mode="reflect"), ((2, 3, 4, 5),), ((2, 0, 4, 5),),
     ),
+    "weights of fewer classes": (
+        lambda x, w: F.nll_loss(x, zeros(4), w), ((4, 3), (3,)), ((4, 3), (2,)),
+    ),
     "windows of no channels": (lambda x: F.unfold(x, 2), ((3, 4, 5, 6),), ((3, 0, 5, 6),)),
     "windows that do not fit": (lambda x: F.unfold(x, 2), ((3, 4, 5, 6),), ((3, 4, 1, 6),)),
     "windows that do not fit, of sizes that vary": (
