@@ -164,6 +164,27 @@ def test_what_was_written_and_drawn_is_put_back() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_an_input_that_shares_memory_with_itself_is_put_back(dynamic: bool | None) -> None:
+    """Eager refuses to write to y, but x is written before that: both are as eager leaves them."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.zero_()
+        y.add_(1)
+        return x + 1
+
+    compiled = windfall.compile(program, dynamic=dynamic)
+    for size in (4, 4, 7):
+        x, y = torch.ones(size, 2), torch.ones(1).expand(size)
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+            compiled(x, y)
+        assert torch.equal(x, torch.zeros(size, 2)) and torch.equal(y, torch.ones(size))
+        assert (x._version, y._version) == (1, 0)
+    told = [str(one) for one in windfall.explanation(compiled).fallbacks]
+    assert any("W0200" in one for one in told)
+    assert any("eager runs this call" in one for one in told)
+
+
 def test_what_cannot_be_put_back_is_the_programs_exception() -> None:
     with pytest.raises(ValueError, match="no"):  # nobody knew that y is written
         FailsUnseen((0,)).around(writing)(torch.zeros(3), torch.ones(3))

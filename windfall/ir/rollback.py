@@ -75,8 +75,12 @@ def _can_be_put_back(tensor: torch.Tensor, old: torch.Tensor, version: int) -> b
 
 
 def _put_back(tensor: torch.Tensor, old: torch.Tensor, version: int) -> None:
-    """Let a tensor be as it was."""
+    """Let a tensor be as it was. Eager refuses to write to a tensor whose elements share memory:
+    one of them stands for all."""
     with torch.no_grad():
+        for dim, step in enumerate(tensor.stride()):
+            if step == 0 and tensor.shape[dim] > 1:
+                tensor, old = tensor.narrow(dim, 0, 1), old.narrow(dim, 0, 1)
         tensor.copy_(old)
     (now,) = torch_abi.versions_of([tensor])
     torch_abi.raise_version(tensor, version - now)

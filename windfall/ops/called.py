@@ -22,6 +22,7 @@ from windfall.ops.layout import (
     is_contiguous,
     looks_channels_last,
     preserved_strides,
+    smaller,
     suggested_strides,
 )
 from windfall.ops.registry import Samples
@@ -315,7 +316,17 @@ op(
 )
 
 
+def _require_image(x: TensorType, dims: int) -> None:
+    """Eager's error where one image has no elements (there may be no images)."""
+    if x.rank not in (dims + 1, dims + 2) or 0 in x.sizes[x.rank - dims - 1 :]:
+        raise RuntimeError(
+            f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size "
+            f"and other non-zero dimensions for input, but got: {list(x.sizes)}"
+        )
+
+
 def _padded_shape(x: TensorType, padding: Sizes) -> TensorType:
+    _require_image(x, len(padding) // 2)
     sizes = list(x.sizes)
     for number in range(len(padding) // 2):
         dim = x.rank - 1 - number
@@ -332,9 +343,17 @@ for _name in ("reflection_pad", "replication_pad"):
 def _columns_shape(
     x: TensorType, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
 ) -> TensorType:
+    _require_image(x, 2)
     *outer, channels, height, width = x.sizes
     windows = Windows.of(2, kernel, stride, padding, dilation)
     rows, columns = windows.fitting(0, height), windows.fitting(1, width)
+    if smaller(rows, 1) or smaller(columns, 1):
+        steps = [", ".join(map(str, each)) for each in (kernel, dilation, padding)]
+        raise RuntimeError(
+            f"Given input with spatial size ({height}, {width}), kernel_size=({steps[0]}), "
+            f"dilation=({steps[1]}), padding=({steps[2]}), calculated shape of the array of "
+            f"sliding blocks as ({rows}, {columns}), but its components must be at least one."
+        )
     return fresh(x.dtype, (*outer, channels * kernel[0] * kernel[1], rows * columns))
 
 

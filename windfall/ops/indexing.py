@@ -26,6 +26,7 @@ from windfall.ops.layout import (
     broadcast_strides,
     normalise_dim,
     preserved_strides,
+    smaller,
     sorted_strides,
 )
 from windfall.ops.registry import Samples
@@ -40,6 +41,12 @@ def place_of(builder: Builder, positions: Lazy, index: Index, size: Size, *, wra
     """An element of a tensor of positions, as an index into a dimension of `size`."""
     value = Term(builder, positions.at(index)).to(torch.int64)
     return builder.as_index(value.scalar, size, wrap=wrap)
+
+
+def can_read(x: Lazy, *dims: int) -> bool:
+    """Whether positions in these dimensions can be right at all. An operand without elements is not
+    read, so that no loop would look at the positions; eager's kernel says what is wrong."""
+    return can_lower(x) and all(x.type.sizes[dim] != 0 for dim in dims)
 
 
 # ---------------------------------------------------------------------------------------- embedding
@@ -66,7 +73,7 @@ def _embedding_shape(
 
 
 def _embedding(builder: Builder, weight: Lazy, indices: Lazy, *rest: Any) -> Any:
-    if not can_lower(weight):
+    if not can_read(weight, 0):
         return NotImplemented
     result = _embedding_shape(weight.type, indices.type)
     rows = weight.type.sizes[0]
@@ -132,19 +139,29 @@ op(
 def _gather_shape(
     x: TensorType, dim: int, positions: TensorType, *, sparse_grad: bool = False
 ) -> TensorType:
-    normalise_dim(dim, x.rank)
+    place = normalise_dim(dim, x.rank)
     if x.rank and positions.rank and x.rank != positions.rank and positions.elements != 0:
         raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
+    if x.rank == positions.rank and positions.elements != 0:
+        for other, (size, wanted) in enumerate(zip(x.sizes, positions.sizes, strict=True)):
+            if other != place and smaller(size, wanted):
+                raise RuntimeError(
+                    f"Size does not match at dimension {other} expected index "
+                    f"{list(positions.sizes)} to be no larger than self {list(x.sizes)} apart "
+                    f"from dimension {place}"
+                )
     return fresh(x.dtype, positions.sizes)
 
 
 def _gather(
     builder: Builder, x: Lazy, dim: int, positions: Lazy, *, sparse_grad: bool = False
 ) -> Any:
-    if not can_lower(x) or not x.type.rank or x.type.rank != positions.type.rank:
+    if not x.type.rank or x.type.rank != positions.type.rank:
+        return NotImplemented
+    place = normalise_dim(dim, x.type.rank)
+    if not can_read(x, place):
         return NotImplemented
     result = _gather_shape(x.type, dim, positions.type)
-    place = normalise_dim(dim, x.type.rank)
 
     def at(index: Index) -> Any:
         chosen = place_of(builder, positions, index, x.type.sizes[place], wrap=False)
@@ -164,9 +181,11 @@ def _index_select_shape(x: TensorType, dim: int, positions: TensorType) -> Tenso
 
 
 def _index_select(builder: Builder, x: Lazy, dim: int, positions: Lazy) -> Any:
-    if not can_lower(x) or not x.type.rank:
+    if not x.type.rank:
         return NotImplemented
     place = normalise_dim(dim, x.type.rank)
+    if not can_read(x, place):
+        return NotImplemented
 
     def at(index: Index) -> Any:
         own = (index[place],) if positions.type.rank else ()
@@ -304,7 +323,7 @@ def _index_shape(x: TensorType, positions: Positions) -> Any:
 
 def _index(builder: Builder, x: Lazy, positions: Positions) -> Any:
     advanced = _Advanced(x.type, type_of(list(positions)))
-    if not advanced.supported() or not can_lower(x):
+    if not advanced.supported() or not can_read(x, *advanced.dims):
         return NotImplemented
     start, width = advanced.start, len(advanced.shape)
 

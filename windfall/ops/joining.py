@@ -66,6 +66,8 @@ def _flip(builder: Builder, x: Lazy, dims: Sequence[int]) -> Any:
 
 
 def _roll_shape(x: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> TensorType:
+    for dim in dims:
+        normalise_dim(dim, x.rank)
     # Eager joins two slices, which keeps channels-last; or copies an empty tensor as it is.
     strides = x.strides if 0 in x.sizes else suggested_strides(x, x.sizes)
     return TensorType(x.dtype, x.sizes, strides)
@@ -304,6 +306,9 @@ def _pad_shape(x: TensorType, pad: Sequence[Size], value: Any = 0) -> TensorType
             "Length of pad must be even and at most twice the number of dimensions of the input"
         )
     sizes = list(x.sizes)
+    for number, amount in enumerate(pad):  # eager cuts off what is negative before it looks further
+        if smaller(amount, 0) and smaller(sizes[x.rank - 1 - number // 2] + amount, 0):
+            raise RuntimeError("narrow(): length must be non-negative.")
     for number in range(len(pad) // 2):
         dim = x.rank - 1 - number
         sizes[dim] = sizes[dim] + pad[2 * number] + pad[2 * number + 1]

@@ -51,8 +51,13 @@ def _check_classes(x: TensorType, target: TensorType) -> None:
 
 
 def _nll_shape(given: Arguments) -> tuple[TensorType, TensorType]:
-    x = given.self
+    x, weight = given.self, given.weight
     _check_classes(x, given.target)
+    if weight is not None and (weight.rank != 1 or differ(weight.sizes[0], x.sizes[-1])):
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {x.sizes[-1]} classes or no classes "
+            f"but got weight tensor of shape: {list(weight.sizes)}"
+        )
     rows = x.sizes[:1] if given.reduction == NONE and x.rank == 2 else ()
     return fresh(x.dtype, rows), fresh(x.dtype, ())
 

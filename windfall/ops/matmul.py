@@ -200,7 +200,17 @@ def _mv(builder: Builder, matrix: Lazy, vector: Lazy) -> Any:
 def _addmv_shape(
     bias: TensorType, matrix: TensorType, vector: TensorType, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorType:
-    return _mv_shape(matrix, vector)
+    if matrix.rank != 2 or vector.rank != 1 or bias.rank > 1:
+        raise RuntimeError(
+            f"vector + matrix @ vector expected, got {bias.rank}, {matrix.rank}, {vector.rank}"
+        )
+    rows, columns = matrix.sizes
+    count: Size = bias.sizes[0] if bias.rank else 1
+    if differ((columns,), vector.sizes) or (count != 1 and differ(rows, count)):
+        raise RuntimeError(
+            f"size mismatch, got input ({count}), mat ({rows}x{columns}), vec ({vector.sizes[0]})"
+        )
+    return fresh(matrix.dtype, (rows,))
 
 
 def _addmv(
@@ -245,12 +255,12 @@ def _dot(builder: Builder, a: Lazy, b: Lazy) -> Any:
 
 def _addr_shape(
     bias: TensorType, a: TensorType, b: TensorType, *, beta: Any = 1, alpha: Any = 1
-) -> TensorType:
-    return (
-        NotImplemented
-        if bias.dtype is not a.dtype or a.dtype is not b.dtype
-        else fresh(a.dtype, (a.sizes[0], b.sizes[0]))
-    )
+) -> Any:
+    if bias.dtype is not a.dtype or a.dtype is not b.dtype:
+        return NotImplemented
+    sizes = (a.sizes[0], b.sizes[0])
+    _expandable(bias, sizes)
+    return fresh(a.dtype, sizes)
 
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)
