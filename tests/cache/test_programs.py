@@ -216,6 +216,32 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
 }
 
 
+def test_our_own_text_is_all_read(tmp_path: Path) -> None:
+    """A byte, a name, a folder, a file more: each is another text; what Python writes is none."""
+    (tmp_path / "room" / "__pycache__").mkdir(parents=True)
+    one, two = tmp_path / "one.py", tmp_path / "room" / "two.py"
+    one.write_text("x = 1\n")
+    two.write_text("y = 2\n")
+    told = [key._source_digest(str(tmp_path))]
+
+    def again() -> None:
+        told.append(key._source_digest(str(tmp_path)))
+
+    (tmp_path / "room" / "__pycache__" / "two.py").write_text("left over")
+    (tmp_path / "notes.txt").write_text("none")
+    again()
+    assert told.pop() == told[0]
+    one.write_text("x = 3\n")
+    again()
+    one.rename(tmp_path / "other.py")
+    again()
+    two.rename(tmp_path / "two.py")
+    again()
+    (tmp_path / "empty.py").write_text("")
+    again()
+    assert len(set(told)) == len(told) == 5
+
+
 @pytest.mark.parametrize("other", PROGRAMS)
 def test_another_program_misses(other: str, folder: Path) -> None:
     named = {"program": lambda x: F.gelu(x * 2 + 1).sum(-1)}
