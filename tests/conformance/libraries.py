@@ -5,10 +5,11 @@
 
 The libraries are those of the extra `dev-libraries`; a program whose library is not there is told
 as such and counted apart. Compared with eager are results and, where the program trains, gradients
-of all parameters. Told is how it ran: graphs at the first batch size (breaks and their numbers,
-what ran in eager), the first call's processor time, and a later call's as a part of eager's: the
-median of interleaved pairs, on a machine that may be busy; with `--against`, what torch.compile
-captures.
+of all parameters; buffers and the state of the random generator after each call; and what trains
+once more in evaluation, and in training again. Told is how it ran: graphs at the first batch size
+(breaks and their numbers, what ran in eager), the first call's processor time, and a later call's
+as a part of eager's: the median of interleaved pairs, on a machine that may be busy; with
+`--against`, what torch.compile captures.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import windfall
-from tests.conformance import library_models  # noqa: F401  (rows of the table)
+from tests.conformance import library_models, library_steps  # noqa: F401  (rows of the table)
 from tests.conformance.library_programs import PROGRAMS, LibraryProgram
 
 BATCHES = (2, 3, 5)
@@ -50,7 +51,7 @@ class Row:
 
     library: str
     name: str
-    way: str  # "inference" or "training"
+    way: str  # "inference", "training" or "step"
     answer: str = "equal"  # or what differs, or why there is none
     graphs: int = 0
     breaks: dict[str, int] = field(default_factory=dict)
@@ -127,21 +128,37 @@ def _in_float64(program: LibraryProgram, made: Any, given: Any, way: str) -> lis
     )
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    answer = _step(program, copy.deepcopy(made).double(), given, way)
+    answer, _ = _step(program, copy.deepcopy(made).double(), given, way)
     return answer if torch.equal(torch.get_rng_state(), before) else None
 
 
-def _step(program: LibraryProgram, function: Any, arguments: Any, way: str) -> list[Any]:
-    """One call: the tensors that it answers, and in training the gradients."""
+def _step(
+    program: LibraryProgram, function: Any, arguments: Any, way: str
+) -> tuple[list[Any], torch.Tensor]:
+    """One call: the tensors that it answers, in training the gradients, and the buffers; and the
+    random generator's state afterwards."""
     _seeded(program)
-    return _called(function, arguments, way)
+    answer = _called(function, arguments, way)
+    drawn = torch.get_rng_state()
+    owner = _owner(function)
+    kept = () if owner is None else owner.buffers()
+    return [*answer, *(one.detach().clone() for one in kept)], drawn
+
+
+def _owner(function: Any) -> torch.nn.Module | None:
+    """The module that is called, if there is one."""
+    owner = getattr(function, "__wrapped__", function)
+    return owner if isinstance(owner, torch.nn.Module) else None
 
 
 def _called(function: Any, arguments: Any, way: str) -> list[Any]:
+    if way == "step":
+        return _tensors(function(*arguments))
     if way == "inference":
         with torch.no_grad():
             return _tensors(function(*arguments))
-    owner = function.__wrapped__ if not isinstance(function, torch.nn.Module) else function
+    owner = _owner(function)
+    assert owner is not None
     for one in owner.parameters():
         one.grad = None
     answer = _tensors(function(*arguments))
@@ -166,35 +183,57 @@ def check(program: LibraryProgram, way: str = "inference", pairs: int = PAIRS) -
 
 
 def _run(row: Row, program: LibraryProgram, made: Any, arguments: Any, pairs: int) -> None:
-    theirs, mine = made, made
+    theirs = made
     if isinstance(made, torch.nn.Module):
         made.train(row.way == "training")
         mine = copy.deepcopy(made)
+    else:  # it may keep what it has learned: one for each
+        torch.manual_seed(0)
+        mine, _ = program.make()
     compiled = windfall.compile(mine)
     for batch in BATCHES:
         torch.manual_seed(2)
         given = arguments(batch)
-        before = _copied(theirs)
-        wanted = _step(program, theirs, given, row.way)
-        exact = functools.cache(
-            functools.partial(_in_float64, program, before, given, row.way)  # as it was
-        )
-        began = time.process_time()
-        try:
-            found = _differs(_step(program, compiled, given, row.way), wanted, exact)
-        except Exception as error:
-            found = f"{type(error).__name__}: {error}"[:200]
+        found, spent = _against_eager(program, theirs, compiled, given, row.way)
         if batch == BATCHES[0]:
-            row.first = time.process_time() - began
+            row.first = spent
             _tell(row, windfall.explanation(compiled))
         if found:
             row.answer = f"batch {batch}: {found}"
+            return
+    for way in ("inference", "training") if row.way == "training" else ():
+        theirs.train(way == "training")
+        mine.train(way == "training")
+        found, _ = _against_eager(program, theirs, compiled, given, way)
+        if found:
+            row.answer = f"switched to {way}: {found}"
             return
     row.ratio = _ratio(
         lambda: _called(compiled, given, row.way),
         lambda: _called(theirs, given, row.way),
         pairs,
     )
+
+
+def _against_eager(
+    program: LibraryProgram, theirs: Any, compiled: Any, given: Any, way: str
+) -> tuple[str, float]:
+    """How a call differs from eager's, and how long it took."""
+    before = _copied(theirs)
+    wanted, wanted_drawn = _step(program, theirs, given, way)
+    exact = functools.cache(
+        functools.partial(_in_float64, program, before, given, way)  # as it was
+    )
+    began = time.process_time()
+    try:
+        found, drawn = _step(program, compiled, given, way)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200], 0.0
+    spent = time.process_time() - began
+    differs = _differs(found, wanted, exact)
+    if not differs and not torch.equal(drawn, wanted_drawn):
+        differs = "other random numbers were drawn"
+    return differs, spent
 
 
 def of_torch_compile(program: LibraryProgram, way: str) -> str:
@@ -323,7 +362,7 @@ def main(arguments: list[str] | None = None) -> int:
     for program in PROGRAMS:
         if given.names and not {program.library, program.name} & {*given.names}:
             continue
-        for way in ("inference", "training")[: 1 + program.trains]:
+        for way in program.ways:
             with contextlib.redirect_stdout(sys.stderr):
                 row = check(program, way, given.pairs)
             rows.append(row)

@@ -20,26 +20,35 @@ Made = tuple[Callable[..., Any], Callable[[int], Arguments]]
 
 @dataclass(frozen=True)
 class LibraryProgram:
-    """One program of a library; `trains`: gradients of its parameters are compared too."""
+    """One program of a library; `trains`: gradients of its parameters are compared too; `steps`:
+    it is a step of training, and called as it stands."""
 
     library: str
     name: str
     make: Callable[[], Made]
     trains: bool = False
     draws_numpy: bool = False  # its random numbers are NumPy's, which are seeded as well
+    steps: bool = False
 
     def __str__(self) -> str:
         return f"{self.library} {self.name}"
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """How it is run: what a row is."""
+        return ("step",) if self.steps else ("inference", "training")[: 1 + self.trains]
 
 
 PROGRAMS: list[LibraryProgram] = []
 
 
-def program(library: str, *, trains: bool = False, draws_numpy: bool = False) -> Any:
+def program(
+    library: str, *, trains: bool = False, draws_numpy: bool = False, steps: bool = False
+) -> Any:
     """A row."""
 
     def register(make: Callable[[], Made]) -> Callable[[], Made]:
-        PROGRAMS.append(LibraryProgram(library, make.__name__, make, trains, draws_numpy))
+        PROGRAMS.append(LibraryProgram(library, make.__name__, make, trains, draws_numpy, steps))
         return make
 
     return register

@@ -9,7 +9,7 @@ from tests.conformance.library_programs import PROGRAMS, LibraryProgram
 
 pytestmark = pytest.mark.conformance
 
-_CASES = [(one, way) for one in PROGRAMS for way in ("inference", "training")[: 1 + one.trains]]
+_CASES = [(one, way) for one in PROGRAMS for way in one.ways]
 
 
 @pytest.mark.parametrize(("program", "way"), _CASES, ids=lambda one: str(one).replace(" ", "-"))

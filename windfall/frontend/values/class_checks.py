@@ -120,8 +120,16 @@ def _is_instance(machine: Machine, value: Value, cls: type) -> bool:
     if type(cls).__module__ == "typing" and is_mutable(kind):
         stop(UNKNOWN_OPERATION, f"isinstance with the protocol {cls.__qualname__}")
     if type(cls).__module__ in ("torch.nn.parameter", "typing", "enum", "torch._C", "torch"):
-        return issubclass(kind, cls)
+        return _derives(kind, cls)
     stop(UNKNOWN_OPERATION, f"isinstance with {type(cls).__name__}")
+
+
+def _derives(kind: type, cls: type) -> bool:
+    """What the class answers; one that refuses to (a `TypedDict`, a protocol) is asked natively."""
+    try:
+        return issubclass(kind, cls)
+    except TypeError as error:
+        stop(UNKNOWN_OPERATION, f"a check of {class_name(cls)}: {error}")
 
 
 def _tells_its_class(kind: type) -> bool:
@@ -228,7 +236,7 @@ def _is_subclass(machine: Machine, kind: type, cls: type) -> bool:
     if _asks_as_abstract(type(cls)):
         return _registered(machine, kind, cls)
     if type(cls).__module__ in ("enum", "torch.nn.parameter", "typing", "torch._C", "torch"):
-        return issubclass(kind, cls)
+        return _derives(kind, cls)
     stop(UNKNOWN_OPERATION, f"issubclass with {type(cls).__name__}")
 
 
