@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from windfall.frontend.bytecode import VERSION
 from windfall.frontend.tracebacks import TracebackPlace, through
 
 
@@ -47,13 +48,21 @@ def test_a_frame_stands_at_its_instruction(function: Any) -> None:
     instructions = list(dis.get_instructions(code))[1:]
     step = max(1, len(instructions) // 40)
     positions = list(code.co_positions())
-    shown: list[str] = []
+    names: set[str] = set()
+    kept: list[types.FrameType] = []
+
+    def look(frame: types.FrameType, event: str, argument: Any) -> None:
+        names.add(frame.f_code.co_name)
+        if frame.f_code.co_filename == code.co_filename:
+            kept.append(frame)
+
     for one in (*instructions[::step], instructions[-1]):
         line, end_line, column, end_column = positions[one.offset // 2]
         if line is None:
             continue
         error = ValueError("x")
-        before, _ = sys.gettrace(), sys.settrace(lambda frame, *rest: shown.append(frame.f_code.co_name))
+        before = sys.gettrace()
+        sys.settrace(look)
         try:
             through(error, [TracebackPlace(code, function.__globals__, one.offset, line)])
         finally:
@@ -64,5 +73,7 @@ def test_a_frame_stands_at_its_instruction(function: Any) -> None:
         (entry,) = traceback.TracebackException.from_exception(error).stack
         found = (entry.lineno, entry.end_lineno, entry.colno, entry.end_colno)
         assert found == (line, end_line, column, end_column), one
-    # A trace function is shown our own functions, never a frame that was made.
-    assert "through" in shown and code.co_name not in shown
+    # A trace function may keep what it is shown: 3.11 shows it the end of a generator that nobody
+    # has asked for anything, later ones do not.
+    assert "through" in names and bool(kept) == (VERSION < (3, 12))
+    assert all(one.f_lineno and one.f_lasti > 0 for one in kept)
