@@ -101,8 +101,8 @@ _random(
     refuses=True,
     zero_or_one=True,
 )
-for _name in ("bernoulli.Tensor", "poisson.default"):
-    _random(_name, refuses=True)
+_random("bernoulli.Tensor", refuses=True)
+_random("poisson.default", _row_major, _over, refuses=True)
 _random(
     "binomial.default",
     _row_major,
