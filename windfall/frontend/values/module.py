@@ -137,8 +137,12 @@ class Module(Object):
 
     def _calls_forward(self, machine: Machine) -> bool:
         """Whether what `nn.Module.__call__` calls is torch's own."""
+        attributes = self.attributes(machine)
+        assert attributes is not None
+        if attributes.lookup(machine, "_call_impl") is not None:
+            return False
         own = machine.guards.rely_on_answer(nn.Module, "_call_impl")
-        return own is _CALL_IMPL and find(self.cls.real, "_call_impl") is own
+        return own is _CALL_IMPL and self.cls.find(machine, "_call_impl") is own
 
     def _has_hooks(self, machine: Machine) -> bool:
         attributes = self.attributes(machine)
