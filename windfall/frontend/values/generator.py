@@ -98,7 +98,12 @@ class Generator(Iterator):
         frame = self.frame
         if frame is None or not self.started or self.running:
             return False
-        if frame.listing.handler_at(frame.last) is not None:
+        listing = frame.listing
+        handler = listing.handler_at(frame.last)
+        # From 3.12 on a `yield from` has one of its own, which passes on that it is dropped.
+        while handler and listing.instructions[handler.target].name == "CLEANUP_THROW":
+            handler = listing.handler_at(handler.target)
+        if handler is not None:
             return True
         held = (*frame.stack, *frame.variables)
         return any(isinstance(one, Generator) and one.sees_its_end for one in held)
