@@ -204,6 +204,7 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
     recipe = Recipe(
         (*point.slot_names, _name(machine)), machine.symbols.by_name, machine.graph.reads.node
     )
+    _ask_caches(machine, recipe)
     effects = hold(machine, recipe)
     recipe.lines.extend(effects)
     replayed = settled(machine, machine.effects.entries)
@@ -225,7 +226,7 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
     else:
         resume = resumed(machine, recipe)
         _name_module(machine, recipe)
-    plain = not effects and not machine.graph.generators
+    plain = not (effects or machine.graph.generators or machine.effects.cached)
     direct = _direct(machine, recipe) if plain and result is not None else None
     counts = count_writes(machine, recipe) if direct is None else None
     if counts is not None:
@@ -265,6 +266,14 @@ def _finished(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]
         machine.operations,
         machine.guards.own or recipe.own,
     )
+
+
+def _ask_caches(machine: Interpreter, recipe: Recipe) -> None:
+    """Before all else: where a cache answers something else, nothing has been done."""
+    for expected, value in machine.effects.cached:
+        name = recipe.fresh("cached")
+        recipe.alias(value, name)
+        recipe.reads.append(f"{name} = {recipe.known(expected, 'expected')}()")
 
 
 def _name_texts(machine: Interpreter, recipe: Recipe) -> None:

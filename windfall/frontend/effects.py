@@ -15,6 +15,7 @@ from windfall.dataclass import dataclass
 from windfall.ir.reading import class_dict, mro_of
 
 if TYPE_CHECKING:
+    from windfall.frontend.cached_answers import CachedAnswer
     from windfall.frontend.recipe import Recipe
     from windfall.frontend.values.base import Given, Value
     from windfall.ir.source import Source
@@ -40,6 +41,8 @@ class EffectLog:
         self.journal: list[Callable[[], None]] = []  # how to take back what was done to values
         self.classes: dict[type, dict[str, Value]] = {}  # what was written to classes
 
+        # Answers that caches are expected to give, in program order, and what stands for them.
+        self.cached: list[tuple[CachedAnswer, Value]] = []
         self.counted: set[Source] = set()  # where integers were written over integers
         self.lengths: set[str] = set()  # of lists that grow and whose length was relied upon
         self.replaced: list[Value] = []  # tensors whose memory was replaced

@@ -156,7 +156,7 @@ def factorial(n):
     return n * factorial(n - 1) if n else 1
 
 
-@hard(26, "singledispatch, lru_cache, cached_property, partial", torch="2", graphs=(1, 3))
+@hard(26, "singledispatch, lru_cache, cached_property, partial", torch="2", graphs=(1, 2))
 def functools_family():
     owner = Doubler()
     tripled = functools.partial(lambda a, b, *, c: a * b + c, 3, c=1)

@@ -99,6 +99,21 @@ def call_with(function: Any, arguments: Any, keywords: Any) -> Any:
     return function(*arguments, **keywords)
 
 
+def cached_call(cached: Any, wrapped: Any, arguments: Any, keywords: Any) -> Any:
+    """`cached(*arguments, **keywords)`, of a pure function: what it should answer is computed."""
+    found = None
+    try:
+        found = (wrapped(*arguments, **dict(keywords)),)
+    except Exception:
+        found = None  # it is for the cache to raise
+    return cached_answer(cached, arguments, keywords, found)
+
+
+def cached_answer(cached: Any, arguments: Any, keywords: Any, found: Any) -> Any:
+    """Has a rule: what the cache is expected to answer. Where it is not known, the call itself."""
+    return cached(*arguments, **dict(keywords))
+
+
 def first_implemented(candidates: Any, operation: str, left: Any, right: Any) -> Any:
     """A binary operator through special methods, in the order given."""
     for method, argument in candidates:

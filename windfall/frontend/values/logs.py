@@ -13,7 +13,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from windfall.frontend.breaks import UNKNOWN_CALL, stop
+from windfall.frontend.cached_answers import CachedAnswer, is_immutable
 from windfall.frontend.policy import Treatment, cached_treatment, is_query
+from windfall.frontend.polyfills import core
+from windfall.frontend.purity import is_pure
 from windfall.frontend.values.base import Arguments, ByIdentity, Given, Keywords, Value
 from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import fold
@@ -59,7 +62,9 @@ for _name in ("debug", "info", "warning", "error", "critical", "log"):
 class Cached(ByIdentity, Given):
     """A function behind `functools.lru_cache`. What it answers is known to the cache alone (an
     object that it has handed out before, computed from what globals were then, or for `True` where
-    it is asked for 1), so it is called natively; a logger's method is called for its effect."""
+    it is asked for 1), so it is called natively; a logger's method is called for its effect. Where
+    a pure function answers constants with a constant, that is expected, and the segment begins with
+    the call."""
 
     __slots__ = ()
 
@@ -80,6 +85,16 @@ class Cached(ByIdentity, Given):
         machine.guards.take_from_process(f"{self.describe()} was called while capturing")
         return machine.values.literal_or_known(found, self.real.__name__)
 
+    def _foretold(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        """What the function behind it computes is what the cache should answer."""
+        values = machine.values
+        wrapped = values.known(self.real.__wrapped__, "wrapped")
+        if any(frame.code is core.cached_call.__code__ for frame in machine.frames.stack):
+            return wrapped.call(machine, arguments, keywords)  # the call around it asks its cache
+        pairs = [values.tuple([values.literal(name), one]) for name, one in keywords.items()]
+        parts = [self, wrapped, values.tuple(list(arguments)), values.tuple(pairs)]
+        return values.polyfill("cached_call", parts)
+
     def call(self, machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
         """A message, a question about what is installed, or natively."""
         if is_query(self.real):
@@ -95,11 +110,30 @@ class Cached(ByIdentity, Given):
             return wrapped.call(machine, arguments, keywords)
         if how is Treatment.FOLD and all(one.is_constant() for one in given):
             return self._answered(machine, arguments, keywords)
+        if all(one.is_constant() for one in given) and is_pure(self.real):
+            return self._foretold(machine, arguments, keywords)
         if not arguments or not isinstance(arguments[0], Object):
             stop(UNKNOWN_CALL, self.describe())
         if not isinstance(self.source, Known):
             self.guard(machine, "identity", IdentityIs(self.real))
         return _logged(machine, self.real, arguments, keywords)
+
+
+@calls(core.cached_answer)
+def _cached_answer(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+    cached, given, named, found = arguments
+    assert isinstance(cached, Cached)
+    expected = found.as_constant(machine) if found.is_constant() else None
+    if expected is None or not is_immutable(expected):
+        stop(UNKNOWN_CALL, cached.describe())
+    cached.rely(machine)
+    call = cached.real, given.as_constant(machine), named.as_constant(machine)
+    known = machine.effects.cached
+    same = (value for one, value in known if one.is_call(*call))
+    answer = next(same, None) or machine.values.literal(expected[0])
+    known.append((CachedAnswer(*call, expected[0]), answer))
+    machine.effects.undo(known.pop)
+    return answer
 
 
 @wraps(_CACHED)

@@ -41,7 +41,7 @@ from windfall.frontend.values.wrap import wraps
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import ABSENT, Equals, HasKey, TensorIs
 from windfall.ir.reading import is_among
-from windfall.ir.source import Attribute, DictOf, Item, Source
+from windfall.ir.source import Attribute, ByMethod, DictOf, Item, Source
 from windfall.ops.fake import fake, storage_of
 from windfall.ops.history import entered
 
@@ -268,14 +268,21 @@ class Tensor(Value):
             stop(UNKNOWN_ATTRIBUTE, f"{self.describe()}.{name}")
         return found
 
-    def refuse_place(self, machine: Machine) -> None:
-        """Where a tensor begins in its memory no type says: the user may have cut it out."""
+    def place_of_memory(self, machine: Machine) -> int:
+        """Where the memory that it stands in begins, counted from that of its storage: the user may
+        have cut the tensor out from whose memory it is."""
         memory = storage_of(self.fake(machine))
         for value in machine.graph.fakes.values():
-            if not isinstance(value, Tensor) or value.real is None:
+            if not isinstance(value, Tensor) or value.real is None or value.source is None:
                 continue
             if storage_of(value.fake(machine)) is memory:
-                stop(UNKNOWN_ATTRIBUTE, f"storage_offset() in the memory of {value.describe()}")
+                if value.fake(machine).dtype != self.fake(machine).dtype:
+                    stop(UNKNOWN_ATTRIBUTE, f"storage_offset() in memory of {value.describe()}")
+                start = int(value.real.storage_offset())
+                place = ByMethod(value.source, torch.Tensor, "storage_offset")
+                machine.guards.add(place, Equals(start), "the program asks where it begins")
+                return start
+        return 0
 
     def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """Attributes of the user's own are written back, and `grad` and `data`; others of torch's

@@ -214,17 +214,18 @@ def torch_fold(
     machine: Machine, name: str, arguments: Sequence[Value], keywords: Mapping[str, Value]
 ) -> Value:
     """A method that asks for the type only: its answer is a constant."""
-    _refuse_place(machine, getattr(torch.Tensor, name), arguments)
     plain = [_type_only(machine, one) for one in arguments]
     named = {key: _type_only(machine, one) for key, one in keywords.items()}
     function = getattr(torch.Tensor, name)
-    return machine.values.literal(machine.graph.on_fakes(function, tuple(plain), named))
+    answer = machine.graph.on_fakes(function, tuple(plain), named)
+    return machine.values.literal(_placed(machine, function, arguments, answer))
 
 
-def _refuse_place(machine: Machine, function: Any, arguments: Sequence[Value]) -> None:
-    """A question for a place in memory, which is the user's where the memory is."""
+def _placed(machine: Machine, function: Any, arguments: Sequence[Value], answer: Any) -> Any:
+    """An answer, which counts from where the memory is the user's if it says a place there."""
     if function is torch.Tensor.storage_offset and arguments and isinstance(arguments[0], Tensor):
-        arguments[0].refuse_place(machine)
+        return answer + arguments[0].place_of_memory(machine)
+    return answer
 
 
 def _type_only(machine: Machine, value: Value) -> Any:
@@ -246,7 +247,6 @@ def treated(
         return _in_graph(machine, function, arguments, keywords)
     if how is Treatment.FOLD:
         given = (*arguments, *keywords.values())
-        _refuse_place(machine, function, arguments)
         if function not in _SHOWS and any(isinstance(one, Tensor | Tuple | List) for one in given):
             plain = tuple(_type_only(machine, one) for one in arguments)
             named = {key: _type_only(machine, one) for key, one in keywords.items()}
@@ -254,7 +254,7 @@ def treated(
             if _has_tensor(result):
                 return torch_call(machine, "call_function", function, arguments, keywords)
             _refuse_text(function, name, result)
-            return machine.values.literal(result)
+            return machine.values.literal(_placed(machine, function, arguments, result))
         return fold(machine, function, arguments, keywords)
     stop(WATCHER if how is Treatment.WATCHER else UNKNOWN_CALL, name)
 
