@@ -132,7 +132,11 @@ def _cached_answer(machine: Machine, arguments: Arguments, keywords: Keywords) -
     same = (value for one, value in known if one.is_call(*call))
     answer = next(same, None) or machine.values.literal(expected[0])
     known.append((CachedAnswer(*call, expected[0]), answer))
-    machine.effects.undo(known.pop)
+
+    def take_back() -> None:
+        known.pop()
+
+    machine.effects.undo(take_back)
     return answer
 
 
