@@ -173,6 +173,12 @@ def is_hooked(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks) or tensor.retains_grad
 
 
+def is_told(tensor: torch.Tensor) -> bool:
+    """Whether a hook on a tensor is called where the engine comes by without a gradient: with
+    None, or, of a leaf, because one was to be added to its own."""
+    return bool(tensor._backward_hooks) or bool(tensor._post_accumulate_grad_hooks)
+
+
 def hooks_saved_tensors() -> bool:
     """Whether the thread has such hooks now."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
