@@ -139,6 +139,12 @@ def is_view(tensor: torch.Tensor) -> bool:
     return tensor._is_view()
 
 
+def is_view_of_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view, to autograd, of what needs no gradient."""
+    base = tensor._base
+    return base is not None and not base.requires_grad
+
+
 def refused_view(tensor: torch.Tensor) -> str:
     """How a view was made to which autograd refuses writes: by a function of the user's, or by one
     that answers several; "" for all others."""
