@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import windfall
+from tests.autograd.both import both, leaf, seen
 from windfall.events import Eager
 from windfall.ops.schema import counts_writes
 
@@ -288,6 +289,115 @@ def test_hooks_of_results_that_are_not_back_propagated_are_not_called():
         assert [index for index, _ in seen] == [1, 2, 0]
     torch.testing.assert_close(*answers)
     native(compiled)
+
+
+def two_heads(h, k):
+    s = h.exp()
+    return s.sin(), (s * k).cos()
+
+
+def two_heads_and_an_own_leaf(h, k):
+    s = h.exp() * h
+    return (s * h).sin(), (s * k).cos(), s * k * h
+
+
+def heads_of_heads(h, k):
+    first = (h * k).exp()
+    second = (first * h).sin()
+    return first, second, (second * k + h.cos()).exp(), h.cos() * 3
+
+
+def nothing_in_common(h, k):
+    s = (h + 1).exp() * (k + 1).exp()
+    return (s * h.detach()).sin(), (s.detach() * h * k).cos(), s * k
+
+
+class Doubled(torch.autograd.Function):
+    """A function of the user's, whose backward is given zeros where no gradient arrives."""
+
+    @staticmethod
+    def forward(context, x):
+        return x * 2
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * 2
+
+
+def hooks_on_tensors(a, b, told):
+    h, k = a * 2, b * 2
+    for name, one in (("h", h), ("k", k)):
+        one.register_hook(lambda gradient, name=name: told.append((name, gradient.clone())))
+    return h, k
+
+
+def hooks_on_leaves(a, b, told):
+    for name, one in (("a", a), ("b", b)):
+        one.register_hook(lambda gradient, name=name: told.append((name, gradient.clone())))
+    return a, b
+
+
+def hooks_behind_accumulation(a, b, told):
+    for name, one in (("a", a), ("b", b)):
+        one.register_post_accumulate_grad_hook(
+            lambda leaf, name=name: told.append((name, leaf.grad.clone()))
+        )
+    return a, b
+
+
+def made_by_the_user(a, b, told):
+    return Doubled.apply(a), Doubled.apply(b)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "listen", [hooks_on_tensors, hooks_on_leaves, hooks_behind_accumulation, made_by_the_user]
+)
+@pytest.mark.parametrize(
+    "function", [two_heads, two_heads_and_an_own_leaf, heads_of_heads, nothing_in_common]
+)
+def test_nobody_hears_of_results_that_lead_elsewhere(function, listen, dynamic):
+    """A node with several results would lead to all that one of them leads to."""
+
+    def scenario(compile):
+        compiled = compile(function)
+        said = []
+        for wanted in ((0,), (1,), (2,), (0, 1), (1, 0, 2), (3,)):
+            a, b, told = leaf(3), leaf(3), []
+            results = compiled(*listen(a, b, told))
+            for place in wanted:
+                if place < len(results):
+                    results[place].sum().backward(retain_graph=True)
+                said.append(seen(a, b))
+            said.append(sorted(told, key=lambda one: one[0]))
+            told.clear()
+            chosen = [results[place].sum() for place in wanted if place < len(results)]
+            if chosen:
+                sum(chosen).backward()
+            said += [seen(a, b), sorted(told, key=lambda one: one[0])]
+        return said
+
+    both(scenario, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("listen", [hooks_on_tensors, made_by_the_user])
+@pytest.mark.parametrize("function", [two_heads, two_heads_and_an_own_leaf, nothing_in_common])
+def test_second_derivatives_where_somebody_listens(function, listen):
+    def scenario(compile):
+        compiled = compile(function)
+        a, b, told = leaf(3), leaf(3), []
+        said = []
+        for place in (0, 1):
+            results = compiled(*listen(a, b, told))
+            gradients = torch.autograd.grad(
+                results[place].sum(), [a, b], create_graph=True, allow_unused=True
+            )
+            told.clear()
+            sum(one.square().sum() for one in gradients if one is not None).backward()
+            said += [*gradients, seen(a, b)]
+        return said
+
+    both(scenario)
 
 
 def test_one_of_several_results_is_changed_in_place():

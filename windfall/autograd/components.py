@@ -13,6 +13,7 @@ where their histories never meet.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,8 @@ import torch
 import torch.fx
 
 from windfall.autograd.between import awaited
-from windfall.ir.stages import Component, Split
+from windfall.dataclass import dataclass
+from windfall.ir.stages import BackwardRegion, Component, Split
 from windfall.ops.registry import lookup
 
 aten = torch.ops.aten
@@ -91,6 +93,52 @@ def _groups(nodes: list[Node], tangents: list[Node]) -> list[set[Node]]:
                 groups = [group for group in groups if group not in meeting]
                 groups.append(set().union(*meeting))
     return sorted(groups, key=lambda group: min(tangents.index(one) for one in group))
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A component as several, each of which has gradients for its inputs from each of its tangents;
+    `partial` are the inputs of the graph that not all tangents of the whole lead to, `whole` the
+    inputs of the component, if there are any such."""
+
+    parts: tuple[Component, ...]
+    partial: tuple[int, ...] = ()
+    whole: tuple[int, ...] = ()
+
+
+def divided_by_inputs(region: BackwardRegion) -> Divided:
+    """The component of a region, divided so that autograd comes by no input to which nothing leads
+    from what is back-propagated. The parts compute again what their gradients have in common. What
+    they are attached to among the graph's own results stays with the first."""
+    split, whole = region.split, region.component
+    if len(whole.tangents) < 2:
+        return Divided((whole,))
+    assert split.backward is not None
+    nodes = list(split.backward.nodes)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    first = len(placeholders) - len(split.write_tangents_for) - len(split.tangents_for)
+    reached = {placeholders[first + index]: frozenset((index,)) for index in whole.tangents}
+    for node in nodes:
+        if node.op == "call_function":
+            found = frozenset[int]().union(*(reached.get(one, ()) for one in node.all_input_nodes))
+            if found:
+                reached[node] = found
+    results: Any = nodes[-1].args[0]
+    leading: dict[frozenset[int], list[int]] = {}
+    for index, node in zip(split.gradients_for, results, strict=True):
+        if index in whole.inputs and index < len(split.signature.inputs) and node is not None:
+            of_it = reached.get(node, frozenset())
+            if of_it and len(of_it) < len(whole.tangents):
+                leading.setdefault(of_it, []).append(index)
+    partial = tuple(sorted(itertools.chain.from_iterable(leading.values())))
+    rest = tuple(one for one in whole.inputs if one not in partial)
+    parts = [
+        Component(tuple(sorted(tangents)), whole.saved, tuple(inputs))
+        for tangents, inputs in leading.items()
+    ]
+    if rest or not frozenset().union(*leading).issuperset(whole.tangents):
+        parts.insert(0, replace(whole, inputs=rest))
+    return Divided(tuple(parts), partial, whole.inputs if partial else ())
 
 
 FEW = 8  # tangents, up to which a last step may be taken for each of them

@@ -22,7 +22,9 @@ import functools
 import itertools
 import operator
 import weakref
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +32,7 @@ import torch
 from windfall import torch_abi
 from windfall.autograd.assemble import regions
 from windfall.autograd.between import ViewsBetween
+from windfall.autograd.components import divided_by_inputs
 from windfall.autograd.conventions import without_views, without_writes, write, written_early
 from windfall.autograd.higher import Lineage
 from windfall.autograd.histories import edges_of, unsaved
@@ -71,13 +74,45 @@ def differentiable(
     alone = len(parts) == len(parts[0].results) == 1
     if alone and parts[0].component.inputs and not parts[0].split.signature.between:
         return nodes[0].around(forward)
-    return _several(nodes, forward)
+    call = _several(nodes, forward)
+    divided = [divided_by_inputs(one) for one in parts]
+    first = len(parts[0].split.symbols)
+    positions = [first + index for one in divided for index in one.partial]
+    if not positions:
+        return call
+
+    @functools.cache
+    def apart() -> GraphCallable:
+        made = [
+            LinkedRegion(replace(part, component=component), compiler, lineage, one.whole)
+            for part, one in zip(parts, divided, strict=True)
+            for component in one.parts
+        ]
+        return _several(made, forward)
+
+    def chosen(*args: Any) -> Any:
+        if any([_hears_of_none(args[position]) for position in positions]):
+            return apart()(*args)
+        return call(*args)
+
+    return chosen
+
+
+def _hears_of_none(tensor: torch.Tensor) -> bool:
+    """Whether the user's code is called where no gradient arrives at a tensor, though the engine
+    came by: a hook of its, or the function that made it."""
+    if torch_abi.is_told(tensor):
+        return True
+    made = getattr(type(tensor.grad_fn), "_forward_cls", None)
+    return made is not None and made is not CompiledGraph and made is not Door
 
 
 def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCallable:
-    """One forward pass whose results belong to different autograd nodes. A node comes after those
-    whose results it is attached to, and after the views that it is (which are answered last)."""
+    """One forward pass whose results belong to different autograd nodes; one result to several of
+    them that follow each other, if they are divided by inputs. A node comes after those whose
+    results it is attached to, and after the views that it is (which are answered last)."""
     split = nodes[0].region.split
+    owners = _owners(nodes)
     visible, symbols = split.visible, len(split.symbols)
     attached = [(one, one.inputs, one.results) for one in nodes]
     writes, facts = split.signature.writes, split.signature.inputs
@@ -97,15 +132,20 @@ def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCall
             before[index] = edge
         made: list[Any] = [None] * views.count
         pieces: dict[int, Any] = {}
+        behind = defaultdict[int, list[Any]](list)  # doors
         for (node, inputs, positions), first in steps:
             for view in first:
                 views.make(view, sizes, primals, shown, made, pieces)
             known = (*before, *shown, *made)
-            given = (sizes, primals, results)
+            given = (sizes, primals, results, [known[index] for index in node.beside])
             found = _attach(node, given, *([known[index] for index in inputs] or NOWHERE))
             for position, result in zip(positions, found, strict=True):
-                alone = len(positions) == 1
-                shown[position] = result if alone else _door((results[position],), result)
+                aliases = behind[position]
+                aliases.append(result)
+                if len(aliases) < owners[position]:
+                    continue  # another node follows that has it too
+                alone = node.is_alone
+                shown[position] = result if alone else _door((results[position],), *aliases)
                 if position in early:
                     index = early[position]
                     write(primals[index], shown[position], facts[index].versions, visible=True)
@@ -118,6 +158,11 @@ def _several(nodes: Sequence[LinkedRegion], forward: GraphCallable) -> GraphCall
         return (*shown, *made)
 
     return call
+
+
+def _owners(nodes: Sequence[LinkedRegion]) -> Counter[int]:
+    """How many nodes each result belongs to."""
+    return Counter(position for one in nodes for position in one.results)
 
 
 class CompiledGraph(torch.autograd.Function):
@@ -139,15 +184,21 @@ class Door(torch.autograd.Function):
     (a hook) does not happen because another one is back-propagated."""
 
     @staticmethod
-    def forward(context: Any, shown: tuple[Any], result: Any) -> Any:
-        """The tensor that the user gets; `result` is an alias of it that nobody else sees."""
+    def forward(context: Any, shown: tuple[Any], *results: Any) -> Any:
+        """The tensor that the user gets; `results` are aliases of it that nobody else sees, one of
+        each node that the result belongs to."""
         context.set_materialize_grads(False)
         return shown[0]
 
     @staticmethod
     def backward(context: Any, tangent: Any) -> Any:
         """It goes through."""
-        return None, tangent
+        return (None, *(tangent,) * _behind(context))
+
+
+def _behind(door: Any) -> int:
+    """How many nodes it leads to."""
+    return len(door.needs_input_grad) - 1
 
 
 # `apply` without its look for functorch and `setup_context`: the guards of an entry see to the
@@ -188,7 +239,7 @@ def operations_of(node: Any) -> tuple[Any, tuple[int, ...], GraphCallable] | Non
     saved, and are to be asked when it is its turn."""
     function = getattr(type(node), "_forward_cls", None)
     if function is Door:
-        return Door, (), functools.partial(Door.backward, node)
+        return (Door, _behind(node)), (), functools.partial(Door.backward, node)
     if function is not CompiledGraph:
         return None
     linked, sizes, _ = node.kept
@@ -200,18 +251,30 @@ def operations_of(node: Any) -> tuple[Any, tuple[int, ...], GraphCallable] | Non
 
 
 class LinkedRegion:
-    """A region at work: what is saved, and the variants of its backward."""
+    """A region at work: what is saved, and the variants of its backward. `whole`: it is a part of
+    what has these inputs; its results may belong to other nodes too, which answer the gradients of
+    others of them, and gradients of gradients go to all."""
 
     def __init__(
-        self, region: BackwardRegion, compiler: VariantCompiler, lineage: Lineage | None
+        self,
+        region: BackwardRegion,
+        compiler: VariantCompiler,
+        lineage: Lineage | None,
+        whole: tuple[int, ...] = (),
     ) -> None:
         self.region = region
+        self._only = region.component.inputs if whole else None  # whose gradients it answers
         backward = region.split.backward
         self.has_bodies = backward is not None and any(True for _ in subgraphs_in(backward))
         self.inputs = region.component.inputs  # of the node: what it is attached to
         self.results = region.results
+        self.is_alone = len(region.results) == 1 and not whole  # its result needs no door
+        # Those among the whole's that it is not attached to; their histories are kept.
+        attached = {*self.inputs, *region.saves.inputs}
+        self.beside = tuple(one for one in whole if one not in attached)
         self._compiler = compiler
-        self._special = SpecialBackward(region, compiler, lineage, _of_gradients(compiler))
+        made = _of_gradients(compiler)
+        self._special = SpecialBackward(region, compiler, lineage, made, whole or self.inputs)
         self._variants = Variants[tuple[Strides, ...], _Built | None](_STRIDES)
         # Where sizes vary: the variants by sizes and strides of a call, which they are found by.
         self._calls = Variants[Any, _Built | None](_CALLS)
@@ -222,13 +285,14 @@ class LinkedRegion:
         self._saved = _getter(region.saves.inputs), _getter(region.saves.results)
         # Results with another node: as that has them, if we are attached to them; others not, as
         # one that leads here would keep this node alive.
-        own = self.results if len(self.results) == 1 else ()
+        own = self.results if self.is_alone else ()
         shown, count = range(region.split.visible), len(region.split.signature.inputs)
         # The node's own result can be checked with all the others alone.
         first = len(region.saves.inputs)
         self._own = {first + place for place, one in enumerate(region.saves.results) if one in own}
+        known = (*self.inputs, *self.beside)
         self._foreign = [
-            (one, self.inputs.index(count + one) if count + one in self.inputs else None)
+            (one, known.index(count + one) if count + one in known else None)
             for one in region.saves.results
             if one in shown and one not in own
         ]
@@ -345,8 +409,11 @@ class LinkedRegion:
 
     def _take(self, context: Any, args: Any) -> Any:
         """Results made elsewhere: the node's own of them."""
-        (sizes, primals, found), *attached = args
+        (sizes, primals, found, beside), *attached = args
         edges: dict[int, Any] = self._edges_of(attached) if self._unsaved else {}
+        if beside:
+            edges |= _histories(self.beside, beside)
+            attached = [*attached, *beside]
         first = len(primals)
         edges |= {first + index: weakref.ref(found[index]) for index in self._watched}
         edges |= _inputs_to_be(self._written, primals)
@@ -359,7 +426,7 @@ class LinkedRegion:
         context.save_for_backward(*of_primals(primals), *of_found(found))
         context.is_packed = torch_abi.hooks_saved_tensors()
         context.set_materialize_grads(False)
-        if len(self.results) == 1:
+        if self.is_alone:
             return (args[0][2][self.results[0]],)
         return tuple([args[0][2][index].detach() for index in self.results])  # behind doors
 
@@ -511,7 +578,7 @@ class LinkedRegion:
         try:
             with Assumptions(self.region.relations, closed=True):
                 saved = self.region.component.saved
-                made = variant(self.region.split, everywhere, saved, wanted)
+                made = variant(self.region.split, everywhere, saved, wanted or self._only)
                 slots = tuple(made.gradients[index] for index in self.inputs)
                 slots = tuple(
                     ~places[~one] if one is not None and one < 0 else one for one in slots
@@ -584,6 +651,12 @@ def _visibly_written(split: Split, results: Container[int]) -> dict[int, tuple[i
         for position, index in enumerate(writes)
         if position in results and facts[index].visible
     }
+
+
+def _histories(numbers: Sequence[int], tensors: Sequence[Any]) -> dict[int, Any]:
+    """Something with the history of each of these; of a leaf, itself."""
+    known = dict(zip(numbers, tensors, strict=True))
+    return known | edges_of(known, numbers)
 
 
 def _inputs_to_be(written: Mapping[int, tuple[int, int]], primals: Sequence[Any]) -> dict[int, Any]:

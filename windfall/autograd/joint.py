@@ -41,6 +41,7 @@ from windfall.autograd.passes import PASSES
 from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocast
 from windfall.autograd.repeats import shorten
 from windfall.autograd.unroll import unroll
+from windfall.autograd.unseen_views import is_looked_past
 from windfall.autograd.written_views import must_be_alone
 from windfall.dataclass import dataclass
 from windfall.errors import InternalError, Unsupported
@@ -440,4 +441,5 @@ def _input_fact(
         whole,
         now.without_grad() if changed else None,
         must_be_alone(recording, build, index),
+        is_looked_past(recording, build, index),
     )

@@ -92,7 +92,8 @@ class EagerIfView:
     """A graph that writes inputs of which autograd has a history, or gets one: where such a one is
     a view, and its new history would not be eager's, eager runs what was captured. Which it would
     not be is said of some inputs (`InputFact.alone`); of others, somebody watches a gradient
-    between the view and what it looks at, where none comes along any more."""
+    between the view and what it looks at, where none comes along any more. So are inputs that
+    autograd is made to look past (`InputFact.looked_past`), where they look at what is plain."""
 
     signature: Signature
     symbols: int
@@ -104,8 +105,9 @@ class EagerIfView:
 
     def counting(self, call: GraphCallable, count: Callable[[str], None]) -> GraphCallable:
         """The same; `count` is told why it was eager."""
-        facts = enumerate(self.signature.inputs, self.symbols)
-        looked_at = [(index, one.alone) for index, one in facts if is_watched(one)]
+        facts = [*enumerate(self.signature.inputs, self.symbols)]
+        looked_at = [(index, one.alone) for index, one in facts if _is_history_written(one)]
+        past = [index for index, one in facts if one.looked_past]
         eager = _eager(self.signature, self.symbols, self.captured)
         is_view, is_hooked = torch_abi.is_view, torch_abi.is_hooked_above
 
@@ -114,13 +116,21 @@ class EagerIfView:
                 if is_view(args[index]) and (alone or is_hooked(args[index])):
                     count("an input that is written is a view")
                     return eager(*args)
+            for index in past:
+                if torch_abi.is_view_of_plain(args[index]):
+                    count("an input of which views are made unseen is a view of what is plain")
+                    return eager(*args)
             return call(*args)
 
         return chosen
 
 
 def is_watched(fact: InputFact) -> bool:
-    """Whether it matters to the history of a written input that it is a view."""
+    """Whether it matters to the history of what is made of an input that it is a view."""
+    return fact.looked_past or _is_history_written(fact)
+
+
+def _is_history_written(fact: InputFact) -> bool:
     return fact.alone or (fact.visible and fact.needs_grad)
 
 

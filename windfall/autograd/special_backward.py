@@ -84,7 +84,8 @@ class _Answer:
 
 class SpecialBackward:
     """The special backward passes of one region. `lineage`: of a node that stands for gradients;
-    `differentiable` makes a joint graph that was split and compiled a callable with nodes."""
+    `differentiable` makes a joint graph that was split and compiled a callable with nodes;
+    `inputs`: where gradients of gradients go."""
 
     def __init__(
         self,
@@ -92,7 +93,9 @@ class SpecialBackward:
         compiler: VariantCompiler,
         lineage: Lineage | None,
         differentiable: Differentiable,
+        inputs: tuple[int, ...],
     ) -> None:
+        self._inputs = inputs
         self._region = region
         self._compiler = compiler
         self._lineage = lineage
@@ -220,7 +223,7 @@ class SpecialBackward:
     ) -> _Answer:
         lineage, asked = self._pass(present, sizes, wanted, cast, needs)
         count = len(self._region.split.signature.inputs)
-        inputs = self._region.component.inputs
+        inputs = self._inputs
         places: dict[Any, int] = {lineage.slots[index].leaf: index for index in inputs}
         places |= {("result", one): count + one for one in stops}
         found = self._recorded(lineage, asked, again=True, handles=tuple(places))

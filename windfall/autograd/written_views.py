@@ -50,30 +50,31 @@ def _outlives_a_write(recording: Recording, build: Functional, whole: torch.Tens
 
     is_read = False  # since the first write
     for step in recording.steps[: recording.forward_steps]:
-        operands = [*_tensors((*step.args, *step.kwargs.values()))]
+        operands = [*tensors_in((*step.args, *step.kwargs.values()))]
         if any(map(is_older, operands)):
             return True
-        results = [*_tensors([step.result])]
+        results = [*tensors_in([step.result])]
         for one in results:
-            if one is not whole and one not in made and _lies_in(build, one, memory):
+            if one is not whole and one not in made and lies_in(build, one, memory):
                 made[one] = writes
-        if any(_lies_in(build, one, memory) for one in _tensors(written_by(step))):
+        if any(lies_in(build, one, memory) for one in tensors_in(written_by(step))):
             if is_read:
                 return True
             writes += 1
-        elif writes and not all(_lies_in(build, one, memory) for one in results):
-            is_read = is_read or any(_lies_in(build, one, memory) for one in operands)
-    return any(map(is_older, _tensors(recording.outputs)))
+        elif writes and not all(lies_in(build, one, memory) for one in results):
+            is_read = is_read or any(lies_in(build, one, memory) for one in operands)
+    return any(map(is_older, tensors_in(recording.outputs)))
 
 
-def _lies_in(build: Functional, tensor: torch.Tensor, memory: Memory) -> bool:
+def lies_in(build: Functional, tensor: torch.Tensor, memory: Memory) -> bool:
+    """Whether a tensor of the recording looks at a memory."""
     return build.is_known(tensor) and build.place(tensor).memory is memory
 
 
-def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
     """The tensors without data among values and lists of them."""
     for one in values:
         if fakes.is_fake(one):
             yield one
         elif isinstance(one, list | tuple):
-            yield from _tensors(one)
+            yield from tensors_in(one)

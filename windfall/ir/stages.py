@@ -159,6 +159,7 @@ class InputFact:
     whole: bool = False  # it stands for all memory from its start on, as one dimension (`type`)
     becomes: TensorType | None = None  # with the sizes and strides that it has afterwards
     alone: bool = False  # it must be no view in a call: eager's history would be another one
+    looked_past: bool = False  # it must be no view of what needs no gradient: results would not too
 
 
 @dataclass(frozen=True, slots=True)

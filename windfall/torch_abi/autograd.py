@@ -139,6 +139,12 @@ def is_view(tensor: torch.Tensor) -> bool:
     return tensor._is_view()
 
 
+def is_view_of_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view, to autograd, of what needs no gradient."""
+    base = tensor._base
+    return base is not None and not base.requires_grad
+
+
 def refused_view(tensor: torch.Tensor) -> str:
     """How a view was made to which autograd refuses writes: by a function of the user's, or by one
     that answers several; "" for all others."""
@@ -171,6 +177,12 @@ def hooked(tensor: Any) -> None:
 def is_hooked(tensor: torch.Tensor) -> bool:
     """Whether somebody is told of a tensor's gradient: by a hook, or because it is retained."""
     return bool(tensor._backward_hooks) or tensor.retains_grad
+
+
+def is_told(tensor: torch.Tensor) -> bool:
+    """Whether a hook on a tensor is called where the engine comes by without a gradient: with
+    None, or, of a leaf, because one was to be added to its own."""
+    return bool(tensor._backward_hooks) or bool(tensor._post_accumulate_grad_hooks)
 
 
 def hooks_saved_tensors() -> bool:
