@@ -58,6 +58,78 @@ ROWS: dict[str, Row] = {
     "windows that do not fit, of sizes that vary": (
         lambda x: F.unfold(x, 4), ((3, 4, 5, 6),), ((3, 4, 3, 7),),
     ),
+    "a divisor of zero": (
+        lambda x: F.avg_pool2d(x, 2, divisor_override=x.shape[0] - 1), ((3, 2, 6, 6),),
+        ((1, 2, 6, 6),),
+    ),
+    "a part beyond the end": (lambda x: torch.narrow_copy(x, 1, 1, 3), ((3, 5),), ((3, 3),)),
+    "a part before the start": (lambda x: torch.narrow_copy(x, 1, -4, 2), ((3, 5),), ((3, 3),)),
+    "weights of larger losses": (
+        lambda x, w: F.binary_cross_entropy(x.sigmoid(), x.sigmoid(), w), ((5, 4), (5, 4)),
+        ((5, 4), (1, 5, 4)),
+    ),
+    "weights of larger losses of logits": (
+        lambda x, w: F.binary_cross_entropy_with_logits(x, x, w), ((5, 4), (5, 4)),
+        ((5, 4), (1, 5, 4)),
+    ),
+    "weights of other losses of logits": (
+        lambda x, w: F.binary_cross_entropy_with_logits(x, x, w), ((5, 4), (5, 4)),
+        ((5, 4), (6, 4)),
+    ),
+    "weights of no losses of logits": (
+        lambda x, w: F.binary_cross_entropy_with_logits(x, x, w), ((5, 4), (5, 4)),
+        ((5, 4), (0, 4)),
+    ),
+    "positive weights of other classes": (
+        lambda x, w: F.binary_cross_entropy_with_logits(x, x, pos_weight=w), ((5, 4), (4,)),
+        ((5, 4), (3,)),
+    ),
+    "soft margins of a longer target": (
+        F.soft_margin_loss, ((5, 4), (5, 4)), ((1, 4), (5, 4)),
+    ),
+    "a class for one of several": (
+        lambda x, y: F.nll_loss(x, zeros(y.shape[0])), ((5, 4), (5,)), ((4,), (5,)),
+    ),
+    "a number with a dimension": (
+        lambda x, y: torch._foreach_mul([x], y)[0], ((5, 4), ()), ((5, 4), (1,)),
+    ),
+    "channels that are no squares": (
+        lambda x: F.pixel_shuffle(x, 2), ((2, 8, 3, 4),), ((2, 3, 3, 4),),
+    ),
+    "pooling adaptively nothing": (
+        lambda x: F.adaptive_avg_pool2d(x, (None, 2)), ((2, 3, 4, 5),), ((2, 3, 0, 5),),
+    ),
+    "the largest of no channels": (
+        lambda x: F.adaptive_max_pool2d(x, 2), ((2, 3, 4, 5),), ((2, 0, 4, 5),),
+    ),
+    "area of nothing": (
+        lambda x: F.interpolate(x, scale_factor=0.6, mode="area"), ((2, 3, 4, 5),), ((2, 3, 4, 0),),
+    ),
+    "no filters": (F.conv2d, ((2, 3, 6, 6), (4, 3, 3, 3)), ((2, 3, 6, 6), (0, 3, 3, 3))),
+    "nothing left by a transposed convolution": (
+        lambda x, w: F.conv_transpose2d(x, w, padding=2), ((2, 3, 4, 4), (3, 3, 3, 3)),
+        ((2, 3, 1, 4), (3, 3, 3, 3)),
+    ),
+    "mirrored too far, of no images": (
+        lambda x: F.pad(x, (1, 3), mode="reflect"), ((2, 3, 4),), ((0, 3, 3),),
+    ),
+    "a window of what is empty": (
+        lambda x, y: torch.as_strided_scatter(x, y, (2, 2), (1, 2)), ((3, 4), (2, 2)),
+        ((0, 4), (2, 2)),
+    ),
+    "unused boundaries": (
+        lambda x, y: (torch.bucketize(x, y), x)[1], ((3, 4), (5,)), ((3, 4), (5, 2)),
+    ),
+    "unused samples": (
+        lambda x, y: (F.grid_sample(x, y, align_corners=False), x)[1],
+        ((2, 3, 4, 4), (2, 2, 2, 2)), ((2, 3, 4, 4), (3, 2, 2, 2)),
+    ),
+    "an unused outer product": (
+        lambda x, y, z: (torch.addr(x, y, z), x)[1], ((3, 4), (3,), (4,)), ((3, 4), (3, 2), (4,)),
+    ),
+    "an unused mirror": (
+        lambda x: (F.pad(x, (1, 3), mode="reflect"), x)[1], ((3, 4),), ((3, 3),),
+    ),
 }  # fmt: skip
 
 
@@ -104,3 +176,44 @@ def test_no_positions_are_fine(body: Callable[..., Any]) -> None:
     for sizes in ((4, 5), (0, 5)):
         torch.testing.assert_close(compiled(torch.randn(sizes)), body(torch.randn(sizes)) + 1)
     assert not windfall.explanation(compiled).fallbacks
+
+
+def test_numbers_of_losses_are_eagers() -> None:
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    for body, good, bad in (
+        (lambda x, y, number: F.huber_loss(x, y, delta=number), 1.5, -1.5),
+        (lambda x, y, number: torch.ops.aten.smooth_l1_loss(x, y, 1, number), 1.5, -1.5),
+    ):
+        compiled = windfall.compile(lambda x, y, number, body=body: body(x, y, number) * 2)
+        torch.testing.assert_close(compiled(x, y, good), body(x, y, good) * 2)
+        assert not windfall.explanation(compiled).fallbacks
+        with pytest.raises(RuntimeError, match="does not support") as refused:
+            compiled(x, y, bad)
+        with pytest.raises(RuntimeError) as eager:
+            body(x, y, bad)
+        assert str(refused.value) == str(eager.value)
+
+
+def test_losses_of_two_dtypes_are_eagers() -> None:
+    x, y = torch.randn(3, 4), torch.randn(3, 4, dtype=torch.float64)
+    for body in (F.huber_loss, F.binary_cross_entropy_with_logits, F.soft_margin_loss):
+        result = windfall.compile(body)(x, y)
+        assert result.dtype is body(x, y).dtype
+        torch.testing.assert_close(result, body(x, y), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sizes", [(), (1,)])
+def test_a_bias_of_no_rows_is_the_answer(sizes: Sizes) -> None:
+    operands = torch.randn(sizes), torch.randn(0, 4), torch.randn(4)
+    compiled = windfall.compile(lambda *given: torch.addmv(*given, beta=0.5) + 1)
+    torch.testing.assert_close(compiled(*operands), torch.addmv(*operands, beta=0.5) + 1)
+    assert not windfall.explanation(compiled).fallbacks
+
+
+@pytest.mark.parametrize("sizes", [(2, 0, 5, 3), (2, 3, 0, 3), (0, 3, 4, 5)])
+def test_images_of_nothing_lie_as_in_eager(sizes: Sizes) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float64, memory_format=torch.channels_last)
+
+    x = torch.randn(sizes)
+    assert windfall.compile(program)(x).stride() == program(x).stride()

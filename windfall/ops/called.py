@@ -335,9 +335,16 @@ def _padded_shape(x: TensorType, padding: Sizes) -> TensorType:
     return TensorType(x.dtype, own, suggested_strides(x, own))
 
 
-for _name in ("reflection_pad", "replication_pad"):
-    op(f"{_name}1d.default", _padded_shape, None, listed(lambda: ((make((2, 3, 5)), [1, 2]), {})))
-    op(f"{_name}2d.default", _padded_shape, None, _images([1, 2, 0, 1]))
+def _mirrored_shape(x: TensorType, padding: Sizes) -> Any:
+    for number, amount in enumerate(padding):
+        if x.rank <= number // 2 or not smaller(amount, x.sizes[x.rank - 1 - number // 2]):
+            return NotImplemented  # eager words the error
+    return _padded_shape(x, padding)
+
+
+for _name, _rule in (("reflection_pad", _mirrored_shape), ("replication_pad", _padded_shape)):
+    op(f"{_name}1d.default", _rule, None, listed(lambda: ((make((2, 3, 5)), [1, 2]), {})))
+    op(f"{_name}2d.default", _rule, None, _images([1, 2, 0, 1]))
 
 
 def _columns_shape(
@@ -360,7 +367,9 @@ def _columns_shape(
 op("im2col.default", _columns_shape, None, _images([2, 3], [1, 2], [1, 0], [1, 1]))
 
 
-def _shuffle_shape(x: TensorType, factor: int) -> TensorType:
+def _shuffle_shape(x: TensorType, factor: int) -> Any:
+    if x.rank < 3 or smaller(factor, 1) or differ(x.sizes[-3] % (factor * factor), 0):
+        return NotImplemented  # eager words the error
     *outer, channels, height, width = x.sizes
     sizes = (*outer, channels // (factor * factor), height * factor, width * factor)
     return TensorType(x.dtype, sizes, suggested_strides(x, sizes))
@@ -377,7 +386,9 @@ op(
 )
 
 
-def _sampled_shape(x: TensorType, grid: TensorType, *rest: Any) -> TensorType:
+def _sampled_shape(x: TensorType, grid: TensorType, *rest: Any) -> Any:
+    if x.rank != 4 or grid.rank != 4 or differ((x.sizes[0], 2), (grid.sizes[0], grid.sizes[-1])):
+        return NotImplemented  # eager words the error
     return fresh(x.dtype, (*x.sizes[:2], *grid.sizes[1:-1]))
 
 

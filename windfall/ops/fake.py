@@ -65,7 +65,7 @@ from windfall.ops.fake_tensor import (
 )
 from windfall.ops.layout import differ
 from windfall.ops.meta_kernel import by_meta_kernel
-from windfall.ops.refused_dtypes import refuse
+from windfall.ops.refused_dtypes import refuse, refuse_empty
 from windfall.ops.schema import (
     QUESTIONS,
     SPECIAL,
@@ -236,6 +236,8 @@ for _name in ("item", "is_nonzero", "equal", "allclose", "_local_scalar_dense"):
 def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], counted: Counter[str]) -> Any:
     plan = plan_of(func)
     result = _run_unmarked(func, plan, args, kwargs, counted)
+    if not plan.composite and plan.special is None:
+        refuse_empty(func, args, kwargs, result)
     seen = args[0] if args else None
     marks = seen._fake_marks if seen.__class__ is FakeTensor else None
     if (marks is not None or plan.op.marks) and plan.returns and plan.returns[0].view:

@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
+from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder
+from windfall.ops.arguments import type_of
 from windfall.ops.folding import op
 from windfall.ops.registry import Samples, lookup
 from windfall.ops.samples import Sample, make
@@ -46,7 +48,22 @@ def _declare(name: str, single: str, samples: Samples, last: str | None = None) 
     op(f"_foreach_{name}", shape, lower, samples, reads=(), recompute=True)
 
 
+def _fits(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+    """Whether lists are as long as each other, which eager says in its own words; what is given to
+    every call is one number."""
+    given = (*arguments, *keywords.values())
+    for each in map(type_of, given):
+        if isinstance(each, TensorType) and each.rank:
+            raise RuntimeError(
+                f"scalar tensor expected to be 0 dim but it has {each.rank} dimensions and "
+                f"{each.elements} elements."
+            )
+    return len({len(each) for each in given if isinstance(each, (list, tuple))}) == 1
+
+
 def _shapes(one: Callable[..., Any], last: str | None, /, *arguments: Any, **keywords: Any) -> Any:
+    if not _fits(arguments, keywords):
+        return NotImplemented
     answers = [one(*own, **more) for own, more in _calls(arguments, keywords, last)]
     return NotImplemented if NotImplemented in answers else tuple(answers)
 
@@ -59,6 +76,8 @@ def _lowered_each(
     *arguments: Any,
     **keywords: Any,
 ) -> Any:
+    if not _fits(arguments, keywords):
+        return NotImplemented
     answers = [one(builder, *own, **more) for own, more in _calls(arguments, keywords, last)]
     refused = any(answer is NotImplemented for answer in answers)
     return NotImplemented if refused else tuple(answers)

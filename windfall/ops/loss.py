@@ -6,7 +6,7 @@ Enters: nothing. Leaves: records in the registry. Invariant: `reduction` is torc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +44,10 @@ def _check_classes(x: TensorType, target: TensorType) -> None:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if x.rank not in (1, 2):
         raise RuntimeError("input tensor should be 1D or 2D")
+    if x.rank == 1 and target.rank == 1 and differ(target.sizes[0], 1):
+        raise ValueError(
+            f"For 1D input, 1D target must have size 1, but got target size: {target.sizes[0]}"
+        )
     if x.rank == 2 and differ(target.sizes, x.sizes[:1]):
         raise RuntimeError(
             f"size mismatch (got input: {list(x.sizes)}, target: {list(target.sizes)})"
@@ -205,13 +209,32 @@ op("multilabel_margin_loss_forward.default", None, refuses=True)
 Body = Callable[..., Term]
 
 
-def _loss_shape(tensors: int, *, target_first: bool = False) -> Callable[..., TensorType]:
-    """(x, target, ..., reduction, parameter), the first `tensors` being tensors or None."""
+def _fit(result: TensorType, operands: Sequence[TensorType | None]) -> bool:
+    """Whether a result of this type can take losses of these operands."""
+    return not any(
+        differ(layout_of([result, each])[0], result.sizes) for each in operands if each is not None
+    )
 
-    def shape(*arguments: Any) -> TensorType:
+
+def _loss_shape(
+    tensors: int,
+    *,
+    target_first: bool = False,
+    written: int | None = None,
+    fine: Callable[[float], bool] = lambda parameter: True,
+) -> Callable[..., Any]:
+    """(x, target, ..., reduction, parameter), the first `tensors` being tensors or None. `written`:
+    the one that eager's kernel makes the losses in place of: in its dtype, and no other may be
+    larger; `fine`: whether eager takes this parameter."""
+
+    def shape(*arguments: Any) -> Any:
         operands = list(arguments[:2])
+        if not all(map(fine, arguments[tensors + 1 :])):
+            return NotImplemented  # eager words the error
         sizes, strides = layout_of(operands[::-1] if target_first else operands)
-        dtype = common_dtype(operands)
+        if written is not None and not _fit(arguments[written], arguments[:tensors]):
+            return NotImplemented
+        dtype = common_dtype(operands if written is None else [arguments[written]])
         if (*arguments[tensors:], MEAN)[0] == NONE:
             return TensorType(dtype, sizes, strides)
         return fresh(dtype, ())
@@ -220,19 +243,27 @@ def _loss_shape(tensors: int, *, target_first: bool = False) -> Callable[..., Te
 
 
 def _loss(
-    body: Body, tensors: int, shape: Callable[..., TensorType], stepwise: bool = False
+    body: Body,
+    tensors: int,
+    shape: Callable[..., Any],
+    stepwise: bool = False,
+    one_dtype: bool = False,
 ) -> Callable[..., Any]:
-    """Lower a loss whose first `tensors` arguments are tensors (or None). `stepwise`: eager "
-    "makes it
-    of several ops, so that half precision is rounded, and overflows, at each."""
+    """Lower a loss whose first `tensors` arguments are tensors (or None). `stepwise`: eager makes
+    it of several ops, so that half precision is rounded, and overflows, at each. `one_dtype`: of
+    operands of several dtypes it takes some steps in one, some in another."""
 
     def lower(builder: Builder, *arguments: Any) -> Any:
         operands, reduction = arguments[:tensors], (*arguments[tensors:], MEAN)[0]
         if not can_lower(*operands):
             return NotImplemented
         types = [type_of(each) for each in operands]
-        result = shape(*types, reduction)
+        result = shape(*types, *arguments[tensors:])
+        if result is NotImplemented:
+            return NotImplemented
         if stepwise and result.dtype in REDUCED:
+            return NotImplemented
+        if one_dtype and any(each and each.dtype is not result.dtype for each in types):
             return NotImplemented
         sizes, _ = layout_of(types[:2])
         dtype = compute_dtype(result.dtype)
@@ -415,11 +446,13 @@ def _declare(
     samples: Any,
     *extra: Any,
     target_first: bool = False,
+    written: int | None = None,
+    fine: Callable[[float], bool] = lambda parameter: True,
     stepwise: bool = False,
     **fields: Any,
 ) -> None:
-    shape = _loss_shape(tensors, target_first=target_first)
-    lower = _loss(body, tensors, shape, stepwise)
+    shape = _loss_shape(tensors, target_first=target_first, written=written, fine=fine)
+    lower = _loss(body, tensors, shape, stepwise, written is not None)
     op(f"{name}.default", shape, lower, _with(samples, *extra), **fields)
 
 
@@ -439,16 +472,21 @@ def _declare_backward(
 _unit = _pairs(None, unit=True)
 _declare("mse_loss", 2, _square, _pairs())
 _declare_backward("mse_loss", 2, lambda x, target: (x - target) * 2, _pairs())
-_declare("smooth_l1_loss", 2, _smooth, _pairs(), 0.7)
+_declare("smooth_l1_loss", 2, _smooth, _pairs(), 0.7, fine=lambda beta: beta >= 0)
 _declare_backward("smooth_l1_loss", 2, _smooth_slope, _pairs(), 0.7)
-_declare("huber_loss", 2, _huber, _pairs(), 0.7)
+_declare("huber_loss", 2, _huber, _pairs(), 0.7, written=0, fine=lambda delta: delta > 0)
 _declare_backward("huber_loss", 2, _huber_slope, _pairs(), 0.7)
-_declare("binary_cross_entropy", 3, _entropy, _unit, checks=failing.probabilities)
+_declare("binary_cross_entropy", 3, _entropy, _unit, written=0, checks=failing.probabilities)
 _declare_backward("binary_cross_entropy", 3, _entropy_slope, _unit, shape=_backward_like)
 _declare(
-    "binary_cross_entropy_with_logits", 4, _logit_entropy, _pairs(None, None), target_first=True
+    "binary_cross_entropy_with_logits",
+    4,
+    _logit_entropy,
+    _pairs(None, None),
+    target_first=True,
+    written=1,
 )
-_declare("soft_margin_loss", 2, _soft_margin, _pairs(), stepwise=True)
+_declare("soft_margin_loss", 2, _soft_margin, _pairs(), written=0, stepwise=True)
 _declare_backward(
     "soft_margin_loss",
     2,

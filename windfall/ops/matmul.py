@@ -210,6 +210,8 @@ def _addmv_shape(
         raise RuntimeError(
             f"size mismatch, got input ({count}), mat ({rows}x{columns}), vec ({vector.sizes[0]})"
         )
+    if rows == 0:
+        return fresh(matrix.dtype, bias.sizes)  # eager answers that, times beta
     return fresh(matrix.dtype, (rows,))
 
 
@@ -217,6 +219,8 @@ def _addmv(
     builder: Builder, bias: Lazy, matrix: Lazy, vector: Lazy, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
     if bias.type.dtype is not matrix.type.dtype or matrix.type.dtype not in FLOATS:
+        return NotImplemented
+    if matrix.type.sizes[0] == 0:
         return NotImplemented
     product = _mv(builder, matrix, vector)
     if alpha != 1:
@@ -256,7 +260,7 @@ def _dot(builder: Builder, a: Lazy, b: Lazy) -> Any:
 def _addr_shape(
     bias: TensorType, a: TensorType, b: TensorType, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
-    if bias.dtype is not a.dtype or a.dtype is not b.dtype:
+    if bias.dtype is not a.dtype or a.dtype is not b.dtype or a.rank != 1 or b.rank != 1:
         return NotImplemented
     sizes = (a.sizes[0], b.sizes[0])
     _expandable(bias, sizes)

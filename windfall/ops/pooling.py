@@ -54,6 +54,8 @@ def _average_windows(count: int, given: Arguments) -> Windows:
 def _average_shape(count: int) -> Callable[[Arguments], Any]:
     def shape(given: Arguments) -> Any:
         result = _average_windows(count, given).left_of(given.self)
+        if given.divisor_override == 0:
+            return NotImplemented  # eager words the error
         if count == 2 or result is NotImplemented:
             return result
         return fresh(result.dtype, result.sizes)  # of volumes, whatever their layout
@@ -163,6 +165,8 @@ def _average(count: int) -> Any:
         x, windows = given.self, _average_windows(count, given)
         result = windows.left_of(x.type)
         if result is NotImplemented or x.type.dtype not in _AVERAGED[count]:
+            return NotImplemented
+        if given.divisor_override == 0:
             return NotImplemented
         # What sticks out would have to be left out of the sum, and counted or not.
         if not _are_few(windows) or any(windows.pads) or given.ceil_mode:

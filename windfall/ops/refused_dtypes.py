@@ -1,9 +1,10 @@
-"""Dtypes that eager's kernels refuse: eager itself is asked, once for each op and dtypes.
+"""Dtypes that eager's kernels refuse, and sizes of calls about nothing: eager itself is asked.
 
 Enters: an ATen overload and its arguments as types. Leaves: the exception that eager raises of
 tensors like these, if it does. Shape rules and meta kernels take dtypes that the kernels of the CPU
 do not (`"bitwise_and_cpu" not implemented for 'Float'`); a call whose result is empty, or that
-nobody reads, would then answer in silence. Invariant: nothing of the user's is read or written, no
+nobody reads, would then answer in silence. Dtypes are asked
+about once for each op. Invariant: nothing of the user's is read or written, no
 random number is drawn, no operator of the user's runs; refusing too much is no harm, for the call
 is then made natively.
 
@@ -21,6 +22,7 @@ import torch
 
 from windfall.ir.dtype import CPU, TensorType
 from windfall.ir.symint import Expression, hint_of, reads_of
+from windfall.ops.fake_tensor import FakeTensor, typed
 from windfall.ops.registry import lookup
 
 LARGE = 4096  # elements of one operand: larger ones are asked about by a few elements
@@ -30,7 +32,9 @@ _OF_DTYPES = re.compile(
     r"|\b(bool|boolean|complex|integral|integer|floating|float|half|long)\b",
     re.IGNORECASE,
 )
-_ASKED = ("_softmax", "_log_softmax")  # of those whose names say that they are torch's own
+# Of those whose names say that they are torch's own.
+_ASKED = ("_softmax", "_log_softmax", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+_ANYTHING = re.compile("")
 _FINE: set[Any] = set()
 
 
@@ -45,6 +49,31 @@ def refuse(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> None:
         answers = [_takes(func, types, named, sizes_of, words) for sizes_of, words in ways]
     if all(answers):
         _FINE.add(key)
+
+
+def refuse_empty(func: Any, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
+    """Raise what eager raises of arguments of these sizes, if one of them or the result is empty:
+    such a call is not made, as there is nothing to compute. (What refuses data is called.)"""
+    if not (_is_empty(args) or _is_empty((result,))):
+        return
+    if not _is_asked(func) or lookup(func).refuses:
+        return
+    types, by_name = typed(list(args)), {name: typed(one) for name, one in named.items()}
+    tensors = list(_tensors((*types, *by_name.values())))
+    if tensors and all(one.device == CPU and _count(one) <= LARGE for one in tensors):
+        _takes(func, types, by_name, _plain, _ANYTHING)
+
+
+def _is_empty(values: Sequence[Any]) -> bool:
+    """Whether a fake among them, or in a list of them, has no elements."""
+    for one in values:
+        kind = one.__class__
+        if kind is FakeTensor:
+            if 0 in one._fake_type.sizes:
+                return True
+        elif kind in (list, tuple) and _is_empty(one):
+            return True
+    return False
 
 
 def _kind(value: Any) -> Any:

@@ -85,6 +85,8 @@ def _search_shape(
 
 
 def _bucket_shape(x: Any, boundaries: TensorType, **keywords: Any) -> Any:
+    if boundaries.rank != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.rank})")
     return _search_shape(boundaries, x, **keywords)
 
 

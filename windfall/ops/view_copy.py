@@ -13,6 +13,7 @@ from typing import Any
 from windfall.ir.dtype import TensorType
 from windfall.ir.loop import Builder, Lazy
 from windfall.ops.folding import can_lower, fresh, listed, op
+from windfall.ops.layout import normalise_dim, smaller
 from windfall.ops.registry import Op, declare, lookup
 from windfall.ops.samples import make
 
@@ -85,13 +86,28 @@ _unsafe("unsafe_split.Tensor", "split.Tensor")
 _unsafe("unsafe_split_with_sizes.default", "split_with_sizes.default")
 
 
-def _narrow_shape(x: TensorType, dim: int, start: Any, length: Any) -> TensorType:
-    part = _slice_shape(x, dim, start, start + length)
+def _narrow_start(x: TensorType, dim: int, start: Any, length: Any) -> Any:
+    """Where the part starts, counted from the front; NotImplemented for what eager refuses."""
+    size = x.sizes[normalise_dim(dim, x.rank)]
+    first = start + size if smaller(start, 0) else start
+    if smaller(first, 0) or smaller(length, 0) or smaller(size, first + length):
+        return NotImplemented
+    return first
+
+
+def _narrow_shape(x: TensorType, dim: int, start: Any, length: Any) -> Any:
+    first = _narrow_start(x, dim, start, length)
+    if first is NotImplemented:
+        return NotImplemented
+    part = _slice_shape(x, dim, first, first + length)
     return fresh(part.dtype, part.sizes)
 
 
 def _narrow(builder: Builder, x: Lazy, dim: int, start: Any, length: Any) -> Any:
-    return _slice_lower(builder, x, dim, start, start + length) if can_lower(x) else NotImplemented
+    first = _narrow_start(x.type, dim, start, length)
+    if first is NotImplemented or not can_lower(x):
+        return NotImplemented
+    return _slice_lower(builder, x, dim, first, first + length)
 
 
 _slice_shape, _slice_lower = _copy_of(lookup("aten.slice.Tensor"))
@@ -99,7 +115,10 @@ op(
     "narrow_copy.default",
     _narrow_shape,
     _narrow,
-    listed(lambda: ((make((4, 6)).t(), 1, 1, 2), {})),
+    listed(
+        lambda: ((make((4, 6)).t(), 1, 1, 2), {}),
+        lambda: ((make((4, 6)), 1, -1, 1), {}),
+    ),
     reads=(),
     recompute=True,
 )

@@ -65,11 +65,23 @@ class Windows:
             count = count - 1  # the last window would lie wholly in the padding
         return count
 
+    def _make_sense(self) -> bool:
+        """Whether eager takes these numbers, as far as they are known."""
+        positive = (*self.lengths, *self.steps, *self.gaps)
+        if any(isinstance(each, int) and each < 1 for each in positive):
+            return False
+        for length, pad, gap in zip(self.lengths, self.pads, self.gaps, strict=True):
+            if all(isinstance(each, int) for each in (length, pad, gap)):
+                reach = gap * (length - 1) + 1
+                if not 0 <= pad <= reach // 2:
+                    return False
+        return True
+
     def left_of(self, x: TensorType) -> Any:
         """The type of what has one element for each window; NotImplemented for what eager may
         refuse."""
         outer = x.rank - len(self.lengths)
-        if outer not in (1, 2) or 0 in x.sizes:
+        if outer not in (1, 2) or 0 in x.sizes or not self._make_sense():
             return NotImplemented
         inner = [self.fitting(place, size) for place, size in enumerate(x.sizes[outer:])]
         if any(isinstance(size, int) and size <= 0 for size in inner):

@@ -100,6 +100,9 @@ def _lists(
         return None
     if len(found) == 4 and isinstance(arguments[3], Tensor):
         return None  # scalars that are read from a tensor
+    for one, each in zip(arguments, found, strict=True):
+        if each is None and isinstance(one, Tensor) and one.fake(machine).dim():
+            return None  # which is no number for all
     tensors = [one for each in found if each is not None for one in each]
     for one in (*tensors, *arguments):
         if isinstance(one, Tensor) and one.fake(machine).device.type != "cpu":
