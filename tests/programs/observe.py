@@ -116,6 +116,14 @@ class Comparison:
             self.paired(id(expected), id(actual), path)
         handler(self, expected, actual, path)
 
+    def strides(self, expected: torch.Tensor, actual: torch.Tensor, path: str) -> None:
+        """How two tensors of equal sizes lie in memory."""
+        self.equal("strides", f"{path}.stride()", expected.stride(), actual.stride())
+
+    def close(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
+        """Whether the numbers of two tensors are equal, or nearly."""
+        return _close(self, expected, actual)
+
     def _counts(self, path: str) -> bool:
         """Whether a version counter is compared: not of gradients (how often they were added to is
         the engine's), and of compiled code only for arguments, which are there before it runs."""
@@ -178,7 +186,7 @@ def _tensor(self: Comparison, expected: torch.Tensor, actual: torch.Tensor, path
             return
     self.equal("metadata", f"{path}.is_inference", expected.is_inference(), actual.is_inference())
     if expected.layout is torch.strided:
-        self.equal("strides", f"{path}.stride()", expected.stride(), actual.stride())
+        self.strides(expected, actual, path)
         if expected.numel():
             self.paired(_storage(expected), _storage(actual), path, "storage")
             offsets = expected.storage_offset(), actual.storage_offset()
@@ -187,7 +195,7 @@ def _tensor(self: Comparison, expected: torch.Tensor, actual: torch.Tensor, path
         self.equal("view", f"{path}._is_view()", expected._is_view(), actual._is_view())
     if self._counts(path) and not expected.is_inference() and not actual.is_inference():
         self.equal("version", f"{path}._version", expected._version, actual._version)
-    if not _close(self, expected.detach(), actual.detach()):
+    if not self.close(expected.detach(), actual.detach()):
         self.differ("value", path, f"expected {_short(expected)}, got {_short(actual)}")
     if expected.is_leaf:
         self.walk(expected.grad, actual.grad, f"{path}.grad")

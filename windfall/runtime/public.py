@@ -25,9 +25,12 @@ from windfall.ir.symint import Expression, Size
 from windfall.ops.registry import may_keep
 from windfall.runtime.memory import MEMORY
 from windfall.runtime.results import (
+    buffers_named,
     errors_of,
     is_static,
     is_whole,
+    leaves,
+    references,
     result_buffers,
     result_types,
     sole_shapes,
@@ -129,7 +132,7 @@ class PublicProgram:
             if note.place == "constant" and note.constant is not None
         ]
         self._arena = [(index, program.buffers[index].offset) for index in self._indices("arena")]
-        named = {index for step in program.steps for index in _buffers_named(step)}
+        named = {index for step in program.steps for index in buffers_named(step)}
         self._arena_tensors = [index for index in self._indices("arena") if index in named]
         self._steps = [self._action(step) for step in program.steps]
         self._notes = [(one, self._is_a_buffer(one)) for one in dict.fromkeys(program.results)]
@@ -218,7 +221,7 @@ class PublicProgram:
         """Operands in the arena that the op, one of somebody else's, may keep: it gets copies."""
         if not may_keep(step.target):
             return ()
-        named = dict.fromkeys(_references((step.arguments, tuple(step.keywords.values()))))
+        named = dict.fromkeys(references((step.arguments, tuple(step.keywords.values()))))
         return tuple(one for one in named if self.program.buffers[one].place == "arena")
 
     def _call_op(self, step: PythonStep, run: _Run, lent: tuple[int, ...]) -> None:
@@ -294,26 +297,5 @@ def _arena_tensor(run: _Run, arena: torch.Tensor, note: BufferNote) -> torch.Ten
     )
 
 
-def _buffers_named(step: NativeStep | PythonStep) -> Iterator[int]:
-    """The buffers that must be tensors for this step."""
-    if isinstance(step, PythonStep):
-        yield from step.results
-        yield from _references((step.arguments, tuple(step.keywords.values())))
-
-
-def _references(value: Any) -> Iterator[int]:
-    return (one.index for one in _leaves(value) if isinstance(one, Ref))
-
-
 def _within(value: Any) -> Iterator[Expression]:
-    return (one for one in _leaves(value) if isinstance(one, Expression))
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple | list):
-        for one in value:
-            yield from _leaves(one)
-    elif isinstance(value, dict):
-        yield from _leaves(tuple(value.values()))
-    else:
-        yield value
+    return (one for one in leaves(value) if isinstance(one, Expression))

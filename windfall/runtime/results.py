@@ -2,17 +2,18 @@
 
 Enters: a `Program`. Leaves: answers to both ways of running it (`execution_table.py`,
 `public.py`), so that they cannot differ. Invariant: results never lie in the arena; a fresh buffer
-that only one result sees, and sees whole, is allocated in that result's shape.
+that only one result sees, and sees whole, and that no op called from Python is given, is allocated
+in that result's shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeGuard
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeGuard
 
 from windfall.errors import GraphFailed, InputsWritten, InternalError
 from windfall.ir.dtype import TensorType
-from windfall.ir.stages import Program, ResultNote
+from windfall.ir.stages import NativeStep, Program, PythonStep, Ref, ResultNote
 from windfall.ir.symint import Size, hint_of, known_at_least, symbol_atom
 from windfall.runtime.machine.offsets import NO_MEMORY
 
@@ -108,7 +109,9 @@ def is_whole(note: ResultNote, type: TensorType) -> bool:
 
 def sole_shapes(program: Program) -> dict[int, TensorType]:
     """Fresh buffers that are seen by one result only, and all of it: they are allocated in that
-    result's shape, and no view is needed."""
+    result's shape, and no view is needed. Machine code knows how its buffers lie; an op that is
+    called from Python reads that of the tensor, which is then the buffer as it was computed."""
+    as_tensors = {index for step in program.steps for index in buffers_named(step)}
     seen: dict[int, set[ResultNote]] = {}
     for note in program.results:
         if note.buffer is not None and program.buffers[note.buffer].place == "result":
@@ -119,6 +122,8 @@ def sole_shapes(program: Program) -> dict[int, TensorType]:
         held = program.buffers[buffer].type
         if more or note.type is None or note.offset != 0 or note.type.dtype != held.dtype:
             continue
+        if buffer in as_tensors:
+            continue
         # Where a size may be zero, a span alone does not tell whether there are elements.
         positive = all(known_at_least(size, 1) for size in (*held.sizes, *note.type.sizes))
         fixed = is_static(held.sizes) and is_static(note.type.sizes)
@@ -126,3 +131,26 @@ def sole_shapes(program: Program) -> dict[int, TensorType]:
         if alike and span_bytes(note.type) == span_bytes(held):
             shapes[buffer] = note.type
     return shapes
+
+
+def buffers_named(step: NativeStep | PythonStep) -> Iterator[int]:
+    """The buffers that must be tensors for this step."""
+    if isinstance(step, PythonStep):
+        yield from step.results
+        yield from references((step.arguments, tuple(step.keywords.values())))
+
+
+def references(value: Any) -> Iterator[int]:
+    """The buffers that operands name."""
+    return (one.index for one in leaves(value) if isinstance(one, Ref))
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What lies in nested sequences and dictionaries."""
+    if isinstance(value, tuple | list):
+        for one in value:
+            yield from leaves(one)
+    elif isinstance(value, dict):
+        yield from leaves(tuple(value.values()))
+    else:
+        yield value
