@@ -180,7 +180,8 @@ WORLDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "precision of one library": lambda: patched(
         torch.backends.mkldnn.matmul, "fp32_precision", "bf16"
     ),
-    "precision of all": lambda: patched(torch.backends, "fp32_precision", "tf32"),
+    # In the way that stays open once torch.testing has shut the other one.
+    "precision of all": lambda: torch.backends.flags(fp32_precision="tf32"),
     "oneDNN": lambda: torch.backends.mkldnn.flags(enabled=False),
     "flash attention": lambda: set_to(torch.backends.cuda.enable_flash_sdp, False, True),
     "uninitialised memory": lambda: patched(
