@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 import torch.fx
 
+from windfall.errors import Specialise
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import tensor_type
 from windfall.ir.symint import hint_of
@@ -38,6 +39,31 @@ def restride(
     # Whatever the strides of an empty tensor are, it is dense.
     if 0 not in type.sizes and is_non_overlapping_and_dense(type.sizes, type.strides):
         return _dense(emit, node, type)
+    return _copied(emit, node, type, old)
+
+
+def surely_same_layout(one: TensorType, other: TensorType) -> bool:
+    """The same as far as it is known: nothing may be assumed any more in a backward pass, which
+    runs for whatever sizes its forward pass ran for."""
+    try:
+        return same_layout(one, other)
+    except Specialise:
+        return False
+
+
+def restride_surely(emit: Emit, node: torch.fx.Node, type: TensorType) -> torch.fx.Node:
+    """`node` with the strides of `type`, in a backward pass: where it is not known that it has them
+    it is copied."""
+    try:
+        return restride(emit, node, type)
+    except Specialise:
+        return _copied(emit, node, type, None)
+
+
+def _copied(
+    emit: Emit, node: torch.fx.Node, type: TensorType, old: torch.fx.Node | None
+) -> torch.fx.Node:
+    """The elements in memory like `old`'s, or else in new memory that lies as `type` says."""
     if old is None:
         old = emit(
             aten.empty_strided.default,

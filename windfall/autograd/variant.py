@@ -23,7 +23,7 @@ import torch.fx
 
 from windfall.autograd.partition import copy_node
 from windfall.autograd.passes import distinct, is_effect, memory_root
-from windfall.autograd.restride import restride, same_layout
+from windfall.autograd.restride import restride_surely, surely_same_layout
 from windfall.dataclass import dataclass
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import NodeInfo, info, set_info, tensor_type
@@ -195,7 +195,7 @@ class _Maker:
                 self._placeholder(node, replace(tensor_type(node), strides=strides))
         for node in given:
             self._here = info(node)
-            self._made[node] = restride(self._emit, self._made[node], tensor_type(node))
+            self._made[node] = restride_surely(self._emit, self._made[node], tensor_type(node))
 
     def _emit(self, func: Any, *args: Any, **kwargs: Any) -> Node:
         types = [info(one).type if isinstance(one, Node) else one for one in args]
@@ -227,7 +227,7 @@ class _Maker:
         if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
             return None
         terms = [one for one in node.args if isinstance(one, Node) and one not in self._zero]
-        if len(terms) == 1 and same_layout(tensor_type(terms[0]), tensor_type(node)):
+        if len(terms) == 1 and surely_same_layout(tensor_type(terms[0]), tensor_type(node)):
             return self._made[terms[0]]
         return None
 
@@ -238,7 +238,7 @@ class _Maker:
         zeros = self._emit(
             aten.full.default, list(type.sizes), 0, dtype=type.dtype, device=type.device
         )
-        self._made[node] = restride(self._emit, zeros, type)
+        self._made[node] = restride_surely(self._emit, zeros, type)
 
     def _finish(self, results: Sequence[Node | None], tangents: Sequence[Node]) -> Variant:
         """Name each gradient once, and end the graph."""

@@ -119,7 +119,7 @@ def channels_last_strides(sizes: Sizes) -> Sizes:
     step: Size = 1
     for dim in (1, *range(len(sizes) - 1, 1, -1), 0):
         strides[dim] = step
-        step = step * sizes[dim]
+        step = step * sizes[dim]  # by zero too, unlike row-major ones
     return tuple(strides)
 
 

@@ -79,7 +79,8 @@ def _bmm_shape(a: TensorType, b: TensorType) -> TensorType:
             "Expected size for first two dimensions of batch2 tensor to be: "
             f"{wanted} but got: [{b.sizes[0]}, {b.sizes[1]}]."
         )
-    return fresh(a.dtype, (a.sizes[0], a.sizes[1], b.sizes[2]))
+    # Eager compares the dtypes where it multiplies; of no elements it makes what `b` is.
+    return fresh(b.dtype, (a.sizes[0], a.sizes[1], b.sizes[2]))
 
 
 def _gemm(builder: Builder, a: Lazy, b: Lazy, result: TensorType, alpha: float = 1.0) -> Any:
@@ -210,17 +211,16 @@ def _addmv_shape(
         raise RuntimeError(
             f"size mismatch, got input ({count}), mat ({rows}x{columns}), vec ({vector.sizes[0]})"
         )
-    if rows == 0:
-        return fresh(matrix.dtype, bias.sizes)  # eager answers that, times beta
-    return fresh(matrix.dtype, (rows,))
+    # Without a product the bias stays alone, in its own sizes.
+    return fresh(matrix.dtype, bias.sizes if beta != 0 and 0 in matrix.sizes else (rows,))
 
 
 def _addmv(
     builder: Builder, bias: Lazy, matrix: Lazy, vector: Lazy, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
-    if bias.type.dtype is not matrix.type.dtype or matrix.type.dtype not in FLOATS:
+    if 0 in matrix.type.sizes:
         return NotImplemented
-    if matrix.type.sizes[0] == 0:
+    if bias.type.dtype is not matrix.type.dtype or matrix.type.dtype not in FLOATS:
         return NotImplemented
     product = _mv(builder, matrix, vector)
     if alpha != 1:
@@ -286,7 +286,11 @@ _batches: list[Callable[[], Sample]] = [
     ),
 ]
 op("mm.default", _mm_shape, _mm, listed(*_matrices), from_memory=True)
-op("bmm.default", _bmm_shape, _bmm, listed(*_batches), from_memory=True)
+_no_products: list[Callable[[], Sample]] = [
+    lambda: ((make((2, 3, 0)), make((2, 0, 4), torch.float64)), {}),
+    lambda: ((make((0, 3, 2), torch.float64), make((0, 2, 4))), {}),
+]
+op("bmm.default", _bmm_shape, _bmm, listed(*_batches, *_no_products), from_memory=True)
 # The bias is not read where `beta` is 0.
 op(
     "addmm.default",
@@ -330,6 +334,9 @@ op(
     listed(
         lambda: ((make((3,)), make((3, 4)), make((4,))), {"beta": 0.5, "alpha": 2}),
         lambda: ((make(()), make((3, 4)), make((4,))), {}),
+        lambda: ((make((1,)), make((0, 4)), make((4,))), {}),
+        lambda: ((make((1,)), make((0, 4)), make((4,))), {"beta": 0}),
+        lambda: ((make(()), make((3, 0)), make((0,))), {}),
     ),
     reads=(1, 2),
 )
