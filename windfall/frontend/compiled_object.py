@@ -420,17 +420,16 @@ class Compiled(StandIn):
                 if not reason.sources - self.facts.static - fixed:
                     raise InternalError(f"{reason} of {found.point} was fixed before") from reason
                 self.log.add(EventKind.SPECIALISE, str(found.point), reason=str(reason))
-                if reason.passing or not self._policy.for_good(reason.sources):
-                    fixed |= reason.sources
-                else:
-                    needed = {(one, f"{reason.detail} ({reason.where})") for one in reason.sources}
-                    self._learn(
-                        replace(
-                            self.facts,
-                            static=self.facts.static | reason.sources,
-                            needed=self.facts.needed | needed,
-                        )
+                good = self._policy.for_good(reason.sources, reason.passing)
+                fixed |= reason.sources - good
+                needed = {(one, f"{reason.detail} ({reason.where})") for one in good}
+                self._learn(
+                    replace(
+                        self.facts,
+                        static=self.facts.static | good,
+                        needed=self.facts.needed | needed,
                     )
+                )
 
     def _break_at(self, sources: frozenset[str]) -> None:
         """From now on these vary again: a step that needs their value is a break."""

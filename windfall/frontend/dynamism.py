@@ -40,6 +40,7 @@ class Dynamism:
     """What one entry relied on in vain."""
 
     varying: set[str] = field(default_factory=set)
+    fractions: set[str] = field(default_factory=set)  # of these, the floats
     apart: set[str] = field(default_factory=set)
     rounds: set[str] = field(default_factory=set)  # iterators that have another number of items
     recurs: bool = False  # it will be true again of other sizes: every tenth
@@ -106,6 +107,8 @@ def _number(lesson: Dynamism, source: Source, check: Any, found: Any) -> bool:
     if type(check.value) not in (int, float, range) or type(found) is not type(check.value):
         return False
     lesson.varying.add(str(source))
+    if type(found) is float:
+        lesson.fractions.add(str(source))
     return True
 
 

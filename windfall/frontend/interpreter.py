@@ -231,8 +231,7 @@ class Interpreter(Machine):
         """Whether a value is needed that was needed of too many calls: the step runs natively."""
         if needed.passing or isinstance(needed, Narrow) or not self.facts.broken:
             return False
-        sources = self.symbols.sources(needed.names)
-        return bool(sources) and sources <= self.facts.broken
+        return bool(self.symbols.sources(needed.names) & self.facts.broken)
 
     def _stop(self, reason: Unsupported) -> None:
         """The capture ends here; or where a generator that is running was resumed."""

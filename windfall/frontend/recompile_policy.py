@@ -21,6 +21,7 @@ from windfall.frontend.state import Facts
 from windfall.ir.stages import Entry
 
 _VALUES = 8  # of one source that are compiled each for itself
+_FRACTIONS = 1  # of a source of floats, beyond the first two: they hardly ever come back
 _IN_VAIN = 32  # entries in a row that went without having been used twice
 _READ = "item "  # how facts name what is read from data
 
@@ -32,11 +33,16 @@ class RecompilePolicy:
         self._needed: Counter[str] = Counter()
         self._values: Counter[Any] = Counter()
 
-    def for_good(self, sources: frozenset[str]) -> bool:
-        """Whether what was needed now is fixed in all calls: where it was needed before. One value
-        may be a special one."""
-        self._needed.update(sources)
-        return all(self._needed[one] > 1 or one.startswith(_READ) for one in sources)
+    def for_good(self, sources: frozenset[str], passing: bool) -> frozenset[str]:
+        """Which of them, whose value was needed now, are fixed in all calls: those that were needed
+        before (one value may be a special one; where it is, `passing`), and what is read from data,
+        whose step is a break."""
+        self._needed.update(() if passing else sources)
+        return frozenset(
+            one
+            for one in sources
+            if one.startswith(_READ) or (not passing and self._needed[one] > 1)
+        )
 
     def too_many(
         self, point: Any, entries: Sequence[Entry], slots: Sequence[Any], facts: Facts
@@ -47,7 +53,11 @@ class RecompilePolicy:
             return frozenset()
         fixed = [one for one in lesson.varying if one in facts.static]
         self._values.update((point, one) for one in fixed)
-        return frozenset(one for one in fixed if self._values[point, one] > _VALUES)
+        return frozenset(
+            one
+            for one in fixed
+            if self._values[point, one] > (_FRACTIONS if one in lesson.fractions else _VALUES)
+        )
 
 
 class EntryUsage:

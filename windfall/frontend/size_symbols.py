@@ -90,6 +90,12 @@ class Symbols:
 
     # ------------------------------------------------------------------------------ what varies
 
+    @property
+    def any_may_vary(self) -> bool:
+        """Whether any number may be one that varies: also one that nobody has looked at yet."""
+        facts = self._facts
+        return bool(self.by_name or facts.dynamic or facts.everything or self._fresh >= 0)
+
     def varies(self, source: Source, value: Any) -> bool:
         """Whether a number read from `source` is one that changes."""
         facts = self._facts

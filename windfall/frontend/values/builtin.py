@@ -395,7 +395,7 @@ def _folded(function: Any) -> None:
     """A row for a function that is pure of constants."""
 
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
-        if machine.symbols.by_name and not keywords:
+        if machine.symbols.any_may_vary and not keywords:
             arguments = [_as_number(machine, one) for one in arguments]
             varies = number_calls.builtin(machine, function, arguments)
             if varies is not None:

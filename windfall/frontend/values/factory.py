@@ -150,6 +150,10 @@ class ValueFactory(Outside):
         """What stands in a slice: a tensor without dimensions is the integer that it holds."""
         return readings.index(self._machine, value)
 
+    def place_arguments(self, parts: Sequence[Value]) -> list[Any]:
+        """The arguments in the graph of the parts of a slice, each a pair."""
+        return symbolic.place_arguments(self._machine, parts)
+
     def tuple(self, items: Sequence[Value]) -> Tuple:
         """A tuple."""
         return Tuple(list(items))

@@ -7,6 +7,7 @@ where it is exact; else the value is needed. The graph computes in double precis
 
     x / math.sqrt(x.shape[-1])     sqrt(s0) in the graph
     math.ceil(n / 4)               (n + 3) // 4
+    math.radians(angle)            angle * (pi / 180)
 """
 
 from __future__ import annotations
@@ -127,6 +128,27 @@ def _in_graph(function: Any, row: _Function) -> None:
 
 for _function, _row in _FUNCTIONS.items():
     _in_graph(_function, _row)
+
+
+_UNITS = {math.radians: math.pi / 180.0, math.degrees: 180.0 / math.pi}
+
+
+def _converted(function: Any, factor: float) -> None:
+    """A product with a constant, as C computes it."""
+
+    def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        if len(arguments) == 1 and _varies(arguments, keywords):
+            scale = machine.values.literal(factor)
+            found = SymFloat.of(machine, arguments[0]).binary(machine, "*", scale)
+            if found is not None:
+                return found
+        return fold(machine, function, arguments, keywords)
+
+    calls(function)(rule)
+
+
+for _function, _factor in _UNITS.items():
+    _converted(_function, _factor)
 
 
 @calls(math.pow)
@@ -316,20 +338,41 @@ def _tensor(machine: Machine, function: Any, arguments: Arguments, keywords: Key
         kind = values.literal(dtype_of(data))
         plain = values.literal(data.as_constant(machine).item())
         return treated(machine, Treatment.GRAPH, function, [plain], {**keywords, "dtype": kind})
-    several = isinstance(data, List | Tuple)
-    parts = data.items(machine) if isinstance(data, List | Tuple) else [data]
-    numbers = all(one is not None and is_among(one.python_type(), (int, float)) for one in parts)
-    varies = numbers and any(isinstance(one, SymFloat) for one in parts)
+    table = None if data is None else _table(machine, data)
+    numbers, sizes = ([], []) if table is None else table
+    varies = any(isinstance(one, SymFloat) for one in numbers)
     if not varies or rest or not keywords.keys() <= {"dtype"}:
         return treated(machine, Treatment.GRAPH, function, arguments, keywords)
     kind = keywords.get("dtype", values.literal(None))
     if kind.as_constant(machine) is None:
         kind = values.literal(torch.get_default_dtype())
-    held = [SymFloat.of(machine, one).held for one in parts if one is not None]
+    held = [SymFloat.of(machine, one).held for one in numbers]
     made = values.torch_call("call_function", torch.stack, [values.tuple(held)], {})
-    if not several:
+    if not sizes:
         made = values.torch_call("call_method", "squeeze", [made, values.literal(0)], {})
+    elif len(sizes) > 1:
+        shape = [values.literal(one) for one in sizes]
+        made = values.torch_call("call_method", "view", [made, *shape], {})
     return values.torch_call("call_method", "to", [made, kind], {})
+
+
+_MOST = 64  # numbers of a table that are taken one by one
+
+
+def _table(machine: Machine, data: Value) -> tuple[list[Value], list[int]] | None:
+    """The numbers of a number, or of lists in lists of which all are as long, and those lengths;
+    None: it is something else."""
+    if not isinstance(data, List | Tuple):
+        number = is_among(data.python_type(), (int, float))
+        return ([data], []) if number else None
+    if data.is_long(machine):
+        return None
+    tables = [_table(machine, one) for one in data.items(machine)]
+    known = [one for one in tables if one is not None]
+    if not known or len(known) < len(tables) or any(one[1] != known[0][1] for one in known):
+        return None
+    numbers = [number for table in known for number in table[0]]
+    return None if len(numbers) > _MOST else (numbers, [len(tables), *known[0][1]])
 
 
 _as_data(torch.tensor)

@@ -54,7 +54,7 @@ class Slice(Value):
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """A slice of arguments."""
         read = [machine.values.index(one) for one in self.parts]
-        parts = [one.graph_argument(machine) for one in read]
+        parts = machine.values.place_arguments(read)
         return slice(*(node for node, _ in parts)), slice(*(one for _, one in parts))
 
     def get_attribute(self, machine: Machine, name: str) -> Value:

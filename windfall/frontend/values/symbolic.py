@@ -166,9 +166,13 @@ class SymInt(Varying):
 
     def graph_argument(self, machine: Machine) -> tuple[Any, Any]:
         """The node, torch's own symbolic integer."""
+        return self.argument(machine, frozenset())
+
+    def argument(self, machine: Machine, free: frozenset[Atom]) -> tuple[Any, Any]:
+        """Likewise; `free` are symbols that may be 0 or 1, because no size depends on them."""
         size = self.bound(machine)
         if not reads_of(size) and hint_of(size) > 1:
-            wide = frozenset(one.key for one in size.symbols if not known_at_least_two(one))
+            wide = frozenset(one.key for one in size.symbols - free if not known_at_least_two(one))
             if wide:
                 raise Narrow(wide, f"{size} as a size", machine.frames.where())
         return machine.graph.size_node(size), as_torch(size)
@@ -394,6 +398,19 @@ def as_size(machine: Machine, value: Value) -> Size | None:
     if isinstance(value, Constant) and type(value.value) in (int, bool):
         return int(value.as_constant(machine))
     return None
+
+
+def place_arguments(machine: Machine, parts: Sequence[Value]) -> list[tuple[Any, Any]]:
+    """The arguments in the graph of the parts of a slice. A place is no size: what both ends have
+    in common, so that the length is without it, may be 0 and 1 too."""
+    ends = [one.bound(machine) for one in parts[:2] if isinstance(one, SymInt)]
+    free = frozenset[Atom]()
+    if len(ends) == 2:
+        free = symbols_of(ends[0]) - symbols_of(ends[1] - ends[0])
+    return [
+        one.argument(machine, free) if isinstance(one, SymInt) else one.graph_argument(machine)
+        for one in parts
+    ]
 
 
 def _quotient(machine: Machine, left: Size, right: Size) -> Value:
