@@ -3,10 +3,9 @@
 Enters: an ATen overload and its arguments as types. Leaves: the exception that eager raises of
 tensors like these, if it does. Shape rules and meta kernels take dtypes that the kernels of the CPU
 do not (`"bitwise_and_cpu" not implemented for 'Float'`); a call whose result is empty, or that
-nobody reads, would then answer in silence. Dtypes are asked
-about once for each op. Invariant: nothing of the user's is read or written, no
-random number is drawn, no operator of the user's runs; refusing too much is no harm, for the call
-is then made natively.
+nobody reads, would then answer in silence. Dtypes are asked about once for each op. Invariant:
+nothing of the user's is read or written, no random number is drawn, no operator of the user's runs;
+refusing too much is no harm, for the call is then made natively.
 
     refuse(torch.ops.aten.bitwise_and.Scalar, [TensorType(torch.float32, (0,), (1,)), 1], {})
 """
@@ -24,6 +23,7 @@ from windfall.ir.dtype import CPU, TensorType
 from windfall.ir.symint import Expression, hint_of, reads_of
 from windfall.ops.fake_tensor import FakeTensor, typed
 from windfall.ops.registry import lookup
+from windfall.ops.schema import functional_name
 
 LARGE = 4096  # elements of one operand: larger ones are asked about by a few elements
 _OF_KERNELS = re.compile(r"not implemented for '|be cast to")
@@ -53,10 +53,11 @@ def refuse(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> None:
 
 def refuse_empty(func: Any, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
     """Raise what eager raises of arguments of these sizes, if one of them or the result is empty:
-    such a call is not made, as there is nothing to compute. (What refuses data is called.)"""
+    such a call is not made, as there is nothing to compute. (What refuses data is called; so is what
+    does the same in place, or into `out`.)"""
     if not (_is_empty(args) or _is_empty((result,))):
         return
-    if not _is_asked(func) or lookup(func).refuses:
+    if not _is_asked(func) or lookup(func).refuses or lookup(functional_name(func)).refuses:
         return
     types, by_name = typed(list(args)), {name: typed(one) for name, one in named.items()}
     tensors = list(_tensors((*types, *by_name.values())))
