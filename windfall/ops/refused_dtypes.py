@@ -53,8 +53,8 @@ def refuse(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> None:
 
 def refuse_empty(func: Any, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
     """Raise what eager raises of arguments of these sizes, if one of them or the result is empty:
-    such a call is not made, as there is nothing to compute. (What refuses data is called; so is what
-    does the same in place, or into `out`.)"""
+    such a call is not made, as there is nothing to compute. (What refuses data is called; so is
+    what does the same in place, or into `out`.)"""
     if not (_is_empty(args) or _is_empty((result,))):
         return
     if not _is_asked(func) or lookup(func).refuses or lookup(functional_name(func)).refuses:
