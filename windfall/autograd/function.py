@@ -201,6 +201,12 @@ def _behind(door: Any) -> int:
     return len(door.needs_input_grad) - 1
 
 
+@functools.cache
+def _doors(behind: int) -> Any:
+    """What doors to so many nodes have in common: one object, by which they are compared."""
+    return Door, behind
+
+
 # `apply` without its look for functorch and `setup_context`: the guards of an entry see to the
 # first, and we have none of the second.
 _attach: GraphCallable = super(torch.autograd.Function, CompiledGraph).apply
@@ -239,7 +245,7 @@ def operations_of(node: Any) -> tuple[Any, tuple[int, ...], GraphCallable] | Non
     saved, and are to be asked when it is its turn."""
     function = getattr(type(node), "_forward_cls", None)
     if function is Door:
-        return (Door, _behind(node)), (), functools.partial(Door.backward, node)
+        return _doors(_behind(node)), (), functools.partial(Door.backward, node)
     if function is not CompiledGraph:
         return None
     linked, sizes, _ = node.kept
