@@ -75,6 +75,7 @@ from windfall.ops.schema import (
     functional_name,
     plan_of,
     returns_of,
+    starts_anew,
     writes_of,
 )
 from windfall.ops.shape_rule_check import generalised, tried
@@ -379,17 +380,6 @@ def _offsets(func: Any, rule: Any, types: list[Any], named: dict[str, Any]) -> A
 _PLACES = itertools.count()
 
 
-def _starts_anew(
-    view: registry.Op, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> bool:
-    """Whether the place of a view counts from the start of the storage. Where none is given, it is
-    that of the view's base."""
-    if not view.absolute_offset:
-        return False
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    return given.get("storage_offset") is not None
-
-
 def _see_otherwise(
     func: Any,
     plan: Plan,
@@ -407,8 +397,7 @@ def _see_otherwise(
     if not isinstance(type, TensorType):
         return _by_examples(func, plan, args, kwargs)
     shift = tried(func, view.offset, types, named) if view.offset is not None else 0
-    anew = _starts_anew(view, plan.names, args, kwargs)
-    start = 0 if anew else target._fake_offset
+    start = 0 if starts_anew(view, plan.names, args, kwargs) else target._fake_offset
     become(target, settled_type(type), target._fake_storage, start + shift)
     return target
 
@@ -496,7 +485,7 @@ def _wrap_one(
     base = plan.argument(returned.argument, args, kwargs)
     if not returned.view:
         return base
-    absolute = _starts_anew(plan.op, plan.names, args, kwargs)
+    absolute = starts_anew(plan.op, plan.names, args, kwargs)
     storage, start = place_of(base)
     if returned.many:
         shifts = offsets if isinstance(offsets, tuple | list) else [offsets or 0] * len(answer)

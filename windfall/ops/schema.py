@@ -148,6 +148,17 @@ def functional_name(func: Any) -> str:
     return str(func)
 
 
+def starts_anew(
+    view: registry.Op, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
+    """Whether the place of a view counts from the start of the storage. Where none is given, it is
+    that of the view's base."""
+    if not view.absolute_offset:
+        return False
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    return given.get("storage_offset") is not None
+
+
 def _written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
