@@ -94,6 +94,18 @@ def test_what_asks_for_no_place_is_one_graph() -> None:
     assert compiled(torch.arange(9.0)[2:6]) == 1
 
 
+@pytest.mark.parametrize("name", [one for one in QUESTIONS if one.startswith("offset")])
+def test_where_an_input_begins_is_guarded_and_no_break(name: str) -> None:
+    ask = QUESTIONS[name]
+    compiled = windfall.compile(lambda x: (x * 2, ask(x)), fullgraph=True)
+    memory = torch.arange(32.0)
+    for start in (0, 3, 5, 3):
+        x = memory[start : start + 4]
+        assert compiled(x)[1] == ask(x)
+    told = windfall.explanation(compiled)
+    assert not told.breaks and not told.fallbacks
+
+
 def test_an_input_is_a_leaf_no_more_once_written() -> None:
     weight = torch.ones(4, requires_grad=True)
 
