@@ -2,6 +2,8 @@
 
 Enters: dicts. Leaves: guards on the keys that were asked for, entries of the effect log. Invariant:
 a dict from outside is looked into key by key; only iterating or counting relies on all its keys.
+
+One file: a dict, its methods and how it lives on.
 """
 
 from __future__ import annotations
