@@ -105,4 +105,4 @@ def test_a_capture_finds_plain_attributes() -> None:
         "told = windfall.explain(f)(torch.ones(2))\n"
         "assert len(told.breaks) == 1, told\n"
     )
-    assert "windfall.frontend.capture" in loaded(program)
+    assert "windfall.frontend.capture_run" in loaded(program)

@@ -8,16 +8,19 @@ in between (`records`, `logs`) is shown them: then nothing is taken from the dis
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from windfall import autograd, codegen
-from windfall.cache import Cache, Unkeyed, cache_for, check_names, key_of
+from windfall import autograd, runtime
+from windfall.autograd import wrappers  # noqa: F401  (kinds of record)
+from windfall.cache import Cache, Unkeyed, cache_for, check_names, key_of, text_key
 from windfall.collector import at_rest
 from windfall.dataclass import dataclass
 from windfall.events import LOGS, STAGES, EventKind
 from windfall.ir.codec import Unstorable, decode, dumps, encode, loads
 from windfall.ir.relation import current_relations
+from windfall.jit import CompiledObject
 from windfall.ops import registry
 from windfall.staging import Staging
 
@@ -57,6 +60,23 @@ class Caching(Staging):
                 found = make()
                 self._keep(cache, key, f"{kind} {name}", found)
         return found
+
+    def shared_code(self, text: str) -> CompiledObject:
+        """The code that all entries share, compiled once for the processes like this one: its text
+        tells everything."""
+        cache = cache_for(self.options)
+        if cache is None:
+            return runtime.quickly(text)
+        key = text_key(text)
+        data = cache.get(key)
+        if data is not None:
+            try:
+                return CompiledObject(*decode(loads(data)))
+            except Exception as error:  # whatever it is: it is made anew
+                cache.quarantine(key, f"{type(error).__name__}: {error}")
+        made = runtime.quickly(text)
+        cache.put(key, dumps(encode((made.data, made.needs))), "code that all entries share")
+        return made
 
     def _shows_stages(self) -> bool:
         """Whether somebody wants to see what the stages make that a hit leaves out."""
@@ -105,6 +125,7 @@ class Caching(Staging):
 
 def _added_rules() -> Iterator[str]:
     """Rules and ops that somebody has added: what they do no key can tell."""
-    for table in (autograd.PASSES, *codegen.TABLES):
+    codegen = sys.modules.get("windfall.codegen")  # to what nobody has loaded nobody has added
+    for table in (autograd.PASSES, *(() if codegen is None else codegen.TABLES)):
         yield from table.foreign()
     yield from registry.foreign()

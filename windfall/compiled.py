@@ -13,6 +13,7 @@ from typing import Any
 from windfall import frontend, runtime
 from windfall.events import EventLog
 from windfall.ir.stages import Entry
+from windfall.jit import CompiledObject
 from windfall.options import Options
 
 
@@ -23,11 +24,12 @@ def compiled_object(
     options: Options,
     with_backend: Callable[[Any], frontend.Compiled],
     remake: Callable[[Any, Options], Any] | None,
+    compile_shared: Callable[[str], CompiledObject],
 ) -> frontend.Compiled:
     """The compiled object of `target`. `with_backend` makes another one of it, for another backend;
-    `remake` one of a copy of the target."""
+    `remake` one of a copy of the target; `compile_shared` compiles code that all entries share."""
     by_count: dict[int, tuple[Entry, ...]] = {}
-    call = runtime.dispatcher(native=options.native)
+    call = runtime.dispatcher(native=options.native, compiled=compile_shared)
 
     def changed(count: int, entries: tuple[Entry, ...]) -> None:
         by_count[count] = tuple(one for one in entries if one.segment.capture.resume is None)

@@ -8,7 +8,7 @@ A package with such a door costs nothing until it is needed: `import windfall` l
 inference no engine, no graph trees and none of the autograd node. What a type checker sees stands
 beside the table, and a test holds the two equal (`tests/test_doors.py`). No name may be that of a
 module of the package: once loaded, the module would stand in its place. Such names are imported as
-usual.
+usual; who needs such a package late asks a `Room` for it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,25 @@ from importlib import import_module
 from typing import Any
 
 from windfall.collector import at_rest
+
+
+class Room:
+    """A package that is loaded when something of it is first asked for."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        found = sys.modules.get(self._name)
+        if found is None:
+            with at_rest():
+                found = import_module(self._name)
+        return getattr(found, name)
+
+    def __repr__(self) -> str:
+        return f"<the room {self._name}>"
 
 
 def door(

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from windfall import autograd, codegen, frontend, runtime
+from windfall import autograd, frontend, runtime
 from windfall.backends import Types, resolve_backend
 from windfall.compiled import compiled_object
 from windfall.dataclass import dataclass
@@ -64,9 +64,8 @@ class Compiler(WholeEntries):
             other = Compiler(replace(self.options, backend=backend), self.log)
             return other.compiled(target, remake)
 
-        return compiled_object(
-            target, self.compile_missing, self.log, self.options, with_backend, remake
-        )
+        asked = (self.log, self.options, with_backend, remake, self.shared_code)
+        return compiled_object(target, self.compile_missing, *asked)
 
     def compile_missing(self, state: frontend.State, facts: frontend.Facts) -> Entry:
         """The entry for a state that no entry fits. Whatever else goes wrong is our bug."""
@@ -189,7 +188,7 @@ class Compiler(WholeEntries):
                 )
             )
         # Eager is to draw the same numbers again, should data be refused.
-        random = autograd.draws(halves.forward) and codegen.may_fail(halves.forward)
+        random = autograd.draws(halves.forward) and self.may_fail(halves.forward)
         parts = (name, joint, halves, program, roles, new, random, apart)
         made: Executable = self.stage(EventKind.ASSEMBLE, name, autograd.assemble, *parts)
         return made

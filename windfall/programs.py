@@ -15,18 +15,24 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
-from windfall import codegen, runtime
+from windfall import runtime
 from windfall.caching import Caching
 from windfall.dataclass import dataclass
+from windfall.doors import Room
 from windfall.events import EventKind
 from windfall.ir.control_flow import subgraphs_in
 from windfall.ir.loop import Part, Schedule
 from windfall.ir.stages import GraphCallable, Program
 from windfall.ir.symint import Expression
+
+if TYPE_CHECKING:
+    from windfall import codegen
+else:
+    codegen = Room("windfall.codegen")  # what is found on disk needs none of it
 
 ELSEWHERE = runtime.RegionPlace()  # in the middle of a call, with results for the user
 
@@ -47,6 +53,10 @@ class Programs(Caching):
         given = (graph, symbols, refusing, tuple(written))
         make = functools.partial(self.generate, graph, name, symbols, refusing, written)
         return self.cached("program", name, given, make)
+
+    def may_fail(self, graph: torch.fx.Graph) -> bool:
+        """Whether its code may refuse the data that it is given."""
+        return codegen.may_fail(graph)
 
     def generate(
         self,

@@ -30,6 +30,7 @@ from windfall.caching import REFUSED
 from windfall.collector import at_rest
 from windfall.dataclass import dataclass
 from windfall.events import LOGS, EventKind
+from windfall.frontend import segment_records  # noqa: F401  (kinds of record in entries)
 from windfall.ir.codec import Document, Unstorable, decode, dumps, encode, loads, record
 from windfall.ir.guard import Guard, RegistrationsAre, first_failure
 from windfall.ir.names import Unnameable, resolve, resolve_code
@@ -243,7 +244,9 @@ def _shape(value: Any, sizes: bool) -> str:
     except UNREADABLE:
         return kind.__qualname__
     shape = (found.sizes, found.strides) if sizes else len(found.sizes)
-    return repr((kind.__qualname__, found.dtype, found.requires_grad, shape, frontend.marks(value)))
+    return repr(
+        (kind.__qualname__, found.dtype, found.requires_grad, shape, frontend.marks_of(value))
+    )
 
 
 # ------------------------------------------------------------------------------------- keeping

@@ -426,3 +426,62 @@ def test_the_default_waits_for_a_second_process() -> None:
     assert windfall.Options().cache_entries == "second"
     with pytest.raises(windfall.UserError, match="cache_entries"):
         windfall.compile(program, options={"cache_entries": True})
+
+
+def test_whoever_reads_entries_knows_all_kinds_of_record() -> None:
+    """What captures, differentiates and generates is not loaded for it; no record stands there."""
+    text = """
+import importlib, pkgutil, sys
+import windfall.whole_entries
+from windfall.ir.codec import MAKERS
+early, loaded = set(MAKERS), set(sys.modules)
+assert not loaded & {"windfall.frontend.interpreter", "windfall.codegen", "windfall.autograd.joint"}
+for one in pkgutil.walk_packages(windfall.__path__, "windfall."):
+    if "__main__" not in one.name:
+        importlib.import_module(one.name)
+print(sorted(set(MAKERS) - early))
+"""
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT)
+    assert ran.stdout.splitlines()[-1:] == ["[]"], ran.stdout + ran.stderr
+
+
+def test_an_entry_that_is_found_loads_nothing_that_captures(folder: Path) -> None:
+    text = f"""
+import sys, torch, windfall
+def program(x):
+    return (x * 2 + 1).relu().sum(-1)
+chosen = {{"cache": "on", "cache_dir": {str(folder)!r}, "cache_entries": "always", "verify": False}}
+call = windfall.compile(program, options=chosen)
+x = torch.ones(3, 4)
+assert torch.equal(call(x), program(x))
+how = [one.facts["how"] for one in windfall.explanation(call).events if one.kind == "cache"]
+heavy = {{"windfall.frontend.interpreter", "windfall.codegen", "windfall.autograd.joint"}}
+print(how, sorted(heavy & set(sys.modules)))
+"""
+    said = []
+    for _ in range(2):
+        ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT)
+        assert not ran.returncode, ran.stderr
+        said.append(ran.stdout.splitlines()[-1])
+    assert "'stored', 'entry stored'" in said[0] and "windfall.codegen" in said[0]
+    assert said[1] == "['entry found'] []"
+
+
+def test_the_code_that_entries_share_is_compiled_once_for_all_processes(folder: Path) -> None:
+    text = f"""
+import torch, windfall
+from windfall import jit
+seen, real = [], jit.compile_object
+def spied(text, **how):
+    seen.append(len(text))
+    return real(text, **how)
+jit.compile_object = spied
+call = windfall.compile(torch.nn.ReLU(), options={{"cache": "on", "cache_dir": {str(folder)!r}}})
+print(len(seen), call(torch.ones(2)).tolist())
+"""
+    said = []
+    for _ in range(2):
+        ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT)
+        assert not ran.returncode, ran.stderr
+        said.append(ran.stdout.splitlines()[-1])
+    assert said == ["1 [1.0, 1.0]", "0 [1.0, 1.0]"]

@@ -12,7 +12,7 @@ of an inner one out of the range that the outer one protects. The next line is t
     >>> fault = Fault(KeyboardInterrupt, 120)
     >>> with fault: ...
     >>> fault.where
-    'windfall/frontend/capture.py:131 capture'
+    'windfall/frontend/capture_run.py:131 capture'
 """
 
 from __future__ import annotations

@@ -75,6 +75,15 @@ def entry_key(told: tuple[Any, ...], options: Options) -> str:
     return made.hexdigest()
 
 
+def text_key(text: str) -> str:
+    """The key of what LLVM makes of a text, for this processor."""
+    made = hashlib.blake2b(digest_size=24)
+    for part in ("text", *jit.versions(), text):
+        made.update(part.encode())
+        made.update(b"\0")
+    return made.hexdigest()
+
+
 def own_functions() -> str:
     """What torch's functions do, where that is not as its build says; `Unkeyed` where nothing tells
     it. (They call each other by names that anyone may give to something else.)"""

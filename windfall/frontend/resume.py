@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from windfall.dataclass import dataclass
 from windfall.errors import SourceLine
 from windfall.frontend.breaks import HOT_RECURSION, LARGE_GRAPH, REASONS
 from windfall.frontend.callstack import has_slot, shape_of
@@ -19,10 +18,11 @@ from windfall.frontend.idle import idle_loop
 from windfall.frontend.interpreter import Interpreter
 from windfall.frontend.polyfills.iterators import variables_of_half_run
 from windfall.frontend.recipe import Recipe
+from windfall.frontend.segment_records import Outcome, Resume
 from windfall.frontend.state import FrameShape, Position
 from windfall.frontend.steps import write_step
 from windfall.frontend.steps.writer import NULL_NAME, StepWriter
-from windfall.frontend.tracebacks import TracebackPlace, place_of
+from windfall.frontend.tracebacks import place_of
 from windfall.frontend.values.base import NULL, Value
 from windfall.frontend.values.class_value import Class
 from windfall.frontend.values.function import Cell
@@ -38,41 +38,7 @@ from windfall.frontend.values.unseen import (
     made_here,
     settled,
 )
-from windfall.ir.codec import record
 from windfall.ir.guard import TypeIs
-
-
-@record
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One way on: where `condition` holds (None: always), at `position` with these slots."""
-
-    condition: str | None
-    position: Position
-    slots: tuple[str, ...]
-    leaves: bool = False  # the rest of the frame is run natively
-    loop: int | None = None  # or only the loop with this head
-    keep: int | None = None  # or the frames above so many
-
-
-@record
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """The native step and where it leads; `handler` where what it raises is caught."""
-
-    lines: tuple[str, ...]
-    outcomes: tuple[Outcome, ...]
-    handler: Outcome | None
-    handled: str | None  # the exception being handled while the step runs
-    where: SourceLine | None = None  # the line of the step
-    place: TracebackPlace | None = None  # the step itself
-    callers: tuple[TracebackPlace, ...] = ()  # of frames that an exception passes on its way
-
-    def __str__(self) -> str:
-        ways = [f"  {one.condition or 'then'}: {one.position}" for one in self.outcomes]
-        if self.handler is not None:
-            ways.append(f"  on an exception: {self.handler.position}")
-        return "\n".join((*self.lines, *ways))
 
 
 def resumed(machine: Interpreter, recipe: Recipe) -> Resume:

@@ -16,9 +16,8 @@ import re
 from typing import Any
 
 from windfall.errors import set_traceback, traceback_of
-from windfall.frontend.capture import Rebuild
 from windfall.frontend.native_way import NativeWay
-from windfall.frontend.resume import Outcome, Resume
+from windfall.frontend.segment_records import Outcome, Rebuild, Resume
 from windfall.frontend.state import HELD, Continue
 from windfall.frontend.tracebacks import through
 from windfall.ir.generators import drawing

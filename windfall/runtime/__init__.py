@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from windfall.runtime.guards import compile_check as compile_check
     from windfall.runtime.memory import MEMORY as MEMORY
     from windfall.runtime.segment_chain import make_chain as make_chain
+    from windfall.runtime.support import quickly as quickly
     from windfall.runtime.trees.callables import CUDA_TREES as CUDA_TREES
     from windfall.runtime.trees.callables import GraphTrees as GraphTrees
     from windfall.runtime.trees.choice import CPU_TREES as CPU_TREES
@@ -38,6 +39,7 @@ _MODULES = {
     "dispatcher": "call_path",
     "enter": "entry",
     "make_chain": "segment_chain",
+    "quickly": "support",
     "replace_entries": "call_path",
     "set_slow_path": "call_path",
 }

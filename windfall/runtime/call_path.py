@@ -43,11 +43,16 @@ def _nowhere(*args: Any, **kwargs: Any) -> Any:
 
 
 def dispatcher(
-    entries: Sequence[Entry] = (), slow: Callable[..., Any] = _nowhere, *, native: bool = True
+    entries: Sequence[Entry] = (),
+    slow: Callable[..., Any] = _nowhere,
+    *,
+    native: bool = True,
+    compiled: support.Compiled = support.quickly,
 ) -> Dispatcher:
-    """A builtin over these entries; `slow` gets the arguments as they came."""
+    """A builtin over these entries; `slow` gets the arguments as they came. `compiled` as of
+    `support`."""
     held = _Held(slow)
-    code = support.support() if native else None
+    code = support.support(compiled) if native else None
     if code is None:
         return PublicDispatcher(held, entries)
     words = Words()

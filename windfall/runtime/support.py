@@ -18,9 +18,9 @@ Invariant: no step runs user code, raises, or keeps an object alive.
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 
-from windfall import jit, torch_abi
+from windfall import jit, locks, torch_abi
 from windfall.llvm import Assembly
 from windfall.runtime.machine import builtin_bodies, chain, object_steps, tensor_step, thread_step
 from windfall.runtime.machine.basics import FUNCTIONS, AbiFacts
@@ -47,8 +47,34 @@ def text() -> str | None:
     return assembly.text()
 
 
-@functools.cache
-def support() -> jit.NativeCode | None:
-    """The shared machine code; None: everything takes the public path (`torch_abi.report()`)."""
-    source = text()
-    return None if source is None else jit.load(source, quick=True)
+Compiled = Callable[[str], jit.CompiledObject]
+
+
+def quickly(source: str) -> jit.CompiledObject:
+    """The shared text as an object file."""
+    return jit.compile_object(source, quick=True)
+
+
+class _Shared:
+    """The code of this process, once it is made."""
+
+    def __init__(self) -> None:
+        self.lock = locks.lock()
+        self.is_made = False
+        self.code: jit.NativeCode | None = None
+
+
+_shared = _Shared()
+
+
+def support(compiled: Compiled = quickly) -> jit.NativeCode | None:
+    """The shared machine code; None: everything takes the public path (`torch_abi.report()`).
+    Whoever asks first says how its text is compiled: one who has a cache looks there."""
+    shared = _shared
+    if not shared.is_made:
+        with shared.lock:
+            if not shared.is_made:
+                source = text()
+                shared.code = None if source is None else jit.link(compiled(source))
+                shared.is_made = True
+    return shared.code

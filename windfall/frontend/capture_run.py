@@ -11,13 +11,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.dataclass import dataclass
 from windfall.errors import (
     Counts,
     InternalError,
@@ -41,7 +40,8 @@ from windfall.frontend.gradient_effects import settled
 from windfall.frontend.interpreter import Interpreter
 from windfall.frontend.marks import refusal
 from windfall.frontend.recipe import Recipe
-from windfall.frontend.resume import Resume, resumed
+from windfall.frontend.resume import resumed
+from windfall.frontend.segment_records import Rebuild, Resume
 from windfall.frontend.state import Facts, Position, Start, State, distinct
 from windfall.frontend.values.base import Value
 from windfall.frontend.values.generator import StillRunning
@@ -53,7 +53,6 @@ from windfall.frontend.values.sym_str import SymStr
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import is_unseen, look, made_here, same
 from windfall.frontend.write_counts import count_writes
-from windfall.ir.codec import record
 from windfall.ir.dtype import TensorType
 from windfall.ir.guard import (
     AMBIENT,
@@ -70,29 +69,6 @@ from windfall.ir.reading import byte_range, class_name
 from windfall.ir.source import DictOf, Distance, Item, ItemOfObject, Known, Overlap, Source
 from windfall.ir.stages import Capture, Direct, GraphInput
 from windfall.ir.symint import hint_of, symbols_of
-
-
-@record
-@dataclass(frozen=True, slots=True)
-class Rebuild:
-    """How values are rebuilt: `reads` before the graph, `lines` after it (effects among them, in
-    program order), `result` the returned expression (None: a break follows)."""
-
-    identities: ClassVar[tuple[str, ...]] = ("namespace[]",)
-
-    slots: tuple[str, ...]
-    reads: tuple[str, ...]
-    arguments: tuple[str, ...]  # of the graph
-    results: int
-    lines: tuple[str, ...]
-    result: str | None
-    namespace: Mapping[str, Any]
-    direct: Direct | None
-    generators: tuple[str, ...] = ()  # that the graph draws from
-
-    def __str__(self) -> str:
-        end = (f"return {self.result}",) if self.result is not None else ()
-        return "\n".join((*self.reads, *self.lines, *end))
 
 
 def capture(state: State, facts: Facts) -> Capture:
