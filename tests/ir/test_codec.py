@@ -146,6 +146,14 @@ def test_globals_of_a_module_stand_by_its_name() -> None:
         encode(source.Known(dict(globals()), "G"))
 
 
+def test_what_a_tensor_can_do_stands_by_its_name() -> None:
+    """Also where it is called after what it wraps: `Tensor.__pow__` says `TensorBase.pow`."""
+    methods = [one for one in vars(torch.Tensor).values() if isinstance(one, types.FunctionType)]
+    assert torch.Tensor.__pow__ in methods and len(methods) > 50
+    for one in methods:
+        assert round_trip(objects.IdentityIs(one)).value is one
+
+
 def test_what_has_no_name_says_why() -> None:
     def local() -> None: ...
 
