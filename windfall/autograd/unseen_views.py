@@ -1,6 +1,6 @@
 """Views that a graph makes of its inputs where autograd does not look.
 
-Enters: a `Recording` and the SSA graph made of it. Leaves: for each input, whether eager must run
+Enters: a `Trace` and the SSA graph made of it. Leaves: for each input, whether eager must run
 where the input of a call is a view of what needs no gradient (`InputFact.looked_past`).
 
 To autograd, a view made under `no_grad` needs a gradient if what it is a view of does, and that is
@@ -16,11 +16,11 @@ import torch
 
 from windfall import torch_abi
 from windfall.autograd.functional import Functional
-from windfall.autograd.record import Recording
+from windfall.autograd.tracing import Trace
 from windfall.autograd.written_views import lies_in, tensors_in
 
 
-def is_looked_past(recording: Recording, build: Functional, index: int) -> bool:
+def is_looked_past(recording: Trace, build: Functional, index: int) -> bool:
     """Whether something with a history is made of a view of an input that was made so. (A view that
     is answered is made again, of the input of the call.)"""
     if not recording.needs[index]:

@@ -108,6 +108,7 @@ class DiskStore:
         with self._session() as connection:
             self._write(connection, "insert or replace into entries values (?,?,?,?,?,?,?)", row)
             self._shrink(connection)
+            connection.execute("pragma shrink_memory")  # its pages are not read again here
         return True
 
     def quarantine(self, key: str, reason: str) -> None:
