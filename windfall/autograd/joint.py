@@ -41,7 +41,7 @@ from windfall.autograd.repeats import shorten
 from windfall.autograd.ssa_memory import Place
 from windfall.autograd.tracing import Trace, Tracer, Watch, ambient_autocast
 from windfall.autograd.unroll import unroll
-from windfall.autograd.unseen_views import is_looked_past
+from windfall.autograd.unseen_views import looked_past
 from windfall.autograd.written_views import must_be_alone
 from windfall.dataclass import dataclass
 from windfall.errors import InternalError, Unsupported
@@ -271,9 +271,12 @@ def forward_half(
     outputs, results = outputs_of(recording, build)
     if recorder.frees:
         outputs, results = without_spent(recorder, outputs, results)
+    past = looked_past(recording, build)
     signature = Signature(
         tuple(
-            _input_fact(recording, index, inputs[index], index in writes, shared, build)
+            _input_fact(
+                *(recording, index, inputs[index], index in writes, shared, index in past, build)
+            )
             for index in range(len(places))
         ),
         tuple(outputs),
@@ -420,6 +423,7 @@ def _input_fact(
     type: TensorType,
     mutated: bool,
     shared: Mapping[int, Base],
+    past: bool,
     build: Functional,
 ) -> InputFact:
     base = shared.get(index)
@@ -441,5 +445,5 @@ def _input_fact(
         whole,
         now.without_grad() if changed else None,
         must_be_alone(recording, build, index),
-        is_looked_past(recording, build, index),
+        past,
     )

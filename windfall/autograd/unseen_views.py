@@ -20,18 +20,26 @@ from windfall.autograd.tracing import Trace
 from windfall.autograd.written_views import lies_in, tensors_in
 
 
-def is_looked_past(recording: Trace, build: Functional, index: int) -> bool:
-    """Whether something with a history is made of a view of an input that was made so. (A view that
-    is answered is made again, of the input of the call.)"""
-    if not recording.needs[index]:
-        return False
-    memory = build.place(recording.inputs[index]).memory
-    return any(
-        _was_unseen(one) and lies_in(build, one, memory)
-        for step in recording.steps[: recording.forward_steps]
+def looked_past(trace: Trace, build: Functional) -> frozenset[int]:
+    """The inputs of whose views something with a history is made, where a view was made so. (A view
+    that is answered is made again, of the input of the call.)"""
+    unseen = [
+        one
+        for step in trace.steps[: trace.forward_steps]
         if any(one.requires_grad and not _was_unseen(one) for one in tensors_in([step.result]))
         for one in tensors_in((*step.args, *step.kwargs.values()))
+        if _was_unseen(one)
+    ]
+    return frozenset(
+        index
+        for index, needs in enumerate(trace.needs if unseen else ())
+        if needs and _lies_in_any(build, unseen, trace.inputs[index])
     )
+
+
+def _lies_in_any(build: Functional, views: list[torch.Tensor], tensor: torch.Tensor) -> bool:
+    memory = build.place(tensor).memory
+    return any(lies_in(build, one, memory) for one in views)
 
 
 def _was_unseen(tensor: torch.Tensor) -> bool:
