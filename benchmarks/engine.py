@@ -25,7 +25,7 @@ from torch import nn
 import windfall
 from windfall import torch_abi
 from windfall.autograd import operations_of
-from windfall.engine.graph import BackwardGraph
+from windfall.engine.backward_graph import BackwardGraph
 from windfall.engine.verify import Verifier, verifier
 
 ROUNDS = 40

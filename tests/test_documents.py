@@ -9,15 +9,20 @@ import io
 import linecache
 import re
 import sys
+import types
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import windfall
 from tests.golden import normalised
-from windfall import autograd, codegen, frontend, jit, runtime, stance
+from windfall import autograd, codegen, frontend, jit, link, on_demand, runtime, stance
+from windfall.autograd.variant import variant
 from windfall.frontend import breaks
 from windfall.options import VARIABLES
 from windfall.reporting import reference
@@ -182,21 +187,52 @@ def test_the_page_of_the_public_surface_has_every_name() -> None:
 
 
 def _prose(page: Path) -> str:
-    return re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    return _prose_of(page.read_text(encoding="utf-8"))
+
+
+def _prose_of(text: str) -> str:
+    return re.sub(r"(?ms)^```.*?^```", "", text)
 
 
 def test_the_walk_goes_through_the_stages_once_and_in_order() -> None:
-    """Below the list of the stages, each is met where its turn is, and what it calls exists."""
+    """Below the list of the stages, each function is named once, where its turn is in a call."""
     text = (ROOT / "docs" / "walkthrough.md").read_text(encoding="utf-8")
     listed = re.search(r"^(capture → .*)$", text, re.MULTILINE)
     assert listed is not None
     stages = listed[1].split(" → ")
     assert len(stages) > 12
-    walk = text[listed.end() :]
-    met = [walk.index(f"`{stage}`") for stage in stages]
-    assert met == sorted(met)
     rooms = (frontend, autograd, codegen, runtime)
-    assert [stage for stage in stages if not any(hasattr(room, stage) for room in rooms)] == []
+    functions = {
+        stage: next(getattr(room, stage) for room in rooms if hasattr(room, stage))
+        for stage in stages
+    }
+    functions["link"] = link.link
+    functions["variant"] = variant
+    functions["BackwardCompiler.compile"] = on_demand.BackwardCompiler.compile
+    walk = text[listed.end() :].partition("```")[2]  # behind the block that lists them
+    named = re.findall(r"`([\w.]+)`", _prose_of(walk))
+    assert [name for name in functions if named.count(name) != 1] == []
+    assert [name for name in named if name in functions] == _order_of_calls(functions)
+
+
+def _order_of_calls(functions: dict[str, Callable[..., Any]]) -> list[str]:
+    """The functions in the order in which a first training step calls them."""
+    names = {function.__code__: name for name, function in functions.items()}
+    called: list[str] = []
+
+    def note(frame: types.FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code in names:
+            called.append(names[frame.f_code])
+
+    y = torch.randn(4, 8, requires_grad=True)
+    compiled = windfall.compile(lambda x, y: (x * y).sin().sum(-1), options={"cache": "off"})
+    sys.setprofile(note)
+    try:
+        compiled(torch.randn(4, 8), y).sum().backward()
+    finally:
+        sys.setprofile(None)
+    assert y.grad is not None and not windfall.explanation(compiled).eager
+    return list(dict.fromkeys(called))
 
 
 def test_links_between_documents_lead_somewhere() -> None:

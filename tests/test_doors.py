@@ -68,7 +68,7 @@ def loaded(program: str) -> set[str]:
 
 
 LEFT = ("windfall.engine.", "windfall.runtime.trees.", "windfall.subgraphs.", "windfall.commands")
-TRAINING = {"windfall.autograd.function", "windfall.autograd.higher"}
+TRAINING = {"windfall.autograd.compiled_graph", "windfall.autograd.higher"}
 
 
 def test_the_import_loads_no_room() -> None:

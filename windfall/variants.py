@@ -3,7 +3,7 @@
 Enters: keys and what was made for them. Leaves: what was made for a key, if it is still there.
 Invariant: never more than `limit` of them; the one that was added first goes first; reading takes
 no lock. (What no key tells, but guards that are tried in order, is kept by `frontend/entries.py`
-and `subgraphs/runner.py`.)
+and `subgraphs/runner.py`: ADR 100.)
 
     >>> squares = Variants[int, int](2)
     >>> for one in (1, 2, 3):

@@ -344,9 +344,9 @@ HELD = {
     ("windfall.autograd.loops", "constants"),
     ("windfall.codegen.emit", "parts"),  # parts of the schedule that is emitted
     ("windfall.codegen.lower", "parts"),
-    ("windfall.diagnosis.copies", "_functions"),  # in `_kept`
-    ("windfall.diagnosis.copies", "_memo"),  # that of `copy.deepcopy`
-    ("windfall.engine.record", "_known"),  # rows hold their tensor
+    ("windfall.diagnosis.state_copies", "_functions"),  # in `_kept`
+    ("windfall.diagnosis.state_copies", "_memo"),  # that of `copy.deepcopy`
+    ("windfall.engine.pass_recording", "_known"),  # rows hold their tensor
     ("windfall.frontend.guards", "_keys"),  # by classes; their objects are in the rows
     ("windfall.frontend.recipe", "_asked"),  # while the value is built
     ("windfall.frontend.recipe", "_building"),
@@ -394,16 +394,70 @@ SHARED_NAMES = {
 
 
 def names_of_several(modules: Mapping[str, Module]) -> list[str]:
-    """Public classes of one name in different modules: whoever searches finds the wrong one."""
+    """Classes of one name in different modules: whoever searches finds the wrong one."""
     homes: dict[str, list[str]] = {}
     for name, module in sorted(modules.items()):
-        for node in module.tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(name)
     return [
         f"{name} is a class of {' and of '.join(found)}"
         for name, found in homes.items()
         if len(found) > 1 and name not in SHARED_NAMES
+    ]
+
+
+# Files of one name in several folders, and the one idea that all of them are about. Handlers of
+# opcodes (`opcodes/`) and their native forms (`steps/`) go in pairs; so do kinds of value
+# (`values/`) and their rules in Python (`polyfills/`).
+SHARED_FILES = {
+    "attention": "attention: the op, its kinds of value, its rules in Python",
+    "base": "what the kinds of its folder derive from",
+    "cache": "the cache on disk, and the verb that shows it",
+    "calls": "calls of Python: callables, opcodes, native forms",
+    "checkpointing": "`torch.utils.checkpoint`",
+    "compiled": "compiled objects, from outside and inside of compiled code",
+    "control": "jumps and loops of bytecode",
+    "control_flow": "operations with bodies",
+    "displays": "instructions that make and unpack containers",
+    "distributions": "`torch.distributions`",
+    "entries": "compiled entries, and what is told of them",
+    "exceptions": "instructions that raise and catch",
+    "explain": "`windfall.explain`, and its verb",
+    "foreach": "`torch._foreach_*`",
+    "guards": "guards, as they are collected and as they are checked",
+    "objects": "objects of Python: as values, and what is checked of them",
+    "operators": "operators and items of bytecode",
+    "optimizers": "`torch.optim`",
+    "parallel": "`DistributedDataParallel`",
+    "passes": "passes: what a table is, and the tables",
+    "recurrent": "recurrent layers",
+    "stateless": "`torch.func.functional_call`",
+    "symbolic": "numbers that vary: as values of the program, as torch knows them",
+    "tensors": "tensors in memory, and what is checked of them",
+    "transforms": "transforms of `torch.func`",
+    "variant": "one compilation of the same thing for other keys (see the glossary)",
+}
+
+
+def files_of_several(modules: Mapping[str, Module]) -> list[str]:
+    """Files of one name for different ideas, and rows of `SHARED_FILES` that nobody needs."""
+    homes: dict[str, list[str]] = {}
+    packages = {name.rpartition(".")[0] for name in modules}
+    for name in sorted(modules):
+        if name not in packages:
+            homes.setdefault(name.rpartition(".")[2], []).append(name)
+    several = {name: found for name, found in homes.items() if len(found) > 1}
+    return [
+        *(
+            f"{name}.py stands for {' and '.join(found)}: one idea?"
+            for name, found in several.items()
+            if name not in SHARED_FILES
+        ),
+        *(
+            f"{name}.py stands once: no row of SHARED_FILES"
+            for name in SHARED_FILES.keys() - several.keys()
+        ),
     ]
 
 

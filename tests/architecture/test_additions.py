@@ -1,27 +1,37 @@
 """One place for each addition: each is made here from outside, in a few lines, and seen to work.
 
 An op, an opcode, a kind of value, a guard, a break reason, a fusion rule, a pass (of each table), a
-backend, an event, a record, a calling convention (a device: `tests/test_devices.py`). What is added
-is taken back.
+backend, an event, a record, a calling convention, a part of the report, a verb, a public name, a
+row of a benchmark (a device: `tests/test_devices.py`; a fact of ops: `tests/ops/test_fields.py`).
+What is added is taken back, and the table of CONTRIBUTING has no row that is not added somewhere.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import datetime
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import windfall
+from benchmarks import __main__ as benchmarks
+from benchmarks import programs
+from benchmarks.case import Case
+from benchmarks.programs import normal, on
 from windfall import backends, events
 from windfall.autograd.passes import PASSES
 from windfall.codegen.fuse import RULES
 from windfall.codegen.passes import GRAPH_PASSES, GROUP_PASSES, LOOP_PASSES
+from windfall.commands import command
+from windfall.commands.verb import Answer, Verb
 from windfall.events import EventLog, EventType
 from windfall.frontend import breaks
 from windfall.frontend.opcodes import table as opcodes
@@ -37,6 +47,8 @@ from windfall.link import link
 from windfall.ops import registry
 from windfall.options import Options
 from windfall.pipeline import Compiler
+from windfall.reporting import page
+from windfall.reporting.markup import tag
 
 
 @contextmanager
@@ -333,3 +345,90 @@ def test_a_calling_convention() -> None:
     call = link(loaded, Compiler(Options(), EventLog()))
     torch.testing.assert_close(call(x)[0], 3 * (x.sin() + 1))
     assert str(loaded).endswith("Scales > Program")
+
+
+# --------------------------------------------- a part of the report, a verb, a name, a benchmark
+
+
+@pytest.mark.parametrize("table", [page.OBJECT_PARTS, page.COMPILATION_PARTS])
+def test_a_part_of_the_report(table: list[Any], tmp_path: Path) -> None:
+    """A function from the record to markup; once for each object, or for each segment of one."""
+    compiled = windfall.compile(lambda x: x + 1)
+    compiled(torch.ones(2))
+
+    def part(record: Any, place: Any) -> Any:
+        return tag("p", f"counted: {type(record).__name__}")
+
+    with taken_back(table):
+        table.append(part)
+        text = Path(windfall.report(tmp_path / "page.html", compiled)).read_text(encoding="utf-8")
+    assert text.count("<p>counted: ") == 1
+
+
+def test_a_verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(given: argparse.Namespace) -> Answer:
+        return Answer(f"{given.word} twice", {"word": given.word}, code=1)
+
+    added = Verb("repeat", "say it", lambda parser: parser.add_argument("word"), run)
+    with pytest.raises(SystemExit):
+        command.main(["repeat", "sin"])
+    assert "invalid choice" in capsys.readouterr().err
+    monkeypatch.setattr(command, "VERBS", (*command.VERBS, added))
+    assert command.main(["repeat", "sin"]) == 1
+    assert capsys.readouterr().out == "sin twice\n"
+    assert command.main(["--json", "repeat", "sin"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"word": "sin"}
+
+
+def test_a_public_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not hasattr(windfall, "name_of")
+    monkeypatch.setitem(windfall._MODULES, "name_of", "ir.names")
+    assert "name_of" in dir(windfall)
+    assert windfall.name_of(torch.relu) == "torch:relu"
+    monkeypatch.delitem(vars(windfall), "name_of")
+
+
+def test_a_row_of_a_benchmark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows() -> list[Case]:
+        return [Case("x + 1, added", on(programs.add_one, normal(8)))]
+
+    (part,) = benchmarks.SUITES["overhead"]
+    monkeypatch.setitem(benchmarks.SUITES, "overhead", (replace(part, cases=rows),))
+    given = ["overhead", "--contenders", "eager,windfall", "--rounds", "2", "--only", "added"]
+    benchmarks.main(given)
+    assert "x + 1, added" in capsys.readouterr().out
+
+
+def test_every_place_of_the_table_is_added_to_somewhere() -> None:
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("| addition | place |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1].strip() for line in table.splitlines()]
+    assert rows == list(SHOWN)
+    here = Path(__file__).read_text(encoding="utf-8")
+    for where in SHOWN.values():
+        file, _, name = where.rpartition("::")
+        shown = (Path(__file__).parents[1] / file).read_text(encoding="utf-8") if file else here
+        assert f"def {name}(" in shown, where
+
+
+SHOWN = {
+    "op": "test_an_op",
+    "fact of ops": "ops/test_fields.py::test_each_field_has_a_check",
+    "opcode": "test_an_opcode",
+    "Python type": "test_a_kind_of_value_and_a_guard",
+    "guard kind": "test_a_kind_of_value_and_a_guard",
+    "break reason": "test_a_break_reason",
+    "pass": "test_a_pass_of_each_table_sees_every_record",
+    "fusion rule": "test_a_fusion_rule",
+    "backend": "test_a_backend_and_an_event",
+    "device": "test_devices.py::test_a_device_is_a_class_with_compile",
+    "calling convention": "test_a_calling_convention",
+    "event": "test_a_backend_and_an_event",
+    "stored record": "test_a_record",
+    "public name": "test_a_public_name",
+    "part of the HTML report": "test_a_part_of_the_report",
+    "verb of the command line": "test_a_verb",
+    "benchmark": "test_a_row_of_a_benchmark",
+}

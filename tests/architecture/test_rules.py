@@ -246,6 +246,19 @@ def test_a_name_for_two_classes_is_seen() -> None:
         "Loop is a class of windfall.frontend.loops and of windfall.ir.loop"
     ]
     assert not rules.names_of_several(house(**{"ir.loop": "class _Loop: ...\nclass View: ..."}))
+    hidden = {"ir.loop": "class _Text: ...", "codegen.emit": "def f():\n    class _Text: ..."}
+    assert len(rules.names_of_several(house(**hidden))) == 1
+
+
+def test_a_name_for_two_files_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "SHARED_FILES", {"guards": "guards"})
+    modules = house(ir__guards="", frontend__guards="", ir__graph="", engine__graph="")
+    assert rules.files_of_several(modules) == [
+        "graph.py stands for windfall.engine.graph and windfall.ir.graph: one idea?"
+    ]
+    assert rules.files_of_several(house(ir__guards="", ir__graph="")) == [
+        "guards.py stands once: no row of SHARED_FILES"
+    ]
 
 
 def test_a_missing_docstring_is_seen() -> None:

@@ -23,7 +23,13 @@ def test_the_scan_sees_the_house() -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [rules.import_direction, rules.import_cycles, rules.around_the_look, rules.names_of_several],
+    [
+        rules.import_direction,
+        rules.import_cycles,
+        rules.around_the_look,
+        rules.names_of_several,
+        rules.files_of_several,
+    ],
 )
 def test_rule_over_all_modules(rule) -> None:
     broken = rule(MODULES)

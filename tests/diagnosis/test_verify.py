@@ -12,7 +12,7 @@ import torch
 import windfall
 from tests.diagnosis.plants import PLANTS
 from windfall.diagnosis.comparison import differences
-from windfall.diagnosis.copies import Copies
+from windfall.diagnosis.state_copies import Copies
 from windfall.errors import UserError
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)

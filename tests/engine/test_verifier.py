@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from windfall import torch_abi
-from windfall.engine.graph import BackwardGraph
+from windfall.engine.backward_graph import BackwardGraph
 from windfall.engine.native import native_checks
 from windfall.engine.verify import Verifier, verifier
 

@@ -103,7 +103,8 @@ def test_a_buffer_is_registered_anew(
     for _ in range(2):
         wanted = _seen(theirs, theirs, name, make)
         assert _seen(compiled, mine, name, make) == wanted
-    if kind is Plain and make in (made, given, none) and not hooked:
+    followed = (made, given, none, buffer) if name != "passing" else (made, given, none)
+    if kind is Plain and make in followed and not hooked:
         told = windfall.explanation(compiled)
         assert not told.breaks and not told.fallbacks
         # What stood there was looked at: a tensor at first, then None, or the other way round.
@@ -125,3 +126,31 @@ def test_a_hook_that_comes_later() -> None:
         assert _seen(compiled, module, "kept", made)[-1] == [("hook", "kept")]
     finally:
         handle.remove()
+
+
+class Counting(nn.Module):
+    def __init__(self, persistent: bool) -> None:
+        super().__init__()
+        self.seen = nn.Buffer(torch.zeros(2), persistent=persistent)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += x
+        return x + self.seen
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_buffer_that_is_counted_up_is_written_in_the_graph(persistent: bool) -> None:
+    """`self.seen += x` of an `nn.Buffer` registers the same one again."""
+    theirs, mine = Counting(persistent), Counting(persistent)
+    compiled = windfall.compile(mine)
+    x = torch.tensor([1.0, 2.0])
+    for _ in range(3):
+        assert torch.equal(compiled(x), theirs(x))
+        assert torch.equal(mine.seen, theirs.seen)
+    told = windfall.explanation(compiled)
+    assert len(told.graphs) == 1 and not told.breaks and not told.fallbacks
+    # Another word of the buffer's own: it is registered anew, with or without a place in the state.
+    for one in (theirs, mine):
+        one.seen.persistent = not persistent
+    assert torch.equal(compiled(x), theirs(x))
+    assert sorted(mine.state_dict()) == sorted(theirs.state_dict()) == ["seen"][persistent:]

@@ -69,7 +69,12 @@ def record_all(trees: dict[Path, Path], only: str) -> None:
             subprocess.Popen(
                 [sys.executable, "-m", "tests.replay.record", str(out.resolve()), "--only", only],
                 cwd=stack.enter_context(path_with(tree)),
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "PYTHONHASHSEED": "0",
+                    "WINDFALL_CACHE": "off",  # stages that are found on disk say nothing
+                },
             )
             for out, tree in trees.items()
         ]

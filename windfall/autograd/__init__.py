@@ -8,10 +8,10 @@ from windfall.autograd.assemble import placed_writes as placed_writes
 from windfall.doors import door
 
 if TYPE_CHECKING:
+    from windfall.autograd.compiled_graph import differentiable as differentiable
+    from windfall.autograd.compiled_graph import operations_of as operations_of
+    from windfall.autograd.compiled_graph import region_of as region_of
     from windfall.autograd.conventions import written_in_place as written_in_place
-    from windfall.autograd.function import differentiable as differentiable
-    from windfall.autograd.function import operations_of as operations_of
-    from windfall.autograd.function import region_of as region_of
     from windfall.autograd.interpret import interpreter as interpreter
     from windfall.autograd.joint import differentiate as differentiate
     from windfall.autograd.partition import split as split
@@ -28,14 +28,14 @@ _MODULES = {
     "PASSES": "passes",
     "Variant": "variant",
     "VariantCompiler": "special_backward",
-    "differentiable": "function",
+    "differentiable": "compiled_graph",
     "differentiate": "joint",
     "draws": "passes",
     "flatten": "wrappers",
     "holds_wrapped": "wrappers",
     "interpreter": "interpret",
-    "operations_of": "function",
-    "region_of": "function",
+    "operations_of": "compiled_graph",
+    "region_of": "compiled_graph",
     "split": "partition",
     "written_in_place": "conventions",
 }

@@ -27,7 +27,7 @@ from windfall.autograd.directions import (
     result_types_of,
 )
 from windfall.autograd.passes import draws
-from windfall.autograd.record import Recorder, dense_like
+from windfall.autograd.tracing import Tracer, dense_like
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Branch, Subgraphs
 from windfall.ir.dtype import TensorType
@@ -38,7 +38,7 @@ from windfall.ops.symbolic import plain
 
 def branch(
     differentiate: DifferentiateBody,
-    recorder: Recorder,
+    recorder: Tracer,
     target: Subgraphs,
     arguments: Sequence[Any],
 ) -> Directions:
@@ -97,7 +97,7 @@ def _slots(halves: Sequence[Split]) -> tuple[list[TensorType], list[list[int]]]:
 
 def _turn_branch(
     made: Directions,
-    recorder: Recorder,
+    recorder: Tracer,
     halves: Sequence[Split],
     places: Sequence[Sequence[int]],
     types: Sequence[TensorType],
@@ -163,7 +163,7 @@ def _gradients(
 
 
 def _from_operands(
-    recorder: Recorder,
+    recorder: Tracer,
     halves: Sequence[Split],
     types: Sequence[TensorType],
     visible: Sequence[TensorType],

@@ -35,8 +35,8 @@ from windfall.autograd.directions import (
 )
 from windfall.autograd.loops import scan, while_loop
 from windfall.autograd.passes import draws
-from windfall.autograd.record import Recorder, dense_like
 from windfall.autograd.restride import same_layout
+from windfall.autograd.tracing import Tracer, dense_like
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Branch, Scan, Subgraphs, While, differentiable
 from windfall.ir.dtype import TensorType
@@ -47,7 +47,7 @@ from windfall.ops.symbolic import as_torch
 
 def recorded(
     differentiate: DifferentiateBody,
-    recorder: Recorder,
+    recorder: Tracer,
     target: Subgraphs,
     arguments: Sequence[Any],
 ) -> tuple[torch.Tensor, ...]:
@@ -74,7 +74,7 @@ class _Differentiated(torch.autograd.Function):
     @staticmethod
     def forward(
         context: Any,
-        recorder: Recorder,
+        recorder: Tracer,
         made: Directions,
         differentiate: DifferentiateBody,
         unrolled: Unrolled | None,

@@ -15,8 +15,8 @@ import torch.fx
 
 from windfall.autograd.partition import cut
 from windfall.autograd.passes import is_view
-from windfall.autograd.record import dense_like
 from windfall.autograd.restride import restride
+from windfall.autograd.tracing import dense_like
 from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Subgraphs, output_of, placeholders

@@ -23,10 +23,10 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.autograd.inverse import invert, overlaps_itself
-from windfall.autograd.memory import Memory, Place
 from windfall.autograd.passes import is_view
-from windfall.autograd.record import Origin
 from windfall.autograd.restride import restride, same_layout
+from windfall.autograd.ssa_memory import Memory, Place
+from windfall.autograd.tracing import Origin
 from windfall.errors import InternalError, Unsupported
 from windfall.identity_map import IdentityMap
 from windfall.ir.dtype import TensorType

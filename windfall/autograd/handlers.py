@@ -1,6 +1,6 @@
 """How each recorded step enters the SSA graph.
 
-Enters: the steps of a `Recording`. Leaves: nodes in a `Functional`, and a place for each tensor. A
+Enters: the steps of a `Trace`. Leaves: nodes in a `Functional`, and a place for each tensor. A
 step is handled by the first of these that knows it: HANDLERS by name, then what its schema says (a
 view, a write, neither).
 
@@ -20,10 +20,10 @@ import torch
 import torch.fx
 
 from windfall.autograd.functional import Functional
-from windfall.autograd.memory import Memory
 from windfall.autograd.numbers import with_numbers_as_tensors
-from windfall.autograd.record import Step, written_by
 from windfall.autograd.restride import same_layout
+from windfall.autograd.ssa_memory import Memory
+from windfall.autograd.tracing import Step, written_by
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Subgraphs
 from windfall.ir.dtype import TensorType

@@ -35,7 +35,7 @@ from windfall.autograd.joint import ForwardHalf, forward_half
 from windfall.autograd.own_gradients import refuse_second_gradients
 from windfall.autograd.parts import undo
 from windfall.autograd.passes import PASSES, is_effect, keep_results_distinct, memory_root
-from windfall.autograd.record import autocast, dense_like
+from windfall.autograd.tracing import autocast, dense_like
 from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Subgraphs

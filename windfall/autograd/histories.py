@@ -31,7 +31,7 @@ class Edge(torch.autograd.Function):
         return tangent
 
 
-# `apply` without its look for functorch and `setup_context`, as in `function.py`.
+# `apply` without its look for functorch and `setup_context`, as in `compiled_graph.py`.
 _edge: Callable[..., Any] = super(torch.autograd.Function, Edge).apply
 
 

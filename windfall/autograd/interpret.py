@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.autograd.record import call, substitute
+from windfall.autograd.tracing import call, substitute
 from windfall.ir import node as node_info
 from windfall.ir.node import constant
 from windfall.ir.symint import Expression

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 import torch.fx
 
-from windfall.autograd.memory import Place
+from windfall.autograd.ssa_memory import Place
 from windfall.errors import Unsupported
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import tensor_type

@@ -28,7 +28,6 @@ from windfall.autograd.boundaries import boundaries, ends_elsewhere, reached
 from windfall.autograd.control_flow import recorded
 from windfall.autograd.functional import Functional, MadeFor
 from windfall.autograd.handlers import add_steps
-from windfall.autograd.memory import Place
 from windfall.autograd.output_facts import (
     outputs_of,
     siblings,
@@ -38,8 +37,9 @@ from windfall.autograd.output_facts import (
 )
 from windfall.autograd.own_gradients import refuse_partial_gradients, refuse_second_gradients
 from windfall.autograd.passes import PASSES
-from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocast
 from windfall.autograd.repeats import shorten
+from windfall.autograd.ssa_memory import Place
+from windfall.autograd.tracing import Trace, Tracer, Watch, ambient_autocast
 from windfall.autograd.unroll import unroll
 from windfall.autograd.unseen_views import looked_past
 from windfall.autograd.written_views import must_be_alone
@@ -218,7 +218,7 @@ class ForwardHalf:
     `views` are boundaries that are made of other results: tensors, by their positions among
     `Signature.between`."""
 
-    recorder: Recorder
+    recorder: Tracer
     build: Functional
     signature: Signature
     visible: tuple[torch.fx.Node, ...]
@@ -246,7 +246,7 @@ def forward_half(
         made, _ = _differentiate(graph, tuple(sizes), types, None, {}, outer, is_body=True)
         return run_passes(PASSES, made)
 
-    recorder = Recorder(graph, partial(recorded, body), watch)
+    recorder = Tracer(graph, partial(recorded, body), watch)
     recorder.symbols = outer
     build = Functional()
     offsets = {index: offset for one in shared.values() for index, offset in one.offsets.items()}
@@ -271,10 +271,13 @@ def forward_half(
     outputs, results = outputs_of(recording, build)
     if recorder.frees:
         outputs, results = without_spent(recorder, outputs, results)
+    past = looked_past(recording, build)
     signature = Signature(
         tuple(
-            _input_fact(recording, index, inputs[index], index in writes, past, shared, build)
-            for index, past in enumerate(looked_past(recording, build))
+            _input_fact(
+                *(recording, index, inputs[index], index in writes, shared, index in past, build)
+            )
+            for index in range(len(places))
         ),
         tuple(outputs),
         writes,
@@ -348,7 +351,7 @@ def _bounded(half: ForwardHalf, views: Mapping[int, torch.Tensor], is_short: boo
     )
 
 
-def _values(recording: Recording) -> Iterator[torch.Tensor]:
+def _values(recording: Trace) -> Iterator[torch.Tensor]:
     """Each tensor that the forward pass made."""
     for step in recording.steps[: recording.forward_steps]:
         for one in step.result if isinstance(step.result, list | tuple) else [step.result]:
@@ -383,7 +386,7 @@ def _backward(
 
 
 def _writes(
-    recording: Recording,
+    recording: Trace,
     places: Sequence[Place],
     build: Functional,
 ) -> tuple[int, ...]:
@@ -399,7 +402,7 @@ def _writes(
     return tuple(written)
 
 
-def _may_become(recording: Recording, index: int, place: Place, now: Place) -> bool:
+def _may_become(recording: Trace, index: int, place: Place, now: Place) -> bool:
     """Whether an input can be given other sizes and strides when all is done: nobody has a history
     of it, and it begins where it did."""
     if now.type == place.type:
@@ -415,12 +418,12 @@ def _may_become(recording: Recording, index: int, place: Place, now: Place) -> b
 
 
 def _input_fact(
-    recording: Recording,
+    recording: Trace,
     index: int,
     type: TensorType,
     mutated: bool,
-    past: bool,
     shared: Mapping[int, Base],
+    past: bool,
     build: Functional,
 ) -> InputFact:
     base = shared.get(index)

@@ -30,7 +30,7 @@ from windfall.autograd.directions import (
     result_types_of,
 )
 from windfall.autograd.passes import draws
-from windfall.autograd.record import Recorder, dense_like
+from windfall.autograd.tracing import Tracer, dense_like
 from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.control_flow import Scan, Subgraphs, Unwind, While, differentiable, stacked
@@ -51,7 +51,7 @@ def _row_major(type: TensorType) -> TensorType:
 
 def scan(
     differentiate: DifferentiateBody,
-    recorder: Recorder,
+    recorder: Tracer,
     target: Subgraphs,
     arguments: Sequence[Any],
 ) -> Directions:
@@ -114,7 +114,7 @@ class _Keeps:
 
 def _turn_scan(
     made: Directions,
-    recorder: Recorder,
+    recorder: Tracer,
     target: Scan,
     half: Split,
     types: Sequence[TensorType],
@@ -212,7 +212,7 @@ def _turn_scan(
 
 def while_loop(
     differentiate: DifferentiateBody,
-    recorder: Recorder,
+    recorder: Tracer,
     target: Subgraphs,
     arguments: Sequence[Any],
 ) -> Directions:
@@ -251,7 +251,7 @@ def while_loop(
 
 def _turn_while(
     made: Directions,
-    recorder: Recorder,
+    recorder: Tracer,
     graphs: Sequence[torch.fx.Graph],
     half: Split,
     types: Sequence[TensorType],

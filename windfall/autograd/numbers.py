@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from windfall.autograd.functional import Functional
-from windfall.autograd.record import Step
+from windfall.autograd.tracing import Step
 from windfall.errors import Specialise
 from windfall.ir.dtype import TensorType
 from windfall.ops import fake as fakes

@@ -1,6 +1,6 @@
 """What each output of a recorded graph is: fresh, an input, a view of one of these or of a view.
 
-Enters: a `Recording` and the SSA graph made of it. Leaves: an `OutputFact` for each output, and the
+Enters: a `Trace` and the SSA graph made of it. Leaves: an `OutputFact` for each output, and the
 fresh `Result`s that the graph computes, hidden bases of views among them. Invariant: a view is made
 again, of what eager's is a view of, by the ops that made eager's; its history leads where eager's
 does.
@@ -16,9 +16,9 @@ import torch
 
 from windfall import torch_abi
 from windfall.autograd.functional import Functional
-from windfall.autograd.memory import Memory, Place
-from windfall.autograd.record import Recorder, Recording
 from windfall.autograd.spent import spent_inputs
+from windfall.autograd.ssa_memory import Memory, Place
+from windfall.autograd.tracing import Trace, Tracer
 from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.stages import OutputFact
@@ -37,7 +37,7 @@ class Result:
 
 
 def without_spent(
-    recorder: Recorder, outputs: Sequence[OutputFact], results: Sequence[Result]
+    recorder: Tracer, outputs: Sequence[OutputFact], results: Sequence[Result]
 ) -> tuple[list[OutputFact], list[Result]]:
     """The same, where a pass inside of the graph has freed histories: such results have none that
     could be differentiated, and say so when they are asked."""
@@ -61,7 +61,7 @@ def without_spent(
     ], left
 
 
-def outputs_of(recording: Recording, build: Functional) -> tuple[list[OutputFact], list[Result]]:
+def outputs_of(recording: Trace, build: Functional) -> tuple[list[OutputFact], list[Result]]:
     """What each output is, and the fresh results: those of outputs in order, then hidden ones."""
     owners = _owners(recording, build)
     results: list[Result] = []
@@ -144,7 +144,7 @@ def _view_op(place: Place) -> Any:
     return place.func
 
 
-def _owners(recording: Recording, build: Functional) -> dict[Memory, torch.Tensor | None]:
+def _owners(recording: Trace, build: Functional) -> dict[Memory, torch.Tensor | None]:
     """For each memory of our own that an output lives in: the output that is its fresh result, or
     None if a hidden base must be. One lone view is as good as fresh, as nobody sees its base, if it
     is not marked as a lazy conjugate: what graphs compute is not."""
@@ -181,7 +181,7 @@ def _base(
     return next(roots, None)
 
 
-def _wanted(recording: Recording, build: Functional, memory: Memory) -> bool:
+def _wanted(recording: Trace, build: Functional, memory: Memory) -> bool:
     """Whether some output that is a view of this hidden base needs a gradient."""
     return any(
         value.requires_grad
@@ -192,7 +192,7 @@ def _wanted(recording: Recording, build: Functional, memory: Memory) -> bool:
 
 def _output_fact(
     value: Any,
-    recording: Recording,
+    recording: Trace,
     build: Functional,
     owners: Mapping[Memory, torch.Tensor | None],
     positions: Mapping[Memory, int],
@@ -233,9 +233,7 @@ def _output_fact(
 # ----------------------------------------------------------------------- views and their histories
 
 
-def views_with_history(
-    recording: Recording, facts: Sequence[OutputFact]
-) -> dict[int, torch.Tensor]:
+def views_with_history(recording: Trace, facts: Sequence[OutputFact]) -> dict[int, torch.Tensor]:
     """The outputs that are views, and whose gradients can be asked for, by their positions."""
     outputs: Any = zip(facts, recording.outputs, strict=True)
     return {
@@ -249,7 +247,7 @@ def views_with_history(
 
 
 def view_of_view(
-    recording: Recording, build: Functional, facts: Sequence[OutputFact], view: int, above: int
+    recording: Trace, build: Functional, facts: Sequence[OutputFact], view: int, above: int
 ) -> OutputFact:
     """A view whose history leads to another output that is a view: it is made of that one."""
     place, base = (build.place(recording.outputs[one]) for one in (view, above))
@@ -261,7 +259,7 @@ def view_of_view(
 
 
 def siblings(
-    recording: Recording, views: Mapping[int, torch.Tensor], facts: Sequence[OutputFact]
+    recording: Trace, views: Mapping[int, torch.Tensor], facts: Sequence[OutputFact]
 ) -> list[dict[int, OutputFact]]:
     """Of views that one op has made together (`unbind`), what they are: they have one node, which
     tells the hooks of all of them when it runs, so it is one when they are made again."""

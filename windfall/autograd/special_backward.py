@@ -24,7 +24,7 @@ from windfall import torch_abi
 from windfall.autograd.higher import Gradients, Leaf, Lineage, Pass, gradients
 from windfall.autograd.interpret import at_sizes, replayer
 from windfall.autograd.partition import split
-from windfall.autograd.record import ambient_autocast, autocast
+from windfall.autograd.tracing import ambient_autocast, autocast
 from windfall.autograd.variant import Strides, Variant, tangent_types, variant
 from windfall.dataclass import dataclass
 from windfall.errors import UnfitInput, Unsupported

@@ -18,11 +18,11 @@ import torch
 
 from windfall import torch_abi
 from windfall.autograd.boundaries import reached
-from windfall.autograd.record import Recorder, autocast
+from windfall.autograd.tracing import Tracer, autocast
 from windfall.ops import fake as fakes
 
 
-def spent_inputs(recorder: Recorder, result: torch.Tensor) -> tuple[int, ...]:
+def spent_inputs(recorder: Tracer, result: torch.Tensor) -> tuple[int, ...]:
     """The inputs that the history of a result led to, if it was freed."""
     recording = recorder.recording
     if not recorder.frees or not _is_spent(recorder, result):
@@ -31,7 +31,7 @@ def spent_inputs(recorder: Recorder, result: torch.Tensor) -> tuple[int, ...]:
     return tuple(needing[place] for place in sorted(reached([result], recording.door)))
 
 
-def _is_spent(recorder: Recorder, result: torch.Tensor) -> bool:
+def _is_spent(recorder: Tracer, result: torch.Tensor) -> bool:
     recording = recorder.recording
     wanted = list(itertools.compress(recording.entered, recording.needs))
     tangent = fakes.fake(fakes.type_of(result), requires_grad=False)

@@ -1,6 +1,6 @@
 """Views that a graph makes of its inputs where autograd does not look.
 
-Enters: a `Recording` and the SSA graph made of it. Leaves: for each input, whether eager must run
+Enters: a `Trace` and the SSA graph made of it. Leaves: for each input, whether eager must run
 where the input of a call is a view of what needs no gradient (`InputFact.looked_past`).
 
 To autograd, a view made under `no_grad` needs a gradient if what it is a view of does, and that is
@@ -16,26 +16,32 @@ import torch
 
 from windfall import torch_abi
 from windfall.autograd.functional import Functional
-from windfall.autograd.record import Recording
-from windfall.autograd.written_views import tensors_in
+from windfall.autograd.tracing import Trace
+from windfall.autograd.written_views import lies_in, tensors_in
 
 
-def looked_past(recording: Recording, build: Functional) -> tuple[bool, ...]:
-    """Of each input, whether something with a history is made of a view of it that was made so. (A
-    view that is answered is made again, of the input of the call.)"""
-    if not any(recording.needs):
-        return (False,) * len(recording.inputs)
-    memories = {
-        id(build.place(one).memory)
-        for step in recording.steps[: recording.forward_steps]
+def looked_past(trace: Trace, build: Functional) -> frozenset[int]:
+    """The inputs of whose views something with a history is made, where a view was made so. (A view
+    that is answered is made again, of the input of the call.)"""
+    if not any(trace.needs):
+        return frozenset()
+    unseen = [
+        one
+        for step in trace.steps[: trace.forward_steps]
         if any(one.requires_grad and not _was_unseen(one) for one in tensors_in([step.result]))
         for one in tensors_in((*step.args, *step.kwargs.values()))
-        if _was_unseen(one) and build.is_known(one)
-    }
-    return tuple(
-        needs and id(build.place(one).memory) in memories
-        for one, needs in zip(recording.inputs, recording.needs, strict=True)
+        if _was_unseen(one)
+    ]
+    return frozenset(
+        index
+        for index, needs in enumerate(trace.needs if unseen else ())
+        if needs and _lies_in_any(build, unseen, trace.inputs[index])
     )
+
+
+def _lies_in_any(build: Functional, views: list[torch.Tensor], tensor: torch.Tensor) -> bool:
+    memory = build.place(tensor).memory
+    return any(lies_in(build, one, memory) for one in views)
 
 
 def _was_unseen(tensor: torch.Tensor) -> bool:

@@ -29,7 +29,7 @@ import torch
 import torch.fx
 
 from windfall import torch_abi
-from windfall.autograd.record import call
+from windfall.autograd.tracing import call
 from windfall.dataclass import dataclass
 from windfall.errors import Unsupported
 from windfall.ir.codec import record

@@ -1,6 +1,6 @@
 """Inputs that may be views when they are written: then the histories of eager's views matter.
 
-Enters: a `Recording` and the SSA graph made of it. Leaves: for each input, whether eager must run
+Enters: a `Trace` and the SSA graph made of it. Leaves: for each input, whether eager must run
 where the input of a call is a view (`InputFact.alone`). Invariant: where it is not said, results
 lead to a written view as eager's do.
 
@@ -23,13 +23,13 @@ from typing import Any
 import torch
 
 from windfall.autograd.functional import Functional
-from windfall.autograd.memory import Memory
-from windfall.autograd.record import Recording, written_by
+from windfall.autograd.ssa_memory import Memory
+from windfall.autograd.tracing import Trace, written_by
 from windfall.identity_map import IdentityMap
 from windfall.ops import fake as fakes
 
 
-def must_be_alone(recording: Recording, build: Functional, index: int) -> bool:
+def must_be_alone(recording: Trace, build: Functional, index: int) -> bool:
     """Whether only an input that is no view may be written as the graph does it."""
     if not recording.versions[index]:
         return False
@@ -38,7 +38,7 @@ def must_be_alone(recording: Recording, build: Functional, index: int) -> bool:
     return recording.visible[index] or recording.needs[index]
 
 
-def _outlives_a_write(recording: Recording, build: Functional, whole: torch.Tensor) -> bool:
+def _outlives_a_write(recording: Trace, build: Functional, whole: torch.Tensor) -> bool:
     """Whether a view of an input is made before a write to its memory, and used after it; or
     something else is made between two writes: the first of them gives the input another history."""
     memory = build.place(whole).memory

@@ -122,6 +122,7 @@ class DiskStore:
                 ("update total set bytes = bytes + ?", (len(data),)),
             )
             self._shrink(connection)
+            connection.execute("pragma shrink_memory")  # its pages are not read again here
         return True
 
     def quarantine(self, key: str, reason: str) -> None:

@@ -22,10 +22,10 @@ import torch
 from windfall.dataclass import dataclass
 from windfall.diagnosis.blame import CAPTURE, Blame, LeftOut, blamed, wrong_rules
 from windfall.diagnosis.cases import Case, Recorded, RecordingBackend, Unwritable, origin_of, whole
-from windfall.diagnosis.copies import Copies, unnoticed
 from windfall.diagnosis.isolation import ProcessAnswer, asked
 from windfall.diagnosis.minimisation import reduced
 from windfall.diagnosis.standalone import program_text
+from windfall.diagnosis.state_copies import Copies, unnoticed
 from windfall.diagnosis.trial import DIFFERS, compiled, judged, trial_options
 from windfall.errors import SourceLine
 from windfall.options import Options

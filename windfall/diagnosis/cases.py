@@ -18,7 +18,7 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.dataclass import dataclass
-from windfall.diagnosis.copies import Copies
+from windfall.diagnosis.state_copies import Copies
 from windfall.errors import SourceLine, WindfallError
 from windfall.ir.names import Unnameable, name_of, operator_name
 from windfall.ir.node import KEY

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from windfall.diagnosis.comparison import differences
-from windfall.diagnosis.copies import Copies
+from windfall.diagnosis.state_copies import Copies
 from windfall.events import EventLog
 from windfall.options import Options
 from windfall.pipeline import Compiler

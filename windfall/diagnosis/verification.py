@@ -2,9 +2,9 @@
 
 Enters: calls of a compiled object. Leaves: what the compiled object answers; `MismatchError` where
 eager answers something else: results, what was written to arguments, parameters and buffers,
-gradients, random numbers drawn, errors raised. Invariant: eager runs on copies (`copies.py`), with
-the random numbers and the output of the program restored; the program goes on as if it had not
-run. What cannot be compared is noted in the log, and nothing is compared.
+gradients, random numbers drawn, errors raised. Invariant: eager runs on copies
+(`state_copies.py`), with the random numbers and the output of the program restored; the program
+goes on as if it had not run. What cannot be compared is noted in the log, and nothing is compared.
 
 The gradients of the real result are asked for once more to be compared (`autograd.grad`, which
 adds to no `.grad`); where tensors have hooks, these would notice, and gradients are left out.
@@ -21,7 +21,7 @@ from windfall import locks
 from windfall.around import Around
 from windfall.diagnosis.bisection import Diagnosis, bisect
 from windfall.diagnosis.comparison import differences
-from windfall.diagnosis.copies import Copies, Uncopied, unnoticed
+from windfall.diagnosis.state_copies import Copies, Uncopied, unnoticed
 from windfall.diagnosis.trial import gradients, tensors_in
 from windfall.directives import is_compiling
 from windfall.errors import MismatchError
@@ -87,8 +87,8 @@ class _Call:
     def __init__(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._args, self._kwargs = args, kwargs
         self._copies, self._spare = Copies(), Copies()
-        self._target, self._copied = self._copies.of((_Held(target), (args, kwargs)))
-        self._fresh = self._spare.of((_Held(target), args))
+        self._target, self._copied = self._copies.of((_HeldTarget(target), (args, kwargs)))
+        self._fresh = self._spare.of((_HeldTarget(target), args))
         self._before = torch.get_rng_state()
         self._grad = torch.is_grad_enabled()
 
@@ -145,7 +145,7 @@ class _Call:
             return bisect(target.value, args, options=options, seconds=_SECONDS)
 
 
-class _Held:
+class _HeldTarget:
     """A target among other things to copy: functions are copied our way only in containers."""
 
     def __init__(self, value: Any) -> None:

@@ -23,11 +23,11 @@ import torch
 from windfall import torch_abi
 from windfall.dataclass import dataclass
 from windfall.engine import live
+from windfall.engine.backward_graph import BackwardGraph, Inline, NodeKey, Unfollowed, inline_none
 from windfall.engine.execution import Execution, PassRequest, plan
 from windfall.engine.families import Family, Instance
-from windfall.engine.graph import BackwardGraph, Inline, NodeKey, Unfollowed, inline_none
+from windfall.engine.pass_recording import PassRecorder, Unrecorded
 from windfall.engine.program import PassProgram, PassSegment, program_of
-from windfall.engine.record import PassRecorder, Unrecorded
 from windfall.engine.replay import CompiledSegment, CompilesSegments, Departure, PassReplay
 from windfall.engine.steps import Traced
 from windfall.engine.vary import Spread, spread

@@ -16,9 +16,9 @@ import torch
 from windfall import torch_abi
 from windfall.dataclass import dataclass
 from windfall.engine import live
-from windfall.engine.graph import BackwardGraph, Edge, How, NodeKey
+from windfall.engine.backward_graph import BackwardGraph, Edge, How, NodeKey
+from windfall.engine.pass_recording import PassRecorder, Unrecorded
 from windfall.engine.queue import ReadyQueue
-from windfall.engine.record import PassRecorder, Unrecorded
 from windfall.engine.steps import CallKind, Gradients, LiveCall, Registers, Traced
 
 

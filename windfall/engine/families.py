@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 
 from windfall import locks
+from windfall.engine.backward_graph import NodeKey
 from windfall.engine.execution import PassRequest
-from windfall.engine.graph import NodeKey
 from windfall.engine.program import PassProgram, PassSegment, lifted_in
 from windfall.engine.replay import (
     CompiledSegment,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from windfall import torch_abi
-from windfall.engine.graph import NodeKey
+from windfall.engine.backward_graph import NodeKey
 from windfall.engine.steps import CallKind
 
 Tensors = Sequence[torch.Tensor | None]

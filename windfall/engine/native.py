@@ -2,8 +2,9 @@
 
 Enters: nodes and saved tensors whose pass was recorded. Leaves: tables of words, and functions that
 say whether the nodes and tensors of another pass have the same. Invariant: what is compared is what
-`graph.py` puts into a key: classes (by their tables of virtual methods), edges, which hooks there
-are, what arriving gradients are like; of tensors class, keys, dtype, device, sizes and strides.
+`backward_graph.py` puts into a key: classes (by their tables of virtual methods), edges, which
+hooks there are, what arriving gradients are like; of tensors class, keys, dtype, device, sizes and
+strides.
 Words are read where `torch_abi` has found them; nothing is written but the addresses of nodes that
 were met.
 """
@@ -19,7 +20,7 @@ import torch
 
 from windfall import jit, torch_abi
 from windfall.dataclass import dataclass
-from windfall.engine.graph import NodeKey
+from windfall.engine.backward_graph import NodeKey
 from windfall.llvm import Assembly, Code, Fields, Struct, Value, integer
 from windfall.torch_abi import NodeLayout, TensorLayout
 

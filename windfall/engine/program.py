@@ -18,8 +18,8 @@ from typing import Any
 import torch.fx
 
 from windfall.dataclass import dataclass
-from windfall.engine.graph import Edge, NodeKey
-from windfall.engine.record import PassRecording
+from windfall.engine.backward_graph import Edge, NodeKey
+from windfall.engine.pass_recording import PassRecording
 from windfall.engine.steps import (
     LeafUpdate,
     Lifted,

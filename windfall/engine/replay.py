@@ -18,10 +18,10 @@ import torch.fx
 from windfall import locks, torch_abi
 from windfall.dataclass import dataclass
 from windfall.engine import live
+from windfall.engine.backward_graph import BackwardGraph, How, NodeKey
 from windfall.engine.execution import PassRequest, ends_of, running, wanted
-from windfall.engine.graph import BackwardGraph, How, NodeKey
+from windfall.engine.pass_recording import is_plain
 from windfall.engine.program import PassProgram, PassSegment
-from windfall.engine.record import is_plain
 from windfall.engine.steps import CallKind, LiveCall, SavedValue
 from windfall.engine.verify import Matched, Verifier, verifier
 from windfall.ir.dtype import TensorType

@@ -1,8 +1,8 @@
 """What a recorded pass consists of: operations between live calls.
 
-Enters: nothing. Leaves: the records that `record.py` makes and `program.py` runs. Invariant: values
-are registers, numbers that are assigned once; a record holds no tensor and no node (nodes are their
-numbers in the `BackwardGraph`).
+Enters: nothing. Leaves: the records that `pass_recording.py` makes and `program.py` runs.
+Invariant: values are registers, numbers that are assigned once; a record holds no tensor and no
+node (nodes are their numbers in the `BackwardGraph`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import torch
 
 from windfall import torch_abi
 from windfall.dataclass import dataclass
-from windfall.engine.graph import NodeKey
+from windfall.engine.backward_graph import NodeKey
 from windfall.engine.program import PassProgram, PassSegment
 from windfall.engine.steps import Lifted, LiveCall, RecordedOp, Register, VaryingSize
 from windfall.errors import WindfallError
@@ -119,7 +119,9 @@ class VaryingProgram:
         self._spread, self._second, self._keys = first, second, tuple(keys)
         pairs = list(zip(first.numbers, second.numbers, strict=True))
         self._varies = [_differ(*pair) for pair in pairs]
-        self._sizes = _Sizes(one for one, varies in zip(pairs, self._varies, strict=True) if varies)
+        self._sizes = _FittedSizes(
+            one for one, varies in zip(pairs, self._varies, strict=True) if varies
+        )
         self.symbols = self._sizes.symbols
         self._expected = [
             self._sizes.of(pair) if varies else pair[0]
@@ -199,7 +201,7 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 # ------------------------------------------------------------------------------------- symbols
 
 
-class _Sizes:
+class _FittedSizes:
     """Pairs of numbers as expressions: as few symbols as explain all of them."""
 
     def __init__(self, pairs: Iterable[tuple[Number, Number]]) -> None:

@@ -1,9 +1,9 @@
 """Whether another pass has the key of a recorded one, found without making its key.
 
 Enters: the graph of a recorded pass; later, the roots of another one. Leaves: that one's nodes and
-saved tensors (`Matched`), or None. Invariant: what matches has an equal key (`graph.py` makes
-those; tests compare both), or is a pass of our own nodes whose saved tensors only a recorder could
-confuse; what does not may have one nevertheless, and is asked for its key.
+saved tensors (`Matched`), or None. Invariant: what matches has an equal key (`backward_graph.py`
+makes those; tests compare both), or is a pass of our own nodes whose saved tensors only a recorder
+could confuse; what does not may have one nevertheless, and is asked for its key.
 
 Edges, classes, hooks, arriving gradients and types of tensors are compared in machine code
 (`native.py`). What only Python tells (numbers that were saved, whether somebody unpacks them, the
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from windfall import torch_abi
-from windfall.engine.graph import SAVED_TENSORS, BackwardGraph, How, Inline, follow
+from windfall.engine.backward_graph import SAVED_TENSORS, BackwardGraph, How, Inline, follow
 from windfall.engine.native import NativeChecks, WordRow, native_checks, node_words, tensor_words
 from windfall.engine.steps import SavedValue
 from windfall.engine.visible import Visibility, visibility

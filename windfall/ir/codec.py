@@ -200,6 +200,7 @@ class _Encoder:
         self._live = {id(value): Live(name) for name, value in live.items()}
         self.nodes: list[Node] = []
         self._numbers: dict[Hashable, int] = {}
+        self._classes: dict[tuple[type, ...], tuple[type, ...]] = {}  # each once
         self._known: dict[int, int] = {}  # values by identity; they are held meanwhile
         self._held: list[Any] = []
 
@@ -251,12 +252,13 @@ class _Encoder:
     def _write(self, one: _Open) -> None:
         known = self._known
         parts = [part if type(part) in _PLAIN else (known[id(part)],) for part in one.parts]
-        written = (one.tag, *parts)
-        key = (written, *map(type, parts))  # 1 and True are equal
+        node = (one.tag, *parts)
+        classes = tuple(map(type, parts))  # True and 1 are equal
+        key = (node, self._classes.setdefault(classes, classes))
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.nodes)
-            self.nodes.append(written)
+            self.nodes.append(node)
         known[id(one.value)] = number
         self._held.append(one.value)
 
@@ -333,9 +335,20 @@ def dumps(document: Document) -> bytes:
             return {"bytes": len(part)}
         return [part[0]] if type(part) is tuple else part
 
-    nodes = [[one[0], *map(plain, one[1:])] for one in document.nodes]
-    text = json.dumps([VERSION, nodes, plain(document.root)], separators=(",", ":")).encode()
+    def written(nodes: Sequence[Node]) -> bytes:
+        lists = [[one[0], *map(plain, one[1:])] for one in nodes]
+        return _JSON.encode(lists)[1:-1].encode()
+
+    # A few nodes at a time: the pieces of the text of all would take ten times as much as it does.
+    every = document.nodes
+    parts = [written(every[at : at + _AT_ONCE]) for at in range(0, len(every), _AT_ONCE)]
+    end = f"],{_JSON.encode(plain(document.root))}]".encode()
+    text = b"".join([f"[{VERSION},[".encode(), b",".join(parts), end])
     return b"".join([len(text).to_bytes(8, "little"), text, *blobs])
+
+
+_JSON = json.JSONEncoder(separators=(",", ":"))
+_AT_ONCE = 256
 
 
 def loads(data: bytes) -> Document:

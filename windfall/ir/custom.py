@@ -21,7 +21,7 @@ from windfall import torch_abi
 from windfall.ir.node import copy_into
 
 
-class _Function(torch.autograd.Function):
+class _CustomFunction(torch.autograd.Function):
     """The door to autograd."""
 
     @staticmethod
@@ -93,7 +93,7 @@ class CustomGradient:
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Apply it."""
-        results: tuple[torch.Tensor, ...] = _Function.apply(self, *inputs)  # type: ignore[no-untyped-call]
+        results: tuple[torch.Tensor, ...] = _CustomFunction.apply(self, *inputs)  # type: ignore[no-untyped-call]
         return results
 
     @classmethod

@@ -43,11 +43,11 @@ class Generators(Protocol):
     def __getitem__(self, place: int, /) -> torch.Generator: ...
 
 
-class _Thread(threading.local):
+class _CurrentGenerators(threading.local):
     generators: Generators = ()
 
 
-_thread = _Thread()
+_thread = _CurrentGenerators()
 
 
 def generator_at(place: int) -> torch.Generator:

@@ -80,6 +80,8 @@ def _candidates(value: Any) -> Iterator[str]:
     if isinstance(value, type):  # the class of functions says that it is `builtins.function`
         yield from (f"types:{name}" for name, one in vars(types).items() if one is value)
         yield f"_collections_abc:{name}"  # so do the classes of iterators
+    # `Tensor.__pow__` is called `TensorBase.pow`, after what it wraps.
+    yield from (f"torch:Tensor.{name}" for name, one in vars(torch.Tensor).items() if one is value)
 
 
 def _reason(value: Any) -> str:

@@ -257,12 +257,12 @@ class Assumptions:
         self._ranges[form] = max(least, default=None), min(most, default=None)
 
 
-class _Thread(threading.local):
+class _CurrentAssumptions(threading.local):
     assumptions: Assumptions | None = None
     questions: int = 0
 
 
-_THREAD = _Thread()
+_THREAD = _CurrentAssumptions()
 
 
 def assumptions() -> Assumptions | None:

@@ -17,7 +17,7 @@ from windfall.ir.control_flow import Subgraphs, differentiable
 from windfall.ops.fake_tensor import fake
 
 
-class _Answer(torch.autograd.Function):
+class _FakeHistory(torch.autograd.Function):
     """What makes fakes that have a history."""
 
     @staticmethod
@@ -38,5 +38,5 @@ def answer(target: Subgraphs) -> Callable[..., tuple[torch.Tensor, ...]]:
 
 def _answer(target: Subgraphs, *arguments: Any) -> tuple[torch.Tensor, ...]:
     tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
-    results: tuple[torch.Tensor, ...] = _Answer.apply(target, *tensors)  # type: ignore[no-untyped-call]
+    results: tuple[torch.Tensor, ...] = _FakeHistory.apply(target, *tensors)  # type: ignore[no-untyped-call]
     return results

@@ -1,8 +1,8 @@
 """Native records for what checks say of Python objects: classes, constants, containers.
 
-Enters: what a check says to a `Writer` (`ir/writer.py`). Leaves: records in the table; False where
-machine code cannot tell. Invariant: what a record compares is compared by C code: no method of a
-user's class runs, of a subclass of a container neither.
+Enters: what a check says to a writer (`ir/check_writer.py`). Leaves: records in the table; False
+where machine code cannot tell. Invariant: what a record compares is compared by C code: no method
+of a user's class runs, of a subclass of a container neither.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
+from windfall.ir.check_writer import Cell
 from windfall.ir.guard import ABSENT
 from windfall.ir.reading import is_among
 from windfall.ir.source import ByMethod, KeysOf, Source
 from windfall.ir.symint import Size
-from windfall.ir.writer import Cell
 from windfall.runtime.encoder import Encoder, is_plain_key
 from windfall.runtime.machine.basics import STEPS
 from windfall.runtime.machine.object_steps import FOUND_ROW

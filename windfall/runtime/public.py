@@ -40,7 +40,7 @@ from windfall.runtime.size_code import check_words, evaluator
 Places = Sequence[torch.Tensor | None]  # memory for each of `results.result_buffers`
 
 
-class _Sizes:
+class _SizeTable:
     """Every expression of a program in one table: first `Program.sizes`, then all others."""
 
     def __init__(self, program: Program) -> None:
@@ -77,7 +77,7 @@ class _Run:
 
     __slots__ = ("_places", "_table", "addresses", "arena", "sizes", "tensors")
 
-    def __init__(self, buffers: int, sizes: _Sizes, table: tuple[int, ...]) -> None:
+    def __init__(self, buffers: int, sizes: _SizeTable, table: tuple[int, ...]) -> None:
         self.addresses = (ctypes.c_void_p * max(buffers, 1))()
         self.tensors: list[torch.Tensor | None] = [None] * buffers
         self.arena: torch.Tensor | None = None
@@ -121,7 +121,7 @@ class PublicProgram:
         self.program = program
         self._user = MEMORY.add_user() if program.arena_bytes != 0 else None
         self._errors = errors_of(program)
-        self._sizes = _Sizes(program)
+        self._sizes = _SizeTable(program)
         self._shapes = sole_shapes(program)
         self._inputs = self._indices("input")
         fresh = zip(result_buffers(program), result_types(program), strict=True)

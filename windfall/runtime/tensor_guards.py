@@ -1,8 +1,8 @@
 """Native records for what checks say of tensors, sizes and the thread.
 
-Enters: what a check says to a `Writer` (`ir/writer.py`). Leaves: records in the table; False where
-machine code cannot tell. Invariant: a size or stride is read only of what an earlier record has
-seen to be a tensor of that rank.
+Enters: what a check says to a writer (`ir/check_writer.py`). Leaves: records in the table; False
+where machine code cannot tell. Invariant: a size or stride is read only of what an earlier record
+has seen to be a tensor of that rank.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import torch
 
 from windfall import torch_abi
+from windfall.ir.check_writer import Cell
 from windfall.ir.dtype import TensorType
 from windfall.ir.source import ByMethod, Distance, Overlap, SizeOf, Source, StrideOf
 from windfall.ir.symint import Expression, Size, known_at_least
-from windfall.ir.writer import Cell
 from windfall.runtime.machine.tensor_step import (
     DIMENSION_ROW,
     DOUBLE,

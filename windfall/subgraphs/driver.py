@@ -75,7 +75,7 @@ class PartitionedGraph:
 
     def _function(self) -> Call:
         """The steps as a Python function."""
-        text = _Text()
+        text = _DriverText()
         inputs = [text.name(one) for one in self._inputs]
         lines = [f"def run({', '.join(inputs)}):"]
         for index, (step, runner, dropped) in enumerate(
@@ -97,7 +97,7 @@ class PartitionedGraph:
         return defined("run", lines, text.namespace)
 
 
-class _Text:
+class _DriverText:
     """Nodes as Python text."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ _WANTED = "_ZNK5torch8autograd4Node26task_should_compute_outputEm"
 _MAP_WORDS = 7  # of what the engine keeps for each node that it runs: a hash map
 
 
-class _Probe(torch.autograd.Function):
+class _EdgeProbe(torch.autograd.Function):
     """A node that looks around."""
 
     @staticmethod
@@ -53,7 +53,7 @@ def _node_offset() -> int:
     """Where the Python object of a node has the address of torch's."""
     if symbol(_WANTED) is None:
         raise NotFound(f"no exported symbol {_WANTED}")
-    results = [_Probe.apply([], torch.ones(1, requires_grad=True)) for _ in range(3)]  # type: ignore[no-untyped-call]
+    results = [_EdgeProbe.apply([], torch.ones(1, requires_grad=True)) for _ in range(3)]  # type: ignore[no-untyped-call]
     contexts = [one.grad_fn for one in results]
     words = type(contexts[0]).__basicsize__ // 8
     nodes = [_node_of(one) for one in results]
@@ -69,7 +69,7 @@ def _trimmed_offset() -> int:
         y = x
         for _ in range(chain):
             y = y * 1
-        y = _Probe.apply(seen, y)  # type: ignore[no-untyped-call]
+        y = _EdgeProbe.apply(seen, y)  # type: ignore[no-untyped-call]
         torch.autograd.grad(y, x) if inputs else y.backward()
         if seen[1] is None:
             raise NotFound("the engine's map of nodes")

@@ -54,7 +54,7 @@ class RunningPass:
     callbacks: list[Callable[[], Any]] = field(default_factory=list)
 
 
-class _Thread(threading.local):
+class _Engines(threading.local):
     """Engines that are on, the last one in charge; and passes that run, the innermost last: None
     stands for one of torch's own engine."""
 
@@ -63,7 +63,7 @@ class _Thread(threading.local):
         self.passes: list[RunningPass | None] = []
 
 
-_thread = _Thread()
+_thread = _Engines()
 _lock = locks.lock()
 _taken = 0  # contexts of all threads
 _before: list[tuple[Any, str, Any]] = []  # what stood there: owner, name, value

@@ -560,7 +560,7 @@ MAKES: dict[CodeType, type] = _codes(
 )
 
 
-class _Asked:
+class _AskedIterator:
     """Stands for an iterator that was asked for itself already, as the real class would again."""
 
     def __init__(self, iterator: Any) -> None:
@@ -571,7 +571,7 @@ class _Asked:
 
 
 def _asked(iterator: Any) -> Any:
-    return _Asked(iterator) if flags_of(type(iterator)) & _HEAP else iterator
+    return _AskedIterator(iterator) if flags_of(type(iterator)) & _HEAP else iterator
 
 
 _HEAP = 1 << 9  # a class of the user's, whose `__iter__` is seen

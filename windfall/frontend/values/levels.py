@@ -30,9 +30,9 @@ from windfall.frontend.values.bodies import (
     put,
 )
 from windfall.frontend.values.calls import calls
+from windfall.frontend.values.pytrees import Tree, taken_apart
 from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.torchapi import result_value
-from windfall.frontend.values.trees import Tree, taken_apart
 from windfall.ir.dtype import TensorType
 from windfall.ir.node import info
 from windfall.ir.symint import Expression

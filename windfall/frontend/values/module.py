@@ -97,8 +97,7 @@ class Module(Object):
             return
         if isinstance(value, Module) or issubclass(value.python_type(), nn.Parameter):
             stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} registers a {value.describe()}")
-        if isinstance(value, Tensor) and value.is_flagged(machine, "_is_buffer"):
-            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} registers a buffer")
+        flagged = isinstance(value, Tensor) and value.is_flagged(machine, "_is_buffer")
         for registry in ("_parameters", "_modules"):
             items = self.registry(machine, registry)
             if items is not None and items.lookup(machine, name) is not None:
@@ -106,14 +105,25 @@ class Module(Object):
         buffers = self.registry(machine, "_buffers")
         if buffers is not None and buffers.lookup(machine, name) is not None:
             self._refuse_registration(machine, name, value)
+            if flagged and not self._persists_as_before(machine, name, value):
+                stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} registers a buffer")
             buffers.store(machine, name, value)
             return
+        if flagged:
+            stop(ATTRIBUTE_WRITE, f"{self.describe()}.{name} registers a buffer")
         self.store_attribute(machine, name, value)
+
+    def _persists_as_before(self, machine: Machine, name: str, buffer: Value) -> bool:
+        """An `nn.Buffer` says itself whether it persists; the module knows of the one before."""
+        temporary = self.get_attribute(machine, "_non_persistent_buffers_set")
+        was_temporary = temporary.contains(machine, machine.values.literal(name)).truth(machine)
+        persistent = buffer.get_attribute(machine, "persistent").truth(machine)
+        return isinstance(persistent, bool) and persistent is not was_temporary
 
     def _refuse_registration(self, machine: Machine, name: str, value: Value) -> None:
         """Writing a buffer registers it anew: by the class's own method, and hooks are asked. Only
-        a plain tensor, or None, says nothing about whether it persists."""
-        plain = isinstance(value, Tensor)  # and none that is flagged (see above)
+        a plain tensor, or None, says nothing about whether it persists (an `nn.Buffer` does)."""
+        plain = isinstance(value, Tensor)
         own = self.cls.find(machine, "register_buffer") is _REGISTER_BUFFER
         space = machine.values.globals_dict(_MODULE_GLOBALS, nn.Module.__module__)
         hooks = space.lookup(machine, "_global_buffer_registration_hooks")

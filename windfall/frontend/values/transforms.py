@@ -35,9 +35,7 @@ from windfall.frontend.values.levels import (
     tensors_of,
     type_inside,
 )
-from windfall.frontend.values.sequence import Tuple
-from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.trees import (
+from windfall.frontend.values.pytrees import (
     LEAF,
     Tree,
     nested,
@@ -45,6 +43,8 @@ from windfall.frontend.values.trees import (
     spread,
     taken_apart,
 )
+from windfall.frontend.values.sequence import Tuple
+from windfall.frontend.values.tensor import Tensor
 from windfall.frontend.values.unseen import look
 from windfall.ops.fake import storage_of
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from windfall.dataclass import dataclass
+from windfall.ir.check_writer import NativeCheckWriter
 from windfall.ir.constants import written
 from windfall.ir.source import Source
 from windfall.ir.symint import Expression, Size
-from windfall.ir.writer import NativeCheckWriter
 
 Class = type  # `TensorIs` has a field of that name
 

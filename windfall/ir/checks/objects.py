@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from windfall.dataclass import dataclass
+from windfall.ir.check_writer import Cell, NativeCheckWriter
 from windfall.ir.checks.base import Check, Class
 from windfall.ir.constants import by_identity, cut, same_constant, same_items, shown, written
 from windfall.ir.reading import (
@@ -28,7 +29,6 @@ from windfall.ir.reading import (
 )
 from windfall.ir.relation import COMPARISONS
 from windfall.ir.source import Distance, KeysOf, Overlap, Source
-from windfall.ir.writer import Cell, NativeCheckWriter
 
 
 @dataclass(frozen=True, slots=True)

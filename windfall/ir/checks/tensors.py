@@ -14,6 +14,7 @@ import torch
 
 from windfall import torch_abi
 from windfall.dataclass import dataclass
+from windfall.ir.check_writer import NativeCheckWriter
 from windfall.ir.checks.base import Check, Class
 from windfall.ir.constants import written
 from windfall.ir.dtype import TensorType
@@ -21,7 +22,6 @@ from windfall.ir.reading import UNREADABLE, is_among, short_class_name
 from windfall.ir.relation import Relation
 from windfall.ir.source import SizeOf, Source, StrideOf
 from windfall.ir.symint import Atom, Expression, Size, bounds, symbols_of
-from windfall.ir.writer import NativeCheckWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from windfall.ir.symint import evaluate, symbol_atom
 from windfall.options import TreeOptions
 from windfall.runtime.bind import Bound, bind, placed_run
 from windfall.runtime.results import result_buffers, result_types, span_bytes
-from windfall.runtime.trees.arena import Arena, footprint
+from windfall.runtime.trees.cpu_pool import CpuPool, footprint
 from windfall.runtime.trees.device import GraphRegion, Made, NotRecordable, PoolBlock, Skip
 from windfall.runtime.trees.live_intervals import Interval
 from windfall.variants import Variants
@@ -145,14 +145,14 @@ class CpuDevice:
     needs_warmup = False
     evicts = False  # an array may have the address: live blocks stay where they are
 
-    def create_pool(self) -> Arena:
+    def create_pool(self) -> CpuPool:
         """Address space."""
-        return Arena()
+        return CpuPool()
 
-    def destroy_pool(self, pool: Arena) -> None:
+    def destroy_pool(self, pool: CpuPool) -> None:
         """Tensors keep what they need of it."""
 
-    def pool_bytes(self, pool: Arena) -> int:
+    def pool_bytes(self, pool: CpuPool) -> int:
         """The largest path."""
         return pool.high
 
@@ -167,13 +167,13 @@ class CpuDevice:
             raise NotRecordable(Skip.SMALL)
         return sizes
 
-    def feeds(self, pool: Arena, args: Sequence[Any], live: Sequence[PoolBlock]) -> bool:
+    def feeds(self, pool: CpuPool, args: Sequence[Any], live: Sequence[PoolBlock]) -> bool:
         """Inputs are given by pointer, wherever they stand."""
         return False
 
     def obstacle(
         self,
-        pool: Arena,
+        pool: CpuPool,
         recording: CpuRecording,
         region: GraphRegion,
         args: Sequence[Any],
@@ -191,14 +191,14 @@ class CpuDevice:
         return region.payload.plain(*args)
 
     def warm_up(
-        self, pool: Arena, region: GraphRegion, args: Sequence[Any], live: Sequence[PoolBlock]
+        self, pool: CpuPool, region: GraphRegion, args: Sequence[Any], live: Sequence[PoolBlock]
     ) -> Made:
         """There is nothing to warm up: a plan is made without running."""
         return Made(self.run(region, args))
 
     def record(
         self,
-        pool: Arena,
+        pool: CpuPool,
         region: GraphRegion,
         key: Hashable,
         args: Sequence[Any],
@@ -218,7 +218,7 @@ class CpuDevice:
         return recording, self.replay(pool, recording, region, args)
 
     def replay(
-        self, pool: Arena, recording: CpuRecording, region: GraphRegion, args: Sequence[Any]
+        self, pool: CpuPool, recording: CpuRecording, region: GraphRegion, args: Sequence[Any]
     ) -> Made:
         """One native call."""
         payload: ProgramPayload = region.payload
@@ -234,21 +234,21 @@ class CpuDevice:
             address = pool.base + recording.offsets[-1] if recording.layout.scratch else 0
         return Made(payload.placed(address, tuple(places), *args), blocks)
 
-    def state(self, pool: Arena) -> None:
+    def state(self, pool: CpuPool) -> None:
         """The live intervals are all there is."""
 
-    def restore(self, pool: Arena, state: Any, live: Sequence[PoolBlock]) -> None:
+    def restore(self, pool: CpuPool, state: Any, live: Sequence[PoolBlock]) -> None:
         """They are passed with each recording."""
 
-    def evict(self, pool: Arena, block: PoolBlock) -> bool:
+    def evict(self, pool: CpuPool, block: PoolBlock) -> bool:
         """It stays."""
         return False
 
-    def release(self, pool: Arena, recording: CpuRecording) -> None:
+    def release(self, pool: CpuPool, recording: CpuRecording) -> None:
         """A plan is a few numbers."""
 
-    def live_blocks(self, pool: Arena) -> None:
+    def live_blocks(self, pool: CpuPool) -> None:
         """The manager's books are the only ones."""
 
-    def fence(self, pool: Arena) -> None:
+    def fence(self, pool: CpuPool) -> None:
         """Nothing runs on."""

@@ -38,7 +38,7 @@ def _reserve() -> mmap.mmap | None:
     return None
 
 
-class Arena:
+class CpuPool:
     """Memory of one tree."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from windfall import torch_abi
 from windfall.dataclass import dataclass
-from windfall.engine.graph import geometry
+from windfall.engine.backward_graph import geometry
 from windfall.engine.steps import (
     CallKind,
     Gradients,

@@ -1,6 +1,6 @@
 """One run of a captured graph on fake tensors, under the real autograd engine.
 
-Enters: a graph of torch functions and the types of its inputs. Leaves: a `Recording`: every ATen op
+Enters: a graph of torch functions and the types of its inputs. Leaves: a `Trace`: every ATen op
 that was dispatched, in order, mutations included; first those of the forward pass, then those that
 the engine ran for the gradients.
 
@@ -104,7 +104,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Recording:
+class Trace:
     """What a run of a graph did. Tensors in it are fakes (or constants)."""
 
     inputs: tuple[torch.Tensor, ...]  # tensors alone
@@ -126,11 +126,11 @@ Watch = Callable[[torch.fx.Node, Mapping[torch.fx.Node, Any]], None]
 
 
 # What answers for an operation with bodies: `control_flow.py`.
-RecordBodies = Callable[["Recorder", Subgraphs, Sequence[Any]], tuple[torch.Tensor, ...]]
+RecordBodies = Callable[["Tracer", Subgraphs, Sequence[Any]], tuple[torch.Tensor, ...]]
 
 
-class Recorder:
-    """Runs a graph and notes what is dispatched. One recorder makes one `Recording`."""
+class Tracer:
+    """Runs a graph and notes what is dispatched. One tracer makes one `Trace`."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Recorder:
         self._generators = StandIns()
         self.frees = False  # whether a pass inside of the graph has freed its history
         self.mode = fakes.FakeMode(self._observe)
-        self.recording = Recording((), ())
+        self.recording = Trace((), ())
 
     def run(
         self,
@@ -159,7 +159,7 @@ class Recorder:
         *,
         grad_enabled: bool,
         offsets: Mapping[int, int] = MappingProxyType({}),
-    ) -> Recording:
+    ) -> Trace:
         """The forward pass. `offsets`: inputs that begin so many elements behind the start of the
         memory that they lie in."""
         leaves = tuple(
