@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import windfall
+from tests.training.differences import difference
 from tests.training.loops import LOOPS, Loop, Ways
 from tests.training.odd_loops import ODD
 from windfall.engine.engine import BY_TORCH, REPLAYED
@@ -81,47 +82,6 @@ SETTLED = {
 }
 # Curvature of a few steps makes much of a last bit.
 COARSE = {"second_order": 2e-3}
-
-
-def difference(one: Any, other: Any, where: str, close: float) -> str:
-    """What differs first, in words; "": nothing."""
-    if type(one) is not type(other):
-        return f"{where}: {type(other)}, not {type(one)}"
-    if isinstance(one, torch.Tensor):
-        return _of_tensors(one, other, where, close)
-    if isinstance(one, list | tuple):
-        pairs = {f"{where}[{at}]": pair for at, pair in enumerate(zip(one, other, strict=False))}
-        if len(one) != len(other):
-            return f"{where}: {len(other)} items, not {len(one)}"
-    elif isinstance(one, dict):
-        if one.keys() != other.keys():
-            return f"{where}: {other.keys()}, not {one.keys()}"
-        pairs = {f"{where}[{key!r}]": (one[key], other[key]) for key in one}
-    elif isinstance(one, float):
-        return "" if one == pytest.approx(other, rel=close, abs=close / 10) else f"{where}: {other}"
-    else:
-        return "" if one == other else f"{where}: {other}, not {one}"
-    found = (difference(*pair, place, close) for place, pair in pairs.items())
-    return next(filter(None, found), "")
-
-
-def _of_tensors(one: torch.Tensor, other: torch.Tensor, where: str, close: float) -> str:
-    alike = ("requires_grad", "is_leaf", "layout", "dtype", "shape")
-    for name in alike:
-        if getattr(one, name) != getattr(other, name):
-            return f"{where}.{name}: {getattr(other, name)}, not {getattr(one, name)}"
-    if one.is_sparse:
-        return _of_tensors(one.to_dense(), other.to_dense(), where, close)
-    # How often an engine has added to a gradient is its own affair.
-    if one.stride() != other.stride() or (
-        one._version != other._version and "gradients" not in where
-    ):
-        return f"{where}: strides or version"
-    try:
-        torch.testing.assert_close(other, one, rtol=close, atol=close / 10, equal_nan=True)
-    except AssertionError as error:
-        return f"{where}: {error}"
-    return ""
 
 
 def _taken(loop: Loop, number: int) -> tuple[Any, torch.Tensor]:

@@ -115,8 +115,8 @@ def _lists(
     takes_list = name.rstrip("_") in ("addcmul", "addcdiv", "lerp", "copy")
     if takes_list and (len(found) < 2 or found[1] is None):
         return None
-    if len(found) == 4 and isinstance(arguments[3], Tensor):
-        return None  # scalars that are read from a tensor
+    if len(found) == 4 and any(isinstance(look(one), Tensor) for one in found[3] or arguments[3:]):
+        return None  # scalars that are read from a tensor, or are tensors, which torch refuses
     for one, each in zip(arguments, found, strict=True):
         if each is None and isinstance(one, Tensor) and one.fake(machine).dim():
             return None  # which is no number for all
