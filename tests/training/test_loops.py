@@ -42,7 +42,7 @@ IN_MAKE_TEST = ("step", "engine")  # the others in `make conformance`
 
 # Breaks of the whole step, by number; of all others there is none.
 BREAKS: dict[str, set[int]] = {
-    "one_cycle": {29, 61},  # the schedule is CPython's
+    "one_cycle": {29},  # the schedule's weak reference
     "scaled_autocast": {3},  # whether to step is read from data
     "gradient_penalty": {60},
     "truncated": {60, 101},  # torch's own recurrent layer
