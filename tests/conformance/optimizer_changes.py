@@ -696,7 +696,7 @@ def seen(optimizer: Optimizer) -> dict[str, Any]:
     found["state type"] = type(optimizer.state).__name__
     for index, each in enumerate(parameters):
         found[f"{index}"] = each.detach()
-        found[f"{index}.grad"] = each.grad
+        found[f"{index} gradients"] = each.grad  # how often they were written is not compared
         state = optimizer.state.get(each, {})
         found[f"{index} state"] = list(state)
         found |= {f"{index}.{name}": value for name, value in state.items()}

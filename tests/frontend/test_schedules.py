@@ -152,7 +152,7 @@ def _beside_eager(
         for one in (reference, compiled):
             try:
                 answers.append(one(x))
-            except ValueError as error:
+            except (ValueError, KeyError) as error:
                 answers.append(str(error))
         assert difference(*answers, f"step {turn}", 1e-5) == ""
         seen = [
@@ -217,6 +217,20 @@ def test_beyond_its_end_a_schedule_raises_before_what_follows() -> None:
                 one.mul_(0.99)
 
     told = _beside_eager(lambda one: schedules.OneCycleLR(one, 0.1, total_steps=5), decay)
+    assert 61 in {one.number for one in told.breaks}
+
+
+@pytest.mark.parametrize("schedule", ["steps", "one cycle", "warm, then cosine"])
+def test_older_than_a_group_a_schedule_raises_before_what_follows(schedule: str) -> None:
+    def grow(model: nn.Module, made: Any, schedule: Any) -> int:
+        if len(made.param_groups) == 1:
+            made.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+        with torch.no_grad():
+            for one in model.parameters():
+                one.mul_(0.99)
+        return len(made.param_groups)
+
+    told = _beside_eager(INSIDE[schedule], grow)
     assert 61 in {one.number for one in told.breaks}
 
 

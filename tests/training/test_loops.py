@@ -7,8 +7,6 @@ parameters, buffers, gradients, states of optimizers and of what is around them,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,28 +14,15 @@ import torch
 
 import windfall
 from tests.training.differences import difference
-from tests.training.loops import LOOPS, Loop, Ways
+from tests.training.loops import LOOPS, Loop
 from tests.training.odd_loops import ODD
+from tests.training.ways import COMPILED, pair
 from windfall.engine.engine import BY_TORCH, REPLAYED
 
 STEPS = 7
 ALL = LOOPS | ODD
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """Who is compiled in a way, and whether passes are taken over."""
-
-    ways: Callable[[Any], Ways]
-    takes_over: bool = False
-
-
-COMPILED = {
-    "step": Compiled(lambda compiled: Ways(step=compiled)),
-    "engine": Compiled(lambda compiled: Ways(model=compiled), takes_over=True),
-    "model": Compiled(lambda compiled: Ways(model=compiled)),
-    "update": Compiled(lambda compiled: Ways(update=compiled)),
-}
 IN_MAKE_TEST = ("step", "engine")  # the others in `make conformance`
 
 # Breaks of the whole step, by number; of all others there is none.
@@ -95,17 +80,7 @@ def _taken(loop: Loop, number: int) -> tuple[Any, torch.Tensor]:
 
 def beside_eager(name: str, way: str) -> tuple[list[Any], Any]:
     """All steps of a loop, twice: the compiled functions, and what is told of passes."""
-    functions: list[Any] = []
-
-    def compiled(one: Any) -> Any:
-        functions.append(windfall.compile(one))
-        return functions[-1]
-
-    loops = []
-    for ways in (Ways(), COMPILED[way].ways(compiled)):
-        torch.manual_seed(1)
-        loops.append(ALL[name](ways))
-    eager, other = loops
+    eager, other, functions = pair(ALL[name], way, 1)
     close = COARSE.get(name, 1e-5)
     passes: Any = windfall.compiled_autograd() if COMPILED[way].takes_over else None
     for number in range(STEPS):

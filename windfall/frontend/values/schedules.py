@@ -124,6 +124,17 @@ def _refuse_what_raises(machine: Machine, schedule: Object, said: str) -> None:
         over = last.compare(machine, ">=", schedule.get_attribute(machine, "total_steps"))
         if over is None or over.as_constant(machine):
             stop(SCHEDULE, f"{said}, beyond its end")
+    groups = schedule.get_attribute(machine, "optimizer").get_attribute(machine, "param_groups")
+    bases = _bases(machine, schedule)
+    if bases is not None and len(groups.unpack(machine)) != len(bases):
+        stop(SCHEDULE, f"{said}, older than a group")
+
+
+def _bases(machine: Machine, schedule: Object) -> list[Value] | None:
+    """The rates that it began with, one for each group that there was; None: it has none."""
+    attributes = schedule.attributes(machine)
+    found = None if attributes is None else attributes.lookup(machine, "base_lrs")
+    return None if found is None else found.unpack(machine)
 
 
 def _hide_groups(machine: Machine, schedule: Object) -> None:
