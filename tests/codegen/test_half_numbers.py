@@ -14,6 +14,13 @@ import windfall
 from tests.codegen.test_processors import FMA
 from windfall import jit
 
+
+def _written(function: Callable[..., Any], a: Tensor, *numbers: Any) -> Tensor:
+    written = a.clone()
+    function([written], *numbers)
+    return written
+
+
 NUMBERS = (0.1, -0.3, 0.7, 1e-3, 3.3, 123.456)
 OPS: dict[str, Callable[[Tensor, float], Any]] = {
     "add": lambda a, s: a + s,
@@ -29,6 +36,16 @@ OPS: dict[str, Callable[[Tensor, float], Any]] = {
     "times a 0-d tensor": lambda a, s: a * torch.tensor(s, dtype=torch.float64),
     "foreach add": lambda a, s: torch._foreach_add([a], s)[0],
     "foreach mul": lambda a, s: torch._foreach_mul([a], s)[0],
+    "foreach mul_": lambda a, s: _written(torch._foreach_mul_, a, s),
+    "foreach mul_ of numbers": lambda a, s: _written(torch._foreach_mul_, a, [s]),
+    "foreach add_": lambda a, s: _written(torch._foreach_add_, a, s),
+    "foreach div_": lambda a, s: _written(torch._foreach_div_, a, s),
+    "a 0-d tensor times": lambda a, s: torch.tensor(s) * a,
+    "a 0-d tensor over": lambda a, s: torch.tensor(s) / a,
+    "a full one, wider": lambda a, s: torch.full((3,), s, dtype=a.dtype).double(),
+    "of its type, wider": lambda a, s: a.new_full((3,), s).double() + 0.0,
+    "filled, wider": lambda a, s: a.clone().fill_(s).double(),
+    "times a full one": lambda a, s: a * torch.full_like(a, s),
     "lerp": lambda a, s: torch.lerp(a, a.flip(0), s),
     "addcmul": lambda a, s: torch.addcmul(a, a, a, value=s),
     "addcdiv": lambda a, s: torch.addcdiv(a, a, a + 3, value=s),
@@ -74,6 +91,30 @@ def test_as_eager(op: str, dtype: torch.dtype) -> None:
         assert ours.dtype == eagers.dtype
         differ = (ours != eagers) & ~(ours.isnan() & eagers.isnan())
         assert differ.sum() <= (2 if inexact else 0), (ours[differ][:3], eagers[differ][:3])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("op", ["add", "sub", "rsub", "mul", "div", "rdiv", "foreach mul_"])
+def test_integers_that_vary(op: str, dtype: torch.dtype) -> None:
+    """What half precision does not hold is rounded where eager's kernel rounds it."""
+    compiled = windfall.compile(OPS[op])
+    a = torch.tensor([1, 2, 3, 0.7]).to(dtype)
+    for number in (257, 2051, 4099, 515):
+        found, wanted = compiled(a, number), OPS[op](a, number)
+        assert torch.equal(found, wanted), (number, found, wanted)
+    told = windfall.explanation(compiled)
+    assert told.eager == {} and len(told.captures) == 2  # one number, and all
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_fraction_that_varies_over_a_tensor(dtype: torch.dtype) -> None:
+    """Eager takes the reciprocal and multiplies it: two roundings."""
+    compiled = windfall.compile(lambda a, s: s / a)
+    torch.manual_seed(0)
+    a = torch.randn(512).to(dtype)
+    for number in (0.1, 0.7, 3.3):
+        assert torch.equal(compiled(a, number), number / a)
+    assert len(windfall.explanation(compiled).captures) == 2
 
 
 @pytest.mark.parametrize("exponent", [0.5, -0.5, 2, -1, 3, 0.3])

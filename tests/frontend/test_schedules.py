@@ -7,6 +7,7 @@ OneCycleLR turns, are floats that vary: nothing is compiled after the third step
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from collections.abc import Callable
@@ -16,8 +17,10 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler as schedules
+from torch.optim.swa_utils import SWALR
 
 import windfall
+from tests.training.differences import difference
 
 Made = tuple[nn.Module, torch.optim.Optimizer, Any]
 
@@ -85,6 +88,194 @@ def test_a_scheduled_step_is_one_graph_and_settles(optimizer: str, schedule: str
     # StepLR changes the rate for the first time after the third step.
     settled = 5 if schedule == "steps" else 3
     assert graphs[settled] == graphs[-1], graphs
+
+
+# ------------------------------------------------------------------------------------ inside steps
+
+INSIDE: dict[str, Callable[[Any], Any]] = {
+    **SCHEDULES,
+    "constant": lambda one: schedules.ConstantLR(one, 0.5, 3),
+    "linear": lambda one: schedules.LinearLR(one, 0.5, 1.0, 4),
+    "milestones": lambda one: schedules.MultiStepLR(one, [2, 4], 0.3),
+    "polynomial": lambda one: schedules.PolynomialLR(one, 6, 2.0),
+    "restarts": lambda one: schedules.CosineAnnealingWarmRestarts(one, 3),
+    "cycle": lambda one: schedules.CyclicLR(one, 0.01, 0.05, 2, cycle_momentum=False),
+    "averaging": lambda one: SWALR(one, 0.02, 3),
+    "function": lambda one: schedules.LambdaLR(one, lambda epoch: 1 / (1 + epoch)),
+    "chain": lambda one: schedules.ChainedScheduler(
+        [schedules.ConstantLR(one, 0.5, 2), schedules.ExponentialLR(one, 0.9)]
+    ),
+}
+
+
+def _state(schedule: Any) -> dict[str, Any]:
+    plain = (int, float, bool)
+    return {
+        key: value
+        for key, value in vars(schedule).items()
+        if all(isinstance(one, plain) for one in (value if isinstance(value, list) else [value]))
+    }
+
+
+def _beside_eager(
+    make: Callable[[Any], Any],
+    behind: Callable[[nn.Module, Any, Any], Any] = lambda *_: None,
+    optimizer: str = "AdamW",
+    steps: int = 8,
+    settings: dict[str, Any] | None = None,
+) -> Any:
+    """Steps with a schedule inside, and what stands behind it there; compiled and not."""
+    runs = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+        cls, given = _settings(optimizer)
+        made = cls(model.parameters(), **copy.deepcopy(given | (settings or {})))
+        schedule = make(made)
+
+        def step(
+            x: torch.Tensor, model: Any = model, made: Any = made, schedule: Any = schedule
+        ) -> Any:
+            model(x).pow(2).mean().backward()
+            made.step()
+            schedule.step()
+            made.zero_grad()
+            return behind(model, made, schedule)
+
+        run: Any = windfall.compile(step) if compiles else step
+        runs.append((model, made, schedule, run))
+    (_, _, _, reference), (_, _, _, compiled) = runs
+    for turn in range(steps):
+        torch.manual_seed(turn)
+        x = torch.randn(5, 8)
+        answers = []
+        for one in (reference, compiled):
+            try:
+                answers.append(one(x))
+            except (ValueError, KeyError) as error:
+                answers.append(str(error))
+        assert difference(*answers, f"step {turn}", 1e-5) == ""
+        seen = [
+            (dict(model.named_parameters()), made.state_dict(), _state(schedule))
+            for model, made, schedule, _ in runs
+        ]
+        assert difference(*seen, f"after step {turn}", 1e-5) == ""
+    return windfall.explanation(compiled)
+
+
+@pytest.mark.parametrize("schedule", INSIDE)
+def test_a_schedule_in_the_step_is_no_break_and_settles(schedule: str) -> None:
+    told = _beside_eager(INSIDE[schedule])
+    assert not told.breaks and not told.eager and not told.fallbacks
+    assert len(told.captures) == 3  # state is made, the rate varies
+
+
+def test_a_rate_in_a_tensor_is_written_behind_the_graph() -> None:
+    told = _beside_eager(INSIDE["cosine"], optimizer="SGD", settings={"lr": torch.tensor(0.1)})
+    assert not told.breaks and not told.eager and not told.fallbacks
+
+
+def test_what_stands_behind_a_schedule_is_in_the_graph() -> None:
+    def decay(model: nn.Module, made: Any, schedule: Any) -> Any:
+        with torch.no_grad():
+            for one in model.parameters():
+                one.mul_(0.99)
+        return len(made.param_groups[0]["params"])
+
+    told = _beside_eager(INSIDE["one cycle"], decay)
+    assert not told.breaks and not told.eager
+
+
+READS: dict[str, Callable[[nn.Module, Any, Any], Any]] = {
+    "the rate": lambda model, made, schedule: made.param_groups[0]["lr"],
+    "all options": lambda model, made, schedule: dict(made.param_groups[0], params=None),
+    "how many options": lambda model, made, schedule: len(made.param_groups[0]),
+    "get": lambda model, made, schedule: made.param_groups[0].get("lr", 0),
+    "values": lambda model, made, schedule: [
+        one for one in made.param_groups[0].values() if isinstance(one, float)
+    ],
+    "the count": lambda model, made, schedule: schedule.last_epoch,
+    "the last rate": lambda model, made, schedule: schedule.get_last_lr(),
+    "its dictionary": lambda model, made, schedule: sorted(vars(schedule)),
+    "its state": lambda model, made, schedule: schedule.state_dict()["last_epoch"],
+    "a second step": lambda model, made, schedule: schedule.step(),
+    "one step of the optimizer more": lambda model, made, schedule: made.step(),
+    "a write": lambda model, made, schedule: made.param_groups[0].update(lr=0.01),
+    "a product": lambda model, made, schedule: made.param_groups[0]["lr"] * torch.ones(2),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_who_looks_at_what_a_schedule_wrote_sees_it(name: str) -> None:
+    assert _beside_eager(INSIDE["cosine"], READS[name]).breaks or name == "how many options"
+
+
+def test_beyond_its_end_a_schedule_raises_before_what_follows() -> None:
+    def decay(model: nn.Module, made: Any, schedule: Any) -> None:
+        with torch.no_grad():
+            for one in model.parameters():
+                one.mul_(0.99)
+
+    told = _beside_eager(lambda one: schedules.OneCycleLR(one, 0.1, total_steps=5), decay)
+    assert 61 in {one.number for one in told.breaks}
+
+
+@pytest.mark.parametrize("schedule", ["steps", "one cycle", "warm, then cosine"])
+def test_older_than_a_group_a_schedule_raises_before_what_follows(schedule: str) -> None:
+    def grow(model: nn.Module, made: Any, schedule: Any) -> int:
+        if len(made.param_groups) == 1:
+            made.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+        with torch.no_grad():
+            for one in model.parameters():
+                one.mul_(0.99)
+        return len(made.param_groups)
+
+    told = _beside_eager(INSIDE[schedule], grow)
+    assert 61 in {one.number for one in told.breaks}
+
+
+class _Own(schedules.StepLR):
+    """Looks at a parameter."""
+
+    def get_lr(self) -> list[float]:  # type: ignore[override]
+        parameter = self.optimizer.param_groups[0]["params"][0]
+        return [0.01 + abs(float(parameter.detach().sum())) * 1e-3]
+
+
+def _patched(optimizer: Any) -> Any:
+    made = schedules.StepLR(optimizer, 2)
+    parameter = optimizer.param_groups[0]["params"][0]
+    made.get_lr = lambda: [0.01 + abs(float(parameter.detach().sum())) * 1e-3]  # type: ignore[method-assign, assignment, return-value]
+    return made
+
+
+def _scaled(optimizer: Any) -> Any:
+    parameter = optimizer.param_groups[0]["params"][0]
+    return schedules.CyclicLR(
+        optimizer,
+        0.01,
+        0.05,
+        2,
+        cycle_momentum=False,
+        scale_fn=lambda _: abs(float(parameter.detach().sum())),
+    )
+
+
+@pytest.mark.parametrize("make", [_Own, _patched, _scaled], ids=["class", "object", "scale"])
+def test_functions_of_the_users_are_called_where_the_program_stands(
+    make: Callable[[Any], Any],
+) -> None:
+    """What follows in the program has not happened yet."""
+
+    def decay(model: nn.Module, made: Any, schedule: Any) -> None:
+        with torch.no_grad():
+            for one in model.parameters():
+                one.mul_(0.5)
+
+    def made(one: Any) -> Any:
+        return make(one, 2) if make is _Own else make(one)
+
+    assert _beside_eager(made, decay).breaks
 
 
 def test_the_schedule_is_told_of_the_step() -> None:

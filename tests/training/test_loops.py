@@ -7,41 +7,27 @@ parameters, buffers, gradients, states of optimizers and of what is around them,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
 import windfall
-from tests.training.loops import LOOPS, Loop, Ways
+from tests.training.differences import difference
+from tests.training.loops import LOOPS, Loop
 from tests.training.odd_loops import ODD
+from tests.training.ways import COMPILED, pair
 from windfall.engine.engine import BY_TORCH, REPLAYED
 
 STEPS = 7
 ALL = LOOPS | ODD
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """Who is compiled in a way, and whether passes are taken over."""
-
-    ways: Callable[[Any], Ways]
-    takes_over: bool = False
-
-
-COMPILED = {
-    "step": Compiled(lambda compiled: Ways(step=compiled)),
-    "engine": Compiled(lambda compiled: Ways(model=compiled), takes_over=True),
-    "model": Compiled(lambda compiled: Ways(model=compiled)),
-    "update": Compiled(lambda compiled: Ways(update=compiled)),
-}
 IN_MAKE_TEST = ("step", "engine")  # the others in `make conformance`
 
 # Breaks of the whole step, by number; of all others there is none.
 BREAKS: dict[str, set[int]] = {
-    "one_cycle": {29, 61},  # the schedule is CPython's
+    "one_cycle": {29},  # the schedule's weak reference
     "scaled_autocast": {3},  # whether to step is read from data
     "gradient_penalty": {60},
     "truncated": {60, 101},  # torch's own recurrent layer
@@ -83,47 +69,6 @@ SETTLED = {
 COARSE = {"second_order": 2e-3}
 
 
-def difference(one: Any, other: Any, where: str, close: float) -> str:
-    """What differs first, in words; "": nothing."""
-    if type(one) is not type(other):
-        return f"{where}: {type(other)}, not {type(one)}"
-    if isinstance(one, torch.Tensor):
-        return _of_tensors(one, other, where, close)
-    if isinstance(one, list | tuple):
-        pairs = {f"{where}[{at}]": pair for at, pair in enumerate(zip(one, other, strict=False))}
-        if len(one) != len(other):
-            return f"{where}: {len(other)} items, not {len(one)}"
-    elif isinstance(one, dict):
-        if one.keys() != other.keys():
-            return f"{where}: {other.keys()}, not {one.keys()}"
-        pairs = {f"{where}[{key!r}]": (one[key], other[key]) for key in one}
-    elif isinstance(one, float):
-        return "" if one == pytest.approx(other, rel=close, abs=close / 10) else f"{where}: {other}"
-    else:
-        return "" if one == other else f"{where}: {other}, not {one}"
-    found = (difference(*pair, place, close) for place, pair in pairs.items())
-    return next(filter(None, found), "")
-
-
-def _of_tensors(one: torch.Tensor, other: torch.Tensor, where: str, close: float) -> str:
-    alike = ("requires_grad", "is_leaf", "layout", "dtype", "shape")
-    for name in alike:
-        if getattr(one, name) != getattr(other, name):
-            return f"{where}.{name}: {getattr(other, name)}, not {getattr(one, name)}"
-    if one.is_sparse:
-        return _of_tensors(one.to_dense(), other.to_dense(), where, close)
-    # How often an engine has added to a gradient is its own affair.
-    if one.stride() != other.stride() or (
-        one._version != other._version and "gradients" not in where
-    ):
-        return f"{where}: strides or version"
-    try:
-        torch.testing.assert_close(other, one, rtol=close, atol=close / 10, equal_nan=True)
-    except AssertionError as error:
-        return f"{where}: {error}"
-    return ""
-
-
 def _taken(loop: Loop, number: int) -> tuple[Any, torch.Tensor]:
     """A step: its results, and where the generator stands then."""
     torch.manual_seed(number)
@@ -135,17 +80,7 @@ def _taken(loop: Loop, number: int) -> tuple[Any, torch.Tensor]:
 
 def beside_eager(name: str, way: str) -> tuple[list[Any], Any]:
     """All steps of a loop, twice: the compiled functions, and what is told of passes."""
-    functions: list[Any] = []
-
-    def compiled(one: Any) -> Any:
-        functions.append(windfall.compile(one))
-        return functions[-1]
-
-    loops = []
-    for ways in (Ways(), COMPILED[way].ways(compiled)):
-        torch.manual_seed(1)
-        loops.append(ALL[name](ways))
-    eager, other = loops
+    eager, other, functions = pair(ALL[name], way, 1)
     close = COARSE.get(name, 1e-5)
     passes: Any = windfall.compiled_autograd() if COMPILED[way].takes_over else None
     for number in range(STEPS):

@@ -432,7 +432,9 @@ BACKWARD = declare(
 SCHEDULE = declare(
     61,
     "a schedule of rates takes its step",
-    "Most of `torch.optim.lr_scheduler` look at the number of the epoch in Python. The step is run "
-    "by CPython, at its speed, so that nothing is compiled again as rates change.",
+    "Most of `torch.optim.lr_scheduler` look at the number of the epoch in Python. Such a step is "
+    "an effect: CPython takes it behind the graph, so that nothing is compiled again as rates "
+    "change. It is a break where it gets a tensor, runs a function of the user's, raises (beyond "
+    "the end of `OneCycleLR`), or is the second one of a schedule in the same segment.",
     "Nothing, or let it be the last thing that the function does.",
 )

@@ -108,6 +108,9 @@ class Scalar:
         return size
 
 
+# Types of few digits: of these a number in Python is rarely what a tensor holds.
+_HALVES = (torch.bfloat16, torch.float16)
+
 # What a row of SCALAR_OPS answers: "same" as its arguments, "bool", or "second": as its second
 # argument. Semantics are torch's for the dtype: integers wrap, `maximum`/`minimum` propagate NaN,
 # `floordiv`/`remainder` are Python's, `truncdiv`/`fmod` are C's.
@@ -176,6 +179,8 @@ class Scalars:
         """A number, as `dtype` holds it."""
         if dtype is torch.bool:
             value = bool(value)
+        elif dtype in _HALVES:  # which code computes in float32: what it reads is rounded here
+            value = torch.tensor(float(value), dtype=dtype).item()
         elif dtype.is_floating_point:
             value = float(value)
         elif isinstance(value, float):

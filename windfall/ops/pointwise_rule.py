@@ -46,7 +46,8 @@ class DtypeRule:
     common: Callable[[torch.dtype], torch.dtype]
     computed: Callable[[torch.dtype], torch.dtype]
     result: Callable[[torch.dtype], torch.dtype]
-    # Whether a number beside half precision is used as it is, not rounded to half precision first.
+    # Whether a number beside half precision, as the second operand, is used as it is, not rounded
+    # to half precision first.
     wide_numbers: bool = False
     # Whether other numbers (`alpha`, bounds) are rounded to half precision where operands are.
     narrow_parameters: bool = False
@@ -192,7 +193,7 @@ def _lowered(
     if only is not None and not only(common, arguments):
         return NotImplemented
     readers = [
-        (place, reader(builder, arguments[place], result.sizes, common, rule))
+        (place, reader(builder, arguments[place], result.sizes, common, rule, place))
         for place in positions
         if place < len(arguments) and arguments[place] is not None
     ]
@@ -235,13 +236,19 @@ def lowerable(*parts: Any) -> bool:
 
 
 def reader(
-    builder: Builder, operand: Any, sizes: Sizes, common: torch.dtype, rule: DtypeRule
+    builder: Builder,
+    operand: Any,
+    sizes: Sizes,
+    common: torch.dtype,
+    rule: DtypeRule,
+    place: int = 1,
 ) -> Callable[[Index], Term]:
     """How to read an operand, broadcast to `sizes`, as a term of the dtype that bodies see.
 
-    Eager converts to the common dtype first: a large integer beside bfloat16 is rounded to it."""
+    Eager converts to the common dtype first: a large integer beside bfloat16 is rounded to it.
+    Kernels that take a number as it is look for it in the second place alone."""
     computed = rule.computed(common)
-    wide = rule.wide_numbers or computed is torch.bool
+    wide = (rule.wide_numbers and place > 0) or computed is torch.bool
     if not isinstance(operand, Lazy):
         if common in REDUCED and not wide:
             operand = torch.tensor(operand, dtype=common).item()

@@ -38,6 +38,22 @@ def _method(machine: Machine, name: str, arguments: Arguments, keywords: Keyword
     return machine.values.torch_call("call_method", name, arguments, keywords)
 
 
+def _mul(machine: Machine, name: str, arguments: Arguments, keywords: Keywords) -> Value:
+    """In place and by a number eager calls `mul_.Scalar`, which takes the number for its *first*
+    operand: beside half precision it is rounded to that (0.999 is 1 in bfloat16), as no other
+    operation does with it."""
+    written, factor = (look(one) for one in arguments)
+    if name == "mul_" and isinstance(written, Tensor) and not isinstance(factor, Tensor):
+        dtype = written.fake(machine).dtype
+        if dtype in (torch.bfloat16, torch.float16):
+            named = {"dtype": machine.values.literal(dtype)}
+            factor = machine.values.torch_call(
+                "call_function", torch.scalar_tensor, [arguments[1]], named
+            )
+            arguments = [arguments[0], factor]
+    return _method(machine, name, arguments, keywords)
+
+
 def _limit(by_number: str, by_tensor: str) -> Call:
     """Extremes: of a number it is a clamp, of two tensors an op without an in-place form."""
 
@@ -71,7 +87,8 @@ _UNARY = words("""
 # By the name of the op: how it is called, and how many arguments it has at most.
 _CALLS: dict[str, tuple[Call, int]] = {
     **dict.fromkeys(_UNARY, (_method, 1)),
-    **dict.fromkeys(("add", "sub", "mul", "div", "pow"), (_method, 2)),
+    **dict.fromkeys(("add", "sub", "div", "pow"), (_method, 2)),
+    "mul": (_mul, 2),
     "lerp": (_method, 3),
     "copy": (_method, 3),
     **dict.fromkeys(("addcmul", "addcdiv"), (_with_value, 4)),
@@ -98,8 +115,8 @@ def _lists(
     takes_list = name.rstrip("_") in ("addcmul", "addcdiv", "lerp", "copy")
     if takes_list and (len(found) < 2 or found[1] is None):
         return None
-    if len(found) == 4 and isinstance(arguments[3], Tensor):
-        return None  # scalars that are read from a tensor
+    if len(found) == 4 and any(isinstance(look(one), Tensor) for one in found[3] or arguments[3:]):
+        return None  # scalars that are read from a tensor, or are tensors, which torch refuses
     for one, each in zip(arguments, found, strict=True):
         if each is None and isinstance(one, Tensor) and one.fake(machine).dim():
             return None  # which is no number for all

@@ -48,7 +48,9 @@ class Dict(Value):
     """A dict. `entries` are the known present items by key; complete where `whole`. Before that,
     `writes` is what the program did, in order, and a None in `entries` says: absent."""
 
-    __slots__ = ("compares", "entries", "keys", "real", "unseen", "watchers", "whole", "writes")
+    __slots__ = (
+        *("compares", "entries", "keys", "real", "seen", "unseen", "watchers", "whole", "writes"),
+    )
     made_of: type = dict
 
     def __init__(
@@ -63,7 +65,8 @@ class Dict(Value):
         self.real = real
         self.whole = source is None
         self.compares: bool | None = None  # whether looking a key up may run code of the user
-        self.unseen = False  # written at a key that varies
+        self.unseen = False  # written at a key that varies, or by code that runs behind the graph
+        self.seen: frozenset[str] = frozenset()  # keys at which it was not
         self.writes: list[tuple[Any, Value | None]] | tuple[()] = ()  # most are never written
         self.watchers: Watchers = ()
 
@@ -71,7 +74,7 @@ class Dict(Value):
 
     def lookup(self, machine: Machine, key: Any) -> Value | None:
         """The item at a key (as `Value.key` gives it), or None."""
-        if self.unseen:
+        if self.unseen and key not in self.seen:
             self._refuse_unseen()
         if self.whole or key in self.entries:
             found: Value | None = settled(self.entries.get(key))
@@ -146,7 +149,7 @@ class Dict(Value):
         return self.entries
 
     def _refuse_unseen(self) -> NoReturn:
-        stop(UNKNOWN_OPERATION, f"{self.describe()} after a write at a number that varies")
+        stop(UNKNOWN_OPERATION, f"{self.describe()} after a write that only its run sees")
 
     def rely_on_keys(self, machine: Machine) -> None:
         """Rely on there being these keys, in this order."""

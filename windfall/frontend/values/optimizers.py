@@ -10,7 +10,8 @@ torch's compiler. The arithmetic is eager's: in the files of `torch.optim` nobod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -147,8 +148,58 @@ def without_gradients(function: Callable[..., Any], *arguments: Any, **keywords:
         function(*arguments, **keywords)
 
 
+# One number for each tensor, in the type that the kernels take.
+_COUNTS = "state_steps"
+
+
+def _is_accepted(machine: Machine, named: Mapping[str, Value]) -> bool:
+    """Whether the kernel refuses none of these: lists of plain tensors that go together, numbers,
+    tensors."""
+    lists = {name: look(one) for name, one in named.items() if isinstance(look(one), List | Tuple)}
+    plain = (one for name, one in named.items() if name not in lists)
+    if not all(_is_plain_argument(machine, one) for one in plain):
+        return False
+    items = {name: [look(one) for one in each.unpack(machine)] for name, each in lists.items()}
+    if not all(isinstance(one, Tensor) for each in items.values() for one in each):
+        return False
+    fakes = {name: _tensors_in(machine, one) for name, one in lists.items()}
+    written = fakes.get("self", [])
+    return all(
+        not each or (len(each) == len(written) and all(map(_goes_with(name), each, written)))
+        for name, each in fakes.items()
+    )
+
+
+def _is_plain_argument(machine: Machine, value: Value) -> bool:
+    value = look(value)
+    return isinstance(value, Tensor) or issubclass(value.python_type(), float | int | NoneType)
+
+
+def _goes_with(name: str) -> Callable[[torch.Tensor, torch.Tensor], bool]:
+    if name == _COUNTS:
+        return lambda one, _: one.dtype is torch.float32 and one.numel() == 1
+    return lambda one, written: (
+        (one.dtype, one.shape, one.layout, one.device)
+        == (
+            written.dtype,
+            written.shape,
+            torch.strided,
+            written.device,
+        )
+    )
+
+
 def _fused(function: Any) -> None:
+    names = [
+        one.name for one in getattr(torch.ops.aten, function.__name__).default._schema.arguments
+    ]
+
     def rule(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
+        # What the kernel refuses is called at a break, where the program's objects are as far as
+        # they are in eager: an effect runs behind the graph, when what was made is as at the end.
+        named = dict(zip(names, arguments, strict=False)) | keywords
+        if not _is_accepted(machine, named):
+            stop(UNKNOWN_CALL, f"{function.__name__} of tensors that do not go together")
         given = [*arguments, *keywords.values()]
         tensors = [one for each in given for one in _tensors_in(machine, each)]
         called = machine.values.known(function, function.__name__)

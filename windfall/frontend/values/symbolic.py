@@ -427,6 +427,8 @@ def _quotient(machine: Machine, left: Size, right: Size) -> Value:
 def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
     if isinstance(value, SymInt):
         value = _Amount(value.bound(machine))
+        # Half precision would round it, which some of eager's kernels do and others do not.
+        kind = torch.int64 if kind in (torch.bfloat16, torch.float16) else kind
     keywords = {"dtype": machine.values.literal(kind)}
     result = machine.values.torch_call("call_function", torch.scalar_tensor, [value], keywords)
     assert isinstance(result, Tensor)

@@ -339,6 +339,10 @@ class Tensor(Value):
         if operation == "%" and issubclass(other.python_type(), str | bytes | bytearray):
             stop(UNKNOWN_OPERATION, f"text % {self.describe()}")
         self.rely_on(machine, _special(BINARY[operation], "r"))
+        if operation == "/" and isinstance(number := other.operand(machine, self), Tensor):
+            # Torch takes the reciprocal and multiplies it: two roundings.
+            own = machine.values.torch_call("call_method", "reciprocal", [self], {})
+            return machine.values.torch_call("call_function", BINARY["*"], [own, number], {})
         return machine.values.torch_call(
             "call_function", BINARY[operation], [other.operand(machine, self), self], {}
         )
