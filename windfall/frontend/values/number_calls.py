@@ -171,13 +171,15 @@ def prepared(
     named = dict(keywords)
     kind = tensor.fake(machine).dtype
     takes_floats = kind.is_floating_point or kind.is_complex
+    scale = _OPERANDS[name]
+    if kind is torch.bool and scale in named:
+        return arguments, keywords  # eager takes truths alone, or answers truths
     if name in _IN_ITS_KIND and not takes_floats and _any_float((*rest, *named.values())):
         return arguments, keywords  # eager looks at the values
     changed: list[Value] = [
         one.operand(machine, tensor, name) if isinstance(one, SymInt | SymFloat) else one
         for one in rest
     ]
-    scale = _OPERANDS[name]
     factor = named.get(scale) if scale is not None else None
     if isinstance(factor, Tensor):
         factor = item(machine, factor)  # torch reads it
