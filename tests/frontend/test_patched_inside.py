@@ -22,6 +22,7 @@ WAYS: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
     "method": (lambda x: x.softmax(0), torch.Tensor, "softmax"),
     "F": (lambda x: F.relu(x), F, "relu"),
     "packet": (lambda x: torch.ops.aten.relu(x), torch.ops.aten, "relu"),
+    "overload": (lambda x: torch.ops.aten.relu.default(x), torch.ops.aten.relu, "default"),
     "forward": (lambda x: LINEAR(x), nn.Linear, "forward"),
     "F of a module": (lambda x: RELU(x), F, "relu"),
     "function in F": (lambda x: F.relu(x), torch, "relu"),
