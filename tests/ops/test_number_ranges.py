@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
+import windfall
 from windfall.errors import Specialise
 from windfall.ir.dtype import TensorType
 from windfall.ir.relation import Assumptions
@@ -99,3 +101,15 @@ def test_numbers_that_vary_stay_in_range(dtype: torch.dtype) -> None:
                     continue  # its value is needed: then it is a constant, of which eager is asked
             assert value == 2, f"{name} takes 70000 as a number of {dtype}"
             assert any(str(one).startswith("s0 <= ") for one in assumed.relations), name
+
+
+def test_defaults_are_numbers_too() -> None:
+    """`hardtanh` is from -1 to 1 unless it is told otherwise: the dispatcher leaves that out."""
+    x = torch.tensor([1, 2, 3], dtype=torch.uint8)
+    for limits in ((-1, 1), (-1, 2)):
+        program = functools.partial(
+            torch.nn.functional.hardtanh, min_val=limits[0], max_val=limits[1]
+        )
+        for function in (program, windfall.compile(lambda x, f=program: f(x))):
+            with pytest.raises(RuntimeError, match="unsigned type with negative limits"):
+                function(x)

@@ -55,7 +55,13 @@ def refuse(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> None:
 def refuse_numbers(func: Any, plan: Plan, types: Sequence[Any], named: Mapping[str, Any]) -> None:
     """Raise what eager raises of constants that the dtype beside them does not hold: a kernel of
     ours would wrap them, or make them infinite. (`number_ranges.py` is about those that vary.)"""
-    given = [plan.argument(position, types, named) for position in plan.numbers]
+    # The dispatcher leaves out what is the default.
+    given = [
+        types[position]
+        if position < len(types)
+        else named.get(plan.names[position], plan.defaults[position])
+        for position in plan.numbers
+    ]
     numbers = [each for one in given for each in (one if isinstance(one, list) else (one,))]
     if all(one is None or holds(dtype_beside(plan, types, named), one) for one in numbers):
         return
@@ -69,7 +75,7 @@ def refuse_numbers(func: Any, plan: Plan, types: Sequence[Any], named: Mapping[s
         _takes(func, small, named, _plain, _OF_NUMBERS)
 
 
-_OF_NUMBERS = re.compile("without overflow")
+_OF_NUMBERS = re.compile("without overflow|unsigned type")
 
 
 def refuse_empty(func: Any, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
