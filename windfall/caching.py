@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from windfall import autograd, codegen
 from windfall.cache import Cache, Unkeyed, cache_for, check_names, key_of
+from windfall.collector import at_rest
 from windfall.dataclass import dataclass
 from windfall.events import LOGS, STAGES, EventKind
 from windfall.ir.codec import Unstorable, decode, dumps, encode, loads
@@ -66,7 +67,8 @@ class Caching(Staging):
         added = sorted(_added_rules())
         if added:
             raise Unkeyed(f"{', '.join(added)} was added from outside")
-        return key_of(kind, (name, given, tuple(current_relations())), self.options)
+        with at_rest():  # all that is made is let go of
+            return key_of(kind, (name, given, tuple(current_relations())), self.options)
 
     def _found(self, cache: Cache, key: str, name: str) -> Any:
         data = cache.get(key)
@@ -87,12 +89,14 @@ class Caching(Staging):
 
     def _keep(self, cache: Cache, key: str, about: str, made: Any) -> None:
         try:
-            document = encode(made)
-            check_names(document)
+            with at_rest():  # all that is made is let go of
+                document = encode(made)
+                check_names(document)
+                data = dumps(document)
+                del document
         except (Unstorable, Unkeyed) as reason:
             self.note(EventKind.CACHE, about, how="not stored", reason=str(reason))
             return
-        data = dumps(document)
         if cache.put(key, data, about):
             self.note(EventKind.CACHE, about, how="stored", bytes=len(data))
         else:

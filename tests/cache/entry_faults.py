@@ -126,13 +126,13 @@ def read_only(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def killed(folder: Path) -> Iterator[dict[str, Any]]:
-    """By nobody's leave, before and behind every statement that is sent to the database."""
+    """By nobody's leave, before, between and behind all statements that the database is sent."""
 
     def task(steps: int) -> dict[str, Any]:
         left = [steps]
         write = stores.DiskStore._write
 
-        def counted(self: Any, connection: Any, statement: str, values: Any) -> None:
+        def counted(self: Any, connection: Any, *statements: tuple[str, Any]) -> None:
             def step() -> None:
                 left[0] -= 1
                 if not left[0]:
@@ -140,16 +140,17 @@ def killed(folder: Path) -> Iterator[dict[str, Any]]:
 
             step()
             connection.execute("begin immediate")
-            connection.execute(statement, values)
-            step()
+            for statement, values in statements:
+                connection.execute(statement, values)
+                step()
             connection.execute("rollback")
-            write(self, connection, statement, values)
+            write(self, connection, *statements)
             step()
 
         stores.DiskStore._write = counted  # type: ignore[method-assign]
         return work(folder)
 
-    for steps in range(1, 40):
+    for steps in range(1, 60):
         told = forked(lambda steps=steps: task(steps))
         yield told
         if told["how"] != ["killed"]:

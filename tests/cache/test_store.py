@@ -185,6 +185,80 @@ def test_the_least_recently_used_go(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert store.get(KEYS[20]) is None
 
 
+def steps(store: DiskStore, work: Callable[[], object]) -> int:
+    """How many instructions SQLite's machine takes for something."""
+    taken = 0
+
+    def count() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    with store._session() as connection:
+        connection.set_progress_handler(count, 1)
+    work()
+    with store._session() as connection:
+        connection.set_progress_handler(None, 0)
+    return taken
+
+
+def test_what_a_use_costs_does_not_grow_with_what_is_kept(folder: Path) -> None:
+    """All processes of a user share the file: who goes through all of it holds up the others."""
+    store = DiskStore(folder, 1 << 30)
+    store.put(KEYS[0], content(0), "")
+    few = steps(store, lambda: (store.put(KEYS[1], content(1), ""), store.get(KEYS[0])))
+    for number in range(100, 1100):
+        store.put(f"{number:048x}", content(number, 10), "")
+    many = steps(store, lambda: (store.put(KEYS[2], content(2), ""), store.get(KEYS[0])))
+    assert 0 < many <= 2 * few
+    with store._session() as connection:
+        assert connection.execute("pragma synchronous").fetchone() == (0,)  # the disk is no one's
+
+
+def test_room_is_made_in_few_transactions(folder: Path) -> None:
+    store = DiskStore(folder, 1 << 30)
+    for number in range(1200):
+        store.put(f"{number:048x}", content(number, 10), "")
+    store._limit = 1000
+    texts: list[str] = []
+    with store._session() as connection:
+        connection.set_trace_callback(texts.append)
+    store.put(KEYS[0], content(0, 10), "")
+    left = store.rows()
+    assert sum(row.bytes for row in left) <= 1000 and KEYS[0] in {row.key for row in left}
+    assert sum(one.lower().startswith("commit") for one in texts) <= 5
+
+
+def test_the_total_is_that_of_the_entries(folder: Path) -> None:
+    """Whatever is done to them: put, put again, moved aside, dropped, all dropped."""
+    store = DiskStore(folder, 3000)
+
+    def agree() -> None:
+        with store._session() as connection:
+            total = stores._total(connection)
+        assert total == sum(row.bytes for row in store.rows())
+
+    for number in (0, 1, 2, 1, 3, 4):
+        store.put(KEYS[number], content(number, 500 + 10 * number), "")
+        store.put(KEYS[number], content(number, 700), "")
+        agree()
+    store.quarantine(KEYS[4], "not usable")
+    agree()
+    store.shrink(800)
+    agree()
+    store.clear()
+    agree()
+    store.put(KEYS[0], content(0), "")
+    agree()
+
+
+def test_files_of_an_earlier_form_go(folder: Path) -> None:
+    for name in stores.FORMER:
+        (folder / name).write_bytes(b"old")
+    DiskStore(folder, 1 << 20).put(KEYS[0], b"x", "")
+    assert not [name for name in stores.FORMER if (folder / name).exists()]
+
+
 def test_a_clock_that_goes_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DiskStore(folder, 1 << 20)
     store.put(KEYS[0], b"x", "")

@@ -1030,6 +1030,30 @@ def given_dict_loop(items: dict[int, int]) -> Any:
     return total
 
 
+@program(5, MANY, lambda n: dict.fromkeys(range(n), 1))
+def given_dict_backwards(items: dict[int, int]) -> Any:
+    total = 0
+    for key in reversed(items):
+        total = _added(total, key)
+    return total
+
+
+@program(5, MANY, lambda n: set(range(n)))
+def given_set_loop(items: set[int]) -> Any:
+    total = 0
+    for item in items:
+        total = _added(total, item)
+    return total
+
+
+@program(5, MANY, lambda n: list(range(n)))
+def given_list_backwards(items: list[int]) -> Any:
+    total = 0
+    for item in reversed(items):
+        total = _added(total, item)
+    return total
+
+
 @program(5, MANY, lambda n: set(range(n)))
 def given_set(items: set[int]) -> Any:
     return len(items), 3 in items, -1 in items, len(items | {-1}), sum(items), bool(items)

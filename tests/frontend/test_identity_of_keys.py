@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import windfall
 
@@ -18,6 +19,7 @@ ITEMS: dict[str, Callable[[], Any]] = {
     "complex": lambda: complex("1+2j"),
     "bytes": lambda: bytes([104, 105, 33]),
     "tuple": lambda: tuple([1, 2]),
+    "device": lambda: torch.device("cpu"),
 }
 HOLDERS: dict[str, Callable[[Any], Any]] = {
     "dict": lambda key: {key: 1},
@@ -63,3 +65,73 @@ def test_a_key_that_the_program_replaced() -> None:
     compiled = windfall.compile(ask)
     for one, other in ((ITEMS["text"](), ITEMS["text"]()) for _ in range(3)):
         assert compiled({one: 1}, one, other) == ask({one: 1}, one, other) == [True]
+
+
+def _stored(key: Any) -> Any:
+    made: dict[Any, int] = {}
+    made[key] = 1
+    return made
+
+
+def _added(key: Any) -> Any:
+    made: set[Any] = set()
+    made.add(key)
+    return made
+
+
+def _updated(key: Any) -> Any:
+    made = {"another": 2}
+    made.update({key: 1})
+    del made["another"]
+    return made
+
+
+def _written_again(key: Any) -> Any:
+    made = {key: 1}
+    made[key] = 2
+    return made
+
+
+# How a program makes a holder of a key.
+MAKERS: dict[str, Callable[[Any], Any]] = {
+    **{name: HOLDERS[name] for name in ("dict", "OrderedDict", "defaultdict", "set", "frozenset")},
+    "pairs": lambda key: dict([(key, 1)]),
+    "fromkeys": lambda key: dict.fromkeys([key], 1),
+    "comprehension": lambda key: {one: 1 for one in [key]},
+    "set comprehension": lambda key: {one for one in (key,)},
+    "copied": lambda key: dict({key: 1}),
+    "joined": lambda key: {key: 1} | {"another": 2},
+    "set joined": lambda key: {key} | {"another"},
+    "stored": _stored,
+    "set default": lambda key: (made := {}, made.setdefault(key, 1))[0],
+    "added": _added,
+    "updated": _updated,
+    "written again": _written_again,
+    "looked through": lambda key: list({key: 1}),
+    "items": lambda key: next(iter({key: 1}.items())),
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("item", ITEMS)
+def test_a_key_that_is_passed_on_is_the_one_of_the_call(item: str, maker: str) -> None:
+    """An entry serves equal keys; what it makes holds the one that it was given."""
+    make = MAKERS[maker]
+    compiled = windfall.compile(make)
+    for key in [ITEMS[item]() for _ in range(3)]:
+        found = compiled(key)
+        assert found == make(key)
+        assert any(one is key for one in found), f"{maker} of another {item}"
+    assert not windfall.explanation(compiled).breaks
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_a_new_key_of_what_came_from_outside(item: str) -> None:
+    def write(held: dict[Any, int], key: Any) -> None:
+        held[key] = 1
+
+    compiled = windfall.compile(write)
+    for _ in range(3):
+        held, key = {"another": 2}, ITEMS[item]()
+        compiled(held, key)
+        assert list(held)[1] is key

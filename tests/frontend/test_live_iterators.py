@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import windfall
+from windfall.ir import reading
 
 Iterables = dict[str, Callable[[list[torch.Tensor]], Any]]
 
@@ -338,6 +339,50 @@ def test_an_iterator_sees_what_is_written(loop: Callable[..., Any]) -> None:
         mine, theirs, x = list(given), list(given), torch.tensor([1.0, 0.5])
         assert _plain(compiled(mine, x)) == _plain(loop(theirs, x))
         assert _plain(mine) == _plain(theirs)
+
+
+LARGE: dict[str, Callable[[int], Any]] = {
+    "keys": lambda n: dict.fromkeys(range(n)),
+    "values": lambda n: dict(enumerate(range(n))).values(),
+    "items": lambda n: dict(enumerate(range(n))).items(),
+    "set": lambda n: set(range(n)),
+    "keys backwards": lambda n: reversed(dict.fromkeys(range(n))),
+    "values backwards": lambda n: reversed(dict(enumerate(range(n))).values()),
+    "items backwards": lambda n: reversed(dict(enumerate(range(n))).items()),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_one_that_lists_what_is_left_is_not_asked_while_that_is_much(kind: str) -> None:
+    """Each question makes the list: of a large dict, in each of the rounds."""
+    iterator, items = iter(LARGE[kind](2000)), iter(LARGE[kind](2000))
+    for left in range(2000, 0, -1):
+        if left > 1000:
+            with pytest.raises(TypeError, match="too many"):
+                reading.has_ahead(iterator, 0)
+        elif left % 100 == 0:
+            assert reading.has_ahead(iterator, left - 1) and not reading.has_ahead(iterator, left)
+            assert reading.ahead(iterator, 0) == next(items)
+            next(iterator)
+            continue
+        assert next(iterator) == next(items)
+    assert not reading.has_ahead(iterator, 0)
+
+
+def test_places_of_one_that_goes_backwards() -> None:
+    """It tells of what is there now, and ends where its list was cut."""
+    items = list(range(6))
+    iterator = reversed(items)
+    for place in range(6):
+        assert [reading.ahead(iterator, one) for one in range(6 - place)] == items[5 - place :: -1]
+        assert not reading.has_ahead(iterator, 6 - place)
+        next(iterator)
+    assert not reading.has_ahead(iterator, 0)
+    cut = reversed(items)
+    del items[3:]
+    assert not reading.has_ahead(cut, 0)
+    with pytest.raises(IndexError):
+        reading.ahead(cut, 0)
 
 
 def test_a_list_that_is_written_is_told_apart_from_the_one_that_is_iterated() -> None:

@@ -41,7 +41,7 @@ from windfall.autograd.passes import PASSES
 from windfall.autograd.record import Recorder, Recording, Watch, ambient_autocast
 from windfall.autograd.repeats import shorten
 from windfall.autograd.unroll import unroll
-from windfall.autograd.unseen_views import is_looked_past
+from windfall.autograd.unseen_views import looked_past
 from windfall.autograd.written_views import must_be_alone
 from windfall.dataclass import dataclass
 from windfall.errors import InternalError, Unsupported
@@ -273,8 +273,8 @@ def forward_half(
         outputs, results = without_spent(recorder, outputs, results)
     signature = Signature(
         tuple(
-            _input_fact(recording, index, inputs[index], index in writes, shared, build)
-            for index in range(len(places))
+            _input_fact(recording, index, inputs[index], index in writes, past, shared, build)
+            for index, past in enumerate(looked_past(recording, build))
         ),
         tuple(outputs),
         writes,
@@ -419,6 +419,7 @@ def _input_fact(
     index: int,
     type: TensorType,
     mutated: bool,
+    past: bool,
     shared: Mapping[int, Base],
     build: Functional,
 ) -> InputFact:
@@ -441,5 +442,5 @@ def _input_fact(
         whole,
         now.without_grad() if changed else None,
         must_be_alone(recording, build, index),
-        is_looked_past(recording, build, index),
+        past,
     )

@@ -17,20 +17,24 @@ import torch
 from windfall import torch_abi
 from windfall.autograd.functional import Functional
 from windfall.autograd.record import Recording
-from windfall.autograd.written_views import lies_in, tensors_in
+from windfall.autograd.written_views import tensors_in
 
 
-def is_looked_past(recording: Recording, build: Functional, index: int) -> bool:
-    """Whether something with a history is made of a view of an input that was made so. (A view that
-    is answered is made again, of the input of the call.)"""
-    if not recording.needs[index]:
-        return False
-    memory = build.place(recording.inputs[index]).memory
-    return any(
-        _was_unseen(one) and lies_in(build, one, memory)
+def looked_past(recording: Recording, build: Functional) -> tuple[bool, ...]:
+    """Of each input, whether something with a history is made of a view of it that was made so. (A
+    view that is answered is made again, of the input of the call.)"""
+    if not any(recording.needs):
+        return (False,) * len(recording.inputs)
+    memories = {
+        id(build.place(one).memory)
         for step in recording.steps[: recording.forward_steps]
         if any(one.requires_grad and not _was_unseen(one) for one in tensors_in([step.result]))
         for one in tensors_in((*step.args, *step.kwargs.values()))
+        if _was_unseen(one) and build.is_known(one)
+    }
+    return tuple(
+        needs and id(build.place(one).memory) in memories
+        for one, needs in zip(recording.inputs, recording.needs, strict=True)
     )
 
 

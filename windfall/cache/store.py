@@ -4,7 +4,9 @@ Enters: keys (hexadecimal digests) and bytes. Leaves: the bytes of a key, or Non
 is answered is what was put, to the bit: each entry carries a digest of its key and content, and one
 that does not fit is moved aside (`quarantined`) and is a miss. Writing is one transaction, so a
 process that dies leaves nothing half written. No more than `limit` bytes are kept: the least
-recently used go.
+recently used go. Every process of the user shares the file, so nobody has it for long: no
+transaction waits for the disk, or goes through all entries. (Only a system that dies may leave the
+file damaged, and that is found.)
 
 A file that SQLite itself cannot read is moved aside and begun anew. Whatever else the system
 refuses (a full disk, a folder that is read-only) raises `StoreError`: the caller does without.
@@ -26,12 +28,14 @@ from windfall.cache.directory import look_over_file, private_directory
 from windfall.dataclass import dataclass
 from windfall.errors import WindfallError
 
-NAME = "cache-1.sqlite3"  # the number is that of the tables below
+NAME = "cache-2.sqlite3"  # the number is that of the tables below
+FORMER = ("cache-1.sqlite3", "cache-1.sqlite3-journal")
 CLAIMS = "claims"
 DAMAGED = "damaged.sqlite3"
-BUSY_SECONDS = 10.0
+BUSY_SECONDS = 2.0  # the file is locked for microseconds: longer, and whoever has it is stopped
 FRESH_SECONDS = 3600.0  # a use is written down if the last one is older
 KEPT_OF_LIMIT = 0.9  # eviction makes some room at once
+DROPPED_AT_ONCE = 500  # others get their turn in between
 QUARANTINED = 16  # of each file, those moved aside last
 
 TABLES = """
@@ -40,11 +44,16 @@ create table if not exists entries (
     made real not null, used real not null, digest blob not null, data blob not null
 ) without rowid;
 create index if not exists by_use on entries (used);
+create table if not exists total (bytes integer not null);
+insert into total select 0 where not exists (select 1 from total);
 create table if not exists quarantine (
     key text not null, about text not null, reason text not null, moved real not null,
     data blob not null
 );
 """
+
+
+COUNTED = "update total set bytes = (select coalesce(sum(bytes), 0) from entries)"
 
 
 class StoreError(WindfallError):
@@ -96,7 +105,7 @@ class DiskStore:
                 return None
             now = time.time()
             if self._writable and abs(now - used) > FRESH_SECONDS:  # clocks go back, too
-                self._write(connection, "update entries set used = ? where key = ?", (now, key))
+                self._write(connection, ("update entries set used = ? where key = ?", (now, key)))
         return bytes(data)
 
     def put(self, key: str, data: bytes, about: str) -> bool:
@@ -106,7 +115,12 @@ class DiskStore:
         now = time.time()
         row = (key, about, len(data), now, now, digest(key, data), data)
         with self._session() as connection:
-            self._write(connection, "insert or replace into entries values (?,?,?,?,?,?,?)", row)
+            self._write(
+                connection,
+                *_drop(key),
+                ("insert into entries values (?,?,?,?,?,?,?)", row),
+                ("update total set bytes = bytes + ?", (len(data),)),
+            )
             self._shrink(connection)
         return True
 
@@ -135,8 +149,11 @@ class DiskStore:
     def clear(self) -> None:
         """Drop everything."""
         with self._session() as connection:
-            for table in ("entries", "quarantine"):
-                self._write(connection, f"delete from {table}", ())
+            self._write(
+                connection,
+                *(("delete from entries", ()), ("delete from quarantine", ())),
+                ("update total set bytes = 0", ()),
+            )
             connection.execute("vacuum")
 
     def shrink(self, limit: int | None = None) -> None:
@@ -184,7 +201,7 @@ class DiskStore:
             except sqlite3.OperationalError as error:  # locked, full, read-only, gone
                 self._forget()
                 raise StoreError(f"{self._folder / NAME}: {error}") from error
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes the file
                 self._move_aside()
                 raise StoreError(f"{self._folder / NAME} was damaged ({error})") from error
             except OSError as error:
@@ -209,10 +226,13 @@ class DiskStore:
         )  # fmt: skip
         try:
             if self._writable:
-                connection.execute("pragma synchronous = normal")
+                connection.execute("pragma synchronous = off")
+                connection.execute("pragma journal_mode = truncate")
                 if connection.execute("select 1 from sqlite_master").fetchone() is None:
                     # One transaction: else two processes that begin at once hold each other up.
                     connection.executescript(f"begin immediate; {TABLES} commit;")
+                    for name in FORMER:
+                        (self._folder / name).unlink(missing_ok=True)
         except BaseException:
             connection.close()
             raise
@@ -233,11 +253,13 @@ class DiskStore:
                 os.unlink(path.with_name(NAME + "-journal"))
 
     def _write(
-        self, connection: sqlite3.Connection, statement: str, values: tuple[object, ...]
+        self, connection: sqlite3.Connection, *steps: tuple[str, tuple[object, ...]]
     ) -> None:
+        """All of the statements, or none."""
         connection.execute("begin immediate")
         try:
-            connection.execute(statement, values)
+            for statement, values in steps:
+                connection.execute(statement, values)
         except BaseException:
             connection.execute("rollback")
             raise
@@ -254,26 +276,50 @@ class DiskStore:
         if found is None:
             return
         row = (key, about or found[0], reason, time.time(), found[1])
-        self._write(connection, "insert into quarantine values (?,?,?,?,?)", row)
-        self._write(connection, "delete from entries where key = ?", (key,))
         self._write(
             connection,
-            "delete from quarantine where moved not in"
-            f" (select moved from quarantine order by moved desc limit {QUARANTINED})",
-            (),
+            ("insert into quarantine values (?,?,?,?,?)", row),
+            *_drop(key),
+            (
+                "delete from quarantine where moved not in"
+                f" (select moved from quarantine order by moved desc limit {QUARANTINED})",
+                (),
+            ),
         )
 
     def _shrink(self, connection: sqlite3.Connection, limit: int | None = None) -> None:
         limit = self._limit if limit is None else limit
-        (total,) = connection.execute("select coalesce(sum(bytes), 0) from entries").fetchone()
-        if total <= limit:
+        if _total(connection) <= limit:
             return
-        rows = connection.execute("select key, bytes from entries order by used").fetchall()
-        for key, size in rows:
-            if total <= limit * KEPT_OF_LIMIT:
+        self._write(connection, (COUNTED, ()))  # once in a long while: whatever was wrong ends here
+        while (total := _total(connection)) > limit * KEPT_OF_LIMIT:  # others put and drop, too
+            oldest = connection.execute(
+                f"select key, bytes from entries order by used limit {DROPPED_AT_ONCE}"
+            ).fetchall()
+            gone: list[str] = []
+            for key, size in oldest:
+                if total <= limit * KEPT_OF_LIMIT:
+                    break
+                gone.append(key)
+                total -= size
+            if not gone:
                 break
-            self._write(connection, "delete from entries where key = ?", (key,))
-            total -= size
+            self._write(connection, *(step for key in gone for step in _drop(key)))
+
+
+def _drop(key: str) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    """The statements that take an entry away, if it is there."""
+    size = "coalesce((select bytes from entries where key = ?), 0)"
+    return (
+        (f"update total set bytes = bytes - {size}", (key,)),
+        ("delete from entries where key = ?", (key,)),
+    )
+
+
+def _total(connection: sqlite3.Connection) -> int:
+    """The bytes of all entries."""
+    (found,) = connection.execute("select bytes from total").fetchone()
+    return int(found)
 
 
 def _locked(file: int, place: int, patience: float) -> bool:

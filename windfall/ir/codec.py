@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import enum
 import json
+import operator
 import types
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -121,7 +122,9 @@ def record(cls: Class) -> Class:
     """Declare a dataclass: its parts are the fields that its constructor takes. Of those that its
     `identities` name, only identity counts; of `field[]` that of its elements or values."""
     row = _Record(cls)
-    add(cls, Kind(cls.__name__, row.take, row.make, row.names))
+    plainly = len(row.names) > 1 and not row.live
+    take = operator.attrgetter(*row.names) if plainly else row.take
+    add(cls, Kind(cls.__name__, take, row.make, row.names))
     return cls
 
 
@@ -205,35 +208,56 @@ class _Encoder:
         if type(value) in _PLAIN:
             plain: Plain = value
             return plain
-        stack: list[_Open] = [_Open(value, "record")]
+        stack: list[_Open] = []
+        self._push(value, stack)
         opened = {id(value)}  # what is on the stack
         while stack:
             one = stack[-1]
-            missing = None
-            if not one.begin(self._known, self._live):
-                missing = one.missing(self._known)
-                if missing is None:
-                    self._write(one)
-            if missing is None:
-                opened.discard(id(stack.pop().value))
-            elif id(missing.value) in opened:
-                raise Unstorable(missing.path, "it is part of itself")
+            if self._goes_on(one):
+                missing = one.parts[one.next]
+                if id(missing) in opened:
+                    raise Unstorable(_path([*stack, one]), "it is part of itself")
+                self._push(missing, stack)
+                opened.add(id(missing))
             else:
-                stack.append(missing)
-                opened.add(id(missing.value))
+                self._write(one)
+                opened.discard(id(stack.pop().value))
         return (self._known[id(value)],)
 
+    def _push(self, value: Any, stack: list[_Open]) -> None:
+        """Take a value apart."""
+        live = self._live
+        if isinstance(value, Identity) and id(value.value) in live:
+            stack.append(_Open(value, "identity", [live[id(value.value)]], ()))
+        elif id(value) in live and type(value) is not Live:
+            stack.append(_Open(value, "Live", [live[id(value)].name], ()))
+        else:
+            kind = _kind_of(value, stack)
+            try:
+                stack.append(_Open(value, kind.tag, list(kind.take(value)), kind.names))
+            except Unnameable as reason:
+                raise Unstorable(_path([*stack, None]), str(reason)) from None
+
+    def _goes_on(self, one: _Open) -> bool:
+        """Whether there is a next part that has no node yet."""
+        known, parts = self._known, one.parts
+        for place in range(one.next, len(parts)):
+            part = parts[place]
+            if type(part) not in _PLAIN and id(part) not in known:
+                one.next = place
+                return True
+        return False
+
     def _write(self, one: _Open) -> None:
-        written = tuple(
-            (type(part), part) if type(part) in _PLAIN else (self._known[id(part)],)
-            for part in one.parts
-        )
-        key = (one.tag, *written)
+        known = self._known
+        parts = [part if type(part) in _PLAIN else (known[id(part)],) for part in one.parts]
+        written = (one.tag, *parts)
+        key = (written, *map(type, parts))  # 1 and True are equal
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.nodes)
-            self.nodes.append((one.tag, *(p[1] if len(p) == 2 else p for p in written)))
-        self._known[id(one.value)] = number
+            self.nodes.append(written)
+        known[id(one.value)] = number
         self._held.append(one.value)
 
 
@@ -243,50 +267,33 @@ _PLAIN = frozenset({bool, int, str, bytes, type(None)})
 class _Open:
     """A value whose parts are being written."""
 
-    def __init__(self, value: Any, path: str) -> None:
+    __slots__ = ("names", "next", "parts", "tag", "value")
+
+    def __init__(self, value: Any, tag: str, parts: list[Any], names: tuple[str, ...]) -> None:
         self.value = value
-        self.path = path
-        self.tag = ""
-        self.parts: list[Any] = []
-        self._names: tuple[str, ...] = ()
-        self._next = 0
-
-    def begin(self, known: Mapping[int, int], live: Mapping[int, Live]) -> bool:
-        """Take the value apart, the first time; True: it has a node already."""
-        if id(self.value) in known:
-            return True
-        if not self.tag and isinstance(self.value, Identity) and id(self.value.value) in live:
-            self.tag, self.parts = "identity", [live[id(self.value.value)]]
-        elif not self.tag and id(self.value) in live and type(self.value) is not Live:
-            self.tag, self.parts = "Live", [live[id(self.value)].name]
-        if not self.tag:
-            kind = _kind_of(self.value, self.path)
-            try:
-                self.parts = list(kind.take(self.value))
-            except Unnameable as reason:
-                raise Unstorable(self.path, str(reason)) from None
-            self.tag, self._names = kind.tag, kind.names
-        return False
-
-    def missing(self, known: Mapping[int, int]) -> _Open | None:
-        """The next part that has no node yet."""
-        while self._next < len(self.parts):
-            part = self.parts[self._next]
-            if type(part) not in _PLAIN and id(part) not in known:
-                name = self._names[self._next] if self._names else f"[{self._next}]"
-                return _Open(part, f"{self.path}.{name}" if self._names else self.path + name)
-            self._next += 1
-        return None
+        self.tag = tag
+        self.parts = parts
+        self.names = names
+        self.next = 0
 
 
-def _kind_of(value: Any, path: str) -> Kind:
+def _path(stack: Sequence[_Open | None]) -> str:
+    """The way that leads from the record to the last of these."""
+    way = "record"
+    for one in stack[:-1]:
+        assert one is not None
+        way += f".{one.names[one.next]}" if one.names else f"[{one.next}]"
+    return way
+
+
+def _kind_of(value: Any, stack: Sequence[_Open]) -> Kind:
     found = KINDS.get(type(value))
     if found is not None:
         return found
     for base, kind in _FAMILIES.items():
         if isinstance(value, base):
             return kind
-    raise Unstorable(path, f"an object of {class_name(type(value))} is no record")
+    raise Unstorable(_path([*stack, None]), f"an object of {class_name(type(value))} is no record")
 
 
 # --------------------------------------------------------------------------------- decoding

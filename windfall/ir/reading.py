@@ -159,35 +159,42 @@ TELLING_ITERATORS: tuple[type, ...] = (
 )
 
 
+# Those that tell it by a list of what is left; and of how many that is made, over and over.
+_LISTING_ITERATORS = (*DICT_ITERATORS, *SET_ITERATORS)
+_MOST_LISTED = 1000
+
+
 def _state(iterator: Any) -> Any:
     kind: Any = type(iterator)
     if not is_among(kind, TELLING_ITERATORS):
         raise TypeError(f"{class_name(kind)} does not tell where it stands")
+    if is_among(kind, _LISTING_ITERATORS) and kind.__length_hint__(iterator) > _MOST_LISTED:
+        raise TypeError(f"{class_name(kind)} has too many items left to list them")
     return kind.__reduce__(iterator)
 
 
-def _left(iterator: Any) -> tuple[Any, int]:
-    """What an iterator goes over, and where it stands in that. (Of a dict, a set, or backwards: a
-    list of what is left. One over what has changed in size meanwhile is unreadable.)"""
+def _left(iterator: Any) -> tuple[Any, int, int]:
+    """What an iterator goes over, where it stands in that, and how far it can go. (Of a dict or a
+    set: a list of what is left. One over what has changed in size meanwhile is unreadable.)"""
     state = _state(iterator)
     items, index = state[1][0], (state[2] or 0) if len(state) > 2 else 0
     if type(iterator) is not _BACKWARDS:
-        return items, index
-    if len(state) < 3 or not 0 <= index < len(items):  # it ends where its list was cut
-        return (), 0
-    return list.__getitem__(items, slice(index, None, -1)), 0
+        return items, index, len(items) - index
+    ended = len(state) < 3 or not 0 <= index < len(items)  # it ends where its list was cut
+    return items, index, 0 if ended else index + 1
 
 
 def ahead(iterator: Any, count: int) -> Any:
     """What an iterator gives after so many more items; it stays where it is."""
-    items, index = _left(iterator)
-    return items[index + count]
+    items, index, most = _left(iterator)
+    if count >= most:
+        raise IndexError(f"{class_name(type(iterator))} has {most} items left")
+    return items[index - count if type(iterator) is _BACKWARDS else index + count]
 
 
 def has_ahead(iterator: Any, count: int) -> bool:
     """Whether an iterator gives an item after so many more."""
-    items, index = _left(iterator)
-    return index + count < len(items)
+    return count < _left(iterator)[2]
 
 
 def has_ended(iterator: Any) -> bool:

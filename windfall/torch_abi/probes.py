@@ -206,13 +206,19 @@ _own_memory = _OwnMemory()
 
 def bytes_at(address: int, count: int) -> bytes:
     """What memory holds; `NotFound` where there is none."""
-    with _own_memory.opened():
-        if _own_memory.file is None:
-            return ctypes.string_at(address, count)
-        try:
-            found = os.pread(_own_memory.file, count, address)
-        except (OSError, OverflowError) as error:
-            raise NotFound(f"nothing is at {address:#x}") from error
+    file = _own_memory.file
+    if file is None:
+        with _own_memory.opened():
+            file = _own_memory.file
+            return ctypes.string_at(address, count) if file is None else _read(file, address, count)
+    return _read(file, address, count)
+
+
+def _read(file: int, address: int, count: int) -> bytes:
+    try:
+        found = os.pread(file, count, address)
+    except (OSError, OverflowError) as error:
+        raise NotFound(f"nothing is at {address:#x}") from error
     if len(found) != count:
         raise NotFound(f"nothing is at {address + len(found):#x}")
     return found

@@ -81,12 +81,14 @@ class DefaultDict(Dict):
             return super().get_item(machine, key)
         return machine.values.polyfill("made_item", [self, key, self.factory])
 
-    def store(self, machine: Machine, key: Any, value: Value | None) -> None:
+    def store(
+        self, machine: Machine, key: Any, value: Value | None, written_at: Value | None = None
+    ) -> None:
         """Writes need all items: how one is read again is not by subscript. (Not those at tensors,
         which are looked up one by one.)"""
         if not (isinstance(key, Value) and key in self.entries):
             self.load(machine)
-        super().store(machine, key, value)
+        super().store(machine, key, value, written_at)
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
         """A dict's methods, and the factory."""

@@ -72,7 +72,9 @@ class HeldDict(Dict):
         """A plain dict, as `dict.copy` gives."""
         return Dict(dict(self.load(machine)))
 
-    def store(self, machine: Machine, key: Any, value: Value | None) -> None:
+    def store(
+        self, machine: Machine, key: Any, value: Value | None, written_at: Value | None = None
+    ) -> None:
         """Write past the methods of the class."""
         self.load(machine)
         entries, before = self.entries, dict(self.entries)
@@ -84,7 +86,7 @@ class HeldDict(Dict):
         refuse_change(self, (key in entries) != (value is not None))
         machine.effects.undo(restore)
         name = f"{self.kind.__name__}_"
-        shown = self.key_value(machine, key)
+        shown = written_at or self.key_value(machine, key)
         known = machine.values.known(self.kind, name)
         if value is None:
             entries.pop(key, None)

@@ -86,6 +86,12 @@ def is_plain_key(key: Any) -> bool:
     return is_among(kind, _PLAIN)
 
 
+def is_own_object(value: Value) -> bool:
+    """Whether a key is a constant from outside: what shows the key shows that very object, and a
+    later call may bring another that is equal."""
+    return isinstance(value, Constant) and value.source is not None
+
+
 def is_its_key(machine: Machine, value: Value) -> bool:
     """Whether a key is told by what `Value.key` answers, its class too: an equal plain tuple stands
     for a `torch.Size` or a record, and is not it."""

@@ -216,7 +216,10 @@ def _wrap_telling(machine: Machine, value: Any, source: Source | None) -> Value:
 def _live(value: Any, source: Source) -> ForeignIterator:
     try:
         return LiveIterator(value, source)
-    except RuntimeError:  # over a dict that has changed: CPython says so
+    except (
+        RuntimeError,
+        TypeError,
+    ):  # over a dict that has changed (CPython says so), or a large one
         return ForeignIterator(value, source)
 
 

@@ -2,6 +2,8 @@
 
 Enters: dicts. Leaves: guards on the keys that were asked for, entries of the effect log. Invariant:
 a dict from outside is looked into key by key; only iterating or counting relies on all its keys.
+
+One file: a dict, its methods and how it lives on.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from windfall.frontend.values.keys import (
     is_class_key,
     is_its_key,
     is_outside_key,
+    is_own_object,
     is_plain_key,
     is_tensor_key,
     no_key,
@@ -217,8 +220,11 @@ class Dict(Value):
         if isinstance(self.writes, list):
             del self.writes[kept:]
 
-    def store(self, machine: Machine, key: Any, value: Value | None) -> None:
-        """Write (None: delete) at a key, and log it if the dict existed before."""
+    def store(
+        self, machine: Machine, key: Any, value: Value | None, written_at: Value | None = None
+    ) -> None:
+        """Write (None: delete) at a key, and log it if the dict existed before, with the key that
+        the program wrote it at."""
         if self.unseen:
             self._refuse_unseen()
         entries, writes = self.entries, len(self.writes)
@@ -226,7 +232,7 @@ class Dict(Value):
         existed, before = key in entries, entries.get(key)
         refuse_change(self, self.whole and existed != (value is not None))
         order = list(entries) if self.whole and value is None else None
-        shown = self.key_value(machine, key)
+        shown = written_at or self.key_value(machine, key)
         self._forget_key(machine, key, value is None)
 
         def restore() -> None:
@@ -277,12 +283,16 @@ class Dict(Value):
         elif self._differs(machine, key) and self.lookup(machine, plain) is None:
             self.keys[plain] = key
             machine.effects.undo(lambda: restore(self.keys, plain, None))
-        self.store(machine, plain, value)
+        shown = is_own_object(key) or isinstance(plain, tuple)
+        self.store(machine, plain, value, key if shown else None)
 
     def _differs(self, machine: Machine, key: Value) -> bool:
-        """Whether a new key is to be kept as a value: a tuple is an object of its own. (Not in a
-        dict that is not known as a whole: each write there would rely on the key's absence.)"""
-        return not (isinstance(key, Constant) if self.whole else is_its_key(machine, key))
+        """Whether a new key is to be kept as a value: a tuple is an object of its own, and so is a
+        constant from outside. (Not in a dict that is not known as a whole: each write there would
+        rely on the key's absence.)"""
+        if self.whole:
+            return not isinstance(key, Constant) or is_own_object(key)
+        return not is_its_key(machine, key)
 
     def _store_unseen(self, machine: Machine, key: Value, value: Value) -> None:
         """At a number that varies: from here on nothing is known of the items."""

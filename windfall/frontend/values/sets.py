@@ -22,7 +22,7 @@ from windfall.frontend.values.constant import Constant, OutsideKey
 from windfall.frontend.values.demands import has
 from windfall.frontend.values.dict_views import KEYS_AS_SETS, DictView
 from windfall.frontend.values.iterator import OverIterator
-from windfall.frontend.values.keys import is_its_key, is_plain_key, no_key
+from windfall.frontend.values.keys import is_its_key, is_own_object, is_plain_key, no_key
 from windfall.frontend.values.mapping import Dict
 from windfall.frontend.values.objects import Object
 from windfall.frontend.values.sequence import Tuple
@@ -367,7 +367,9 @@ def mirrored(machine: Machine, value: Value) -> tuple[Any, dict[Any, Value]]:
 
 def _is_told_by_key(machine: Machine, key: Any, item: Value) -> bool:
     """Whether the key is all that is to be known of an item."""
-    return is_plain_key(key) and not isinstance(key, tuple) and is_its_key(machine, item)
+    if not is_plain_key(key) or isinstance(key, tuple) or is_own_object(item):
+        return False
+    return is_its_key(machine, item)
 
 
 def keys_operation(machine: Machine, view: DictView, operation: str, other: Value) -> Value | None:
