@@ -33,6 +33,7 @@ from windfall.ir.guard import (
     Guard,
     HasKey,
     IdentityIs,
+    ItemsAre,
     KeysAre,
     LengthIs,
     MroLookupIs,
@@ -124,6 +125,8 @@ def _of_values() -> Iterator[Check]:
     yield RegistrationsAre(abc.get_cache_token())
     yield RegistrationsAre(-1)
     yield ClassAttributesAre(("method", "other"), (Plain.__dict__["method"], ABSENT))
+    yield ItemsAre(("a",), (1,))
+    yield ItemsAre(("absent",), (Plain,))
 
 
 CHECKS: list[Check] = [*_of_objects(), *_of_values()]

@@ -17,10 +17,10 @@ from windfall.cache.fingerprint import Fingerprints, is_constant
 from windfall.dataclass import dataclass
 from windfall.identity_map import IdentityMap
 from windfall.ir.codec import Document, Unstorable, decode, encode, record
-from windfall.ir.guard import ClassAttributesAre, Guard, IdentityIs, MroLookupIs, TypeIs
+from windfall.ir.guard import ClassAttributesAre, Guard, IdentityIs, ItemsAre, MroLookupIs, TypeIs
 from windfall.ir.names import Unnameable
 from windfall.ir.reading import UNREADABLE, resolve
-from windfall.ir.source import Attribute, Known, Source
+from windfall.ir.source import Attribute, Item, Known, Source
 
 
 @record
@@ -122,6 +122,9 @@ def _told_by_identity(guard: Guard) -> Iterator[tuple[Any, Way]]:
     elif isinstance(check, ClassAttributesAre):
         for name, value in zip(check.names, check.values, strict=True):
             yield value, FoundIn(guard.source, name)
+    elif isinstance(check, ItemsAre):
+        for name, value in zip(check.names, check.values, strict=True):
+            yield value, ReadAt(Item(guard.source, name))
     elif isinstance(check, TypeIs):
         yield check.exact_class, ClassAt(guard.source)
 

@@ -61,6 +61,7 @@ from windfall.ir.guard import (
     Equals,
     Guard,
     HasKey,
+    ItemsAre,
     SameObjects,
     simplified,
 )
@@ -295,6 +296,13 @@ def _answers(machine: Interpreter) -> list[Guard]:
             "users patch torch's classes",
         )
         for cls, found in machine.guards.answers.items()
+    ] + [
+        Guard(
+            source,
+            ItemsAre(tuple(found), tuple(found.values())),
+            "torch's Python functions call them",
+        )
+        for source, found in machine.guards.names.items()
     ]
 
 

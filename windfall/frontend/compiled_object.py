@@ -411,11 +411,12 @@ class Compiled(StandIn):
             except LeaveReal as reason:
                 self._learn(replace(self.facts, real=self.facts.real | {reason.place}))
             except Narrow as reason:
+                if reason.sources <= self.facts.sizes:
+                    raise InternalError(f"{reason} of {found.point} was known before") from reason
                 self._learn(replace(self.facts, sizes=self.facts.sizes | reason.sources))
             except Specialise as reason:
                 if reason.sources & self.facts.broken and not reason.passing:
-                    number = TOO_MANY_VALUES.number
-                    raise Unsupported(number, reason.detail, reason.where) from None
+                    raise Unsupported(TOO_MANY_VALUES.number, reason.detail, reason.where) from None
                 refuse_required(found.point.slot_names, slots, reason)
                 if not reason.sources - self.facts.static - fixed:
                     raise InternalError(f"{reason} of {found.point} was fixed before") from reason

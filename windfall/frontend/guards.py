@@ -6,6 +6,7 @@ in the order in which they were relied upon. Invariant: of equal checks there is
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ class Guards:
         self.found: list[tuple[Source, Any]] = []  # items of dicts that were read
         self.answers: dict[type, dict[str, Any]] = {}  # what torch's classes were asked for
         self._keys: dict[int, dict[int, Value]] = {}  # keys by identity, of each class
+        self.functions: set[types.FunctionType] = set()  # of torch, whose names are relied upon
+        self.names: dict[Source, dict[str, Any]] = {}  # which, in dictionaries of modules
         self.own = ""  # what it took from this process that no guard tells of (`Capture.own`)
 
     def take_from_process(self, what: str) -> None:

@@ -104,7 +104,9 @@ class Symbols:
         if not facts.dynamic and not facts.everything:
             return False
         text = str(source)
-        if text in facts.static or text in facts.fixed or (value in (0, 1) and text in facts.sizes):
+        if text in facts.static or text in facts.fixed:
+            return False
+        if type(value) is int and value < 2 and text in facts.sizes:
             return False
         if type(value) is int and not INTEGERS[0] <= value <= INTEGERS[1]:  # an address, a hash
             return False

@@ -72,6 +72,9 @@ class NativeCheckWriter(Protocol):
     def same(self, cell: Cell, other: Cell, same: bool) -> None:
         """Whether two values are one object."""
 
+    def items_are(self, cell: Cell, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        """What a dict holds under names."""
+
     def class_finds(self, cell: Cell, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
         """What a class finds along its MRO."""
 

@@ -65,7 +65,8 @@ from windfall.ops.fake_tensor import (
 )
 from windfall.ops.layout import differ
 from windfall.ops.meta_kernel import by_meta_kernel
-from windfall.ops.refused_dtypes import refuse, refuse_empty
+from windfall.ops.number_ranges import rely_on_ranges
+from windfall.ops.refused_dtypes import refuse, refuse_empty, refuse_numbers
 from windfall.ops.schema import (
     QUESTIONS,
     SPECIAL,
@@ -272,7 +273,10 @@ def _run_unmarked(
     types = [one._fake_type if one.__class__ is FakeTensor else typed(one) for one in args]
     named = {name: typed(one) for name, one in kwargs.items()} if kwargs else {}
     refuse(func, types, named)
+    if plan.numbers:
+        refuse_numbers(func, plan, types, named)
     if payloads.varying and is_symbolic([*types, *named.values()]):
+        rely_on_ranges(plan, func, types, named)
         return _run_symbolic(func, plan, args, kwargs, types, named)
     if plan.shape is not None:
         if plan.plain:

@@ -35,6 +35,7 @@ from windfall.ops.pointwise_rule import (
     row,
     rows,
 )
+from windfall.ops.promotion import REDUCED
 from windfall.ops.samples import N, T
 from windfall.ops.term import Term
 
@@ -268,13 +269,22 @@ row(
     only=known_divisor,
     fields={"checks": failing.divisor},
 )
+
+
+def _floors(common: torch.dtype, arguments: tuple[Any, ...]) -> bool:
+    """Eager rounds a dividend without dimensions to half precision first, where it is a number."""
+    first = arguments[0]
+    own = isinstance(first, Lazy) and first.type.dtype is common
+    return known_divisor(common, arguments) and (own or common not in REDUCED)
+
+
 for _other, _mark in (("default", T), ("Scalar", N)):
     row(
         f"floor_divide.{_other}",
         WIDE_NUMBERS,
         (T, _mark),
         _scalar_op("floordiv"),
-        only=known_divisor,
+        only=_floors,
         fields={"checks": failing.divisor if _mark is T else None},
     )
 row("maximum.default", SAME, (T, T), _scalar_op("maximum"))

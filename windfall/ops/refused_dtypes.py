@@ -22,8 +22,9 @@ import torch
 from windfall.ir.dtype import CPU, TensorType
 from windfall.ir.symint import Expression, hint_of, reads_of
 from windfall.ops.fake_tensor import FakeTensor, typed
+from windfall.ops.number_ranges import dtype_beside, holds
 from windfall.ops.registry import lookup
-from windfall.ops.schema import functional_name
+from windfall.ops.schema import Plan, functional_name
 
 LARGE = 4096  # elements of one operand: larger ones are asked about by a few elements
 _OF_KERNELS = re.compile(r"not implemented for '|be cast to")
@@ -49,6 +50,32 @@ def refuse(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> None:
         answers = [_takes(func, types, named, sizes_of, words) for sizes_of, words in ways]
     if all(answers):
         _FINE.add(key)
+
+
+def refuse_numbers(func: Any, plan: Plan, types: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise what eager raises of constants that the dtype beside them does not hold: a kernel of
+    ours would wrap them, or make them infinite. (`number_ranges.py` is about those that vary.)"""
+    # The dispatcher leaves out what is the default.
+    given = [
+        types[position]
+        if position < len(types)
+        else named.get(plan.names[position], plan.defaults[position])
+        for position in plan.numbers
+    ]
+    numbers = [each for one in given for each in (one if isinstance(one, list) else (one,))]
+    if all(one is None or holds(dtype_beside(plan, types, named), one) for one in numbers):
+        return
+    if not _is_asked(func) and "_foreach_" not in str(func):
+        return
+    for sizes_of, _ in _ways((*types, *named.values())):
+        _takes(func, types, named, sizes_of, _OF_NUMBERS)
+    if "arange" not in str(func) and not any(_tensors((*types, *named.values()))):
+        # `torch.full` and its like: of few elements, and not of one, which it does not look at.
+        small = [[2] if isinstance(one, list | tuple) else one for one in types]
+        _takes(func, small, named, _plain, _OF_NUMBERS)
+
+
+_OF_NUMBERS = re.compile("without overflow|unsigned type")
 
 
 def refuse_empty(func: Any, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:

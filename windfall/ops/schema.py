@@ -53,6 +53,7 @@ class Plan:
     returns: tuple[Return, ...]
     plain: bool  # one new tensor, nothing written
     out: bool  # only `out=` arguments are written
+    numbers: tuple[int, ...]  # positions of Python's numbers, which are converted to a dtype
 
     def argument(self, index: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The argument at `index` of the schema, however it was passed."""
@@ -120,6 +121,7 @@ def _make_plan(func: Any) -> Plan:
         returns,
         plain,
         _writes_out_only(arguments),
+        tuple(index for index, one in enumerate(arguments) if "number" in str(one.type)),
     )
 
 

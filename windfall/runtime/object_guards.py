@@ -183,6 +183,16 @@ class ObjectRecords(Encoder):
 
     # --------------------------------------------------------------------------------- classes
 
+    def items_are(self, cell: Cell, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        """What a dict holds under some names."""
+        rows: list[Word] = []
+        for name, value in zip(names, values, strict=True):
+            rows += FOUND_ROW.words(self.words.object(sys.intern(name)), id(value))
+        record = self.record("items", cell, 0, len(names), *rows)
+        first = STEPS["items"].struct.size + FOUND_ROW.places["wanted"]
+        for index, value in enumerate(values):
+            self.identity(record, first + index * FOUND_ROW.size, value)
+
     def class_finds(self, cell: Cell, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
         """What a class finds under some names."""
         rows: list[Word] = []

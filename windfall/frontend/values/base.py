@@ -107,8 +107,9 @@ class Value:
         if not flags_of(kind) & _IMMUTABLE or dictionary_at(kind):
             stop(UNKNOWN_OPERATION, f"{self.describe()}, which torch asks for {OVERRIDE}")
 
-    def operand(self, machine: Machine, beside: Any) -> Value:
-        """What stands in the graph where this is an operand beside a tensor."""
+    def operand(self, machine: Machine, beside: Any, operation: str = "") -> Value:
+        """What stands in the graph where this is an operand beside a tensor; `operation`, where
+        eager asks something of numbers there (`symbolic.converts`)."""
         return self
 
     # ------------------------------------------------------------------------------- operations

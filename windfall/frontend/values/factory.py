@@ -142,6 +142,10 @@ class ValueFactory(Outside):
         """`bool(tensor)` without its value; None: the value is needed."""
         return sym_bool.read(self._machine, tensor)
 
+    def made_sure(self, condition: Value) -> bool:
+        """Whether a graph sees to it that a truth of data holds: else eager does all of it."""
+        return checks.made_sure(self._machine, condition, True)
+
     def items(self, tensor: Any) -> Value | None:
         """`tensor.tolist()` without the values; None: they are needed."""
         return readings.items(self._machine, tensor)

@@ -27,6 +27,7 @@ from windfall.frontend.values.calls import calls
 from windfall.frontend.values.constant import COMPARE, Constant, fold
 from windfall.frontend.values.number_calls import BUILTINS, operands
 from windfall.frontend.values.numpy_scalars import NumpyScalar, dtype_of
+from windfall.frontend.values.readings import INTEGRAL
 from windfall.frontend.values.sequence import List, SequenceValue, Tuple
 from windfall.frontend.values.symbolic import (
     SymFloat,
@@ -299,7 +300,12 @@ def _full(machine: Machine, arguments: Arguments, keywords: Keywords) -> Value:
     value = arguments[1] if len(arguments) == 2 else named.pop("fill_value", None)
     if not isinstance(value, SymFloat) or "out" in named or not arguments:
         return treated(machine, Treatment.GRAPH, torch.full, arguments, keywords)
+    kind = named.get("dtype", machine.values.literal(None)).as_constant(machine)
+    kind = torch.get_default_dtype() if kind is None else kind
+    if not kind.is_floating_point and not kind.is_complex:
+        return treated(machine, Treatment.GRAPH, torch.full, arguments, keywords)
     value.guard_type(machine)
+    value.rely_on_range(machine, kind)
     fresh = machine.values.torch_call("call_function", torch.empty, [arguments[0]], named)
     return machine.values.torch_call("call_method", "fill_", [fresh, value.held], {})
 
@@ -318,6 +324,7 @@ def _full_like(machine: Machine, arguments: Arguments, keywords: Keywords) -> Va
     ):
         return treated(machine, Treatment.GRAPH, torch.full_like, arguments, keywords)
     value.guard_type(machine)
+    value.rely_on_range(machine, like.fake(machine).dtype)
     fresh = machine.values.torch_call("call_function", torch.empty_like, [like], named)
     return machine.values.torch_call("call_method", "fill_", [fresh, value.held], {})
 
@@ -346,6 +353,8 @@ def _tensor(machine: Machine, function: Any, arguments: Arguments, keywords: Key
     kind = keywords.get("dtype", values.literal(None))
     if kind.as_constant(machine) is None:
         kind = values.literal(torch.get_default_dtype())
+    if kind.as_constant(machine) in INTEGRAL:  # torch looks at the numbers
+        return treated(machine, Treatment.GRAPH, function, arguments, keywords)
     held = [SymFloat.of(machine, one).held for one in numbers]
     made = values.torch_call("call_function", torch.stack, [values.tuple(held)], {})
     if not sizes:

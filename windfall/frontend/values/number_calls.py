@@ -87,6 +87,14 @@ _OPERANDS: dict[str, str | None] = {
 }
 
 
+# Among them, those whose result has the dtype of the tensor whatever the numbers are.
+_IN_ITS_KIND = frozenset(words("masked_fill"))
+
+
+def _any_float(values: Sequence[Value]) -> bool:
+    return any(isinstance(one, SymFloat) for one in values)
+
+
 # Functions and methods that take sizes or places, among them tensors without dimensions, which they
 # read.
 _CREATORS = frozenset(words("zeros ones empty rand randn arange eye"))
@@ -141,7 +149,9 @@ def _in_its_dtype(
 
     def given(one: Value) -> Value:
         if isinstance(one, SymFloat) or (together and _is_exact(machine, one)):
-            return SymFloat.of(machine, one).as_tensor(machine, kind)
+            number = SymFloat.of(machine, one)
+            number.rely_on_range(machine, kind)
+            return number.as_tensor(machine, kind)
         return one
 
     return list(map(given, arguments)), {name: given(one) for name, one in keywords.items()}
@@ -159,15 +169,23 @@ def prepared(
         return arguments, keywords
     tensor, rest = arguments[0], arguments[1:]
     named = dict(keywords)
-    changed: list[Value] = [
-        one.operand(machine, tensor) if isinstance(one, SymInt | SymFloat) else one for one in rest
-    ]
+    kind = tensor.fake(machine).dtype
+    takes_floats = kind.is_floating_point or kind.is_complex
     scale = _OPERANDS[name]
+    if kind is torch.bool and scale in named:
+        return arguments, keywords  # eager takes truths alone, or answers truths
+    if name in _IN_ITS_KIND and not takes_floats and _any_float((*rest, *named.values())):
+        return arguments, keywords  # eager looks at the values
+    changed: list[Value] = [
+        one.operand(machine, tensor, name) if isinstance(one, SymInt | SymFloat) else one
+        for one in rest
+    ]
     factor = named.get(scale) if scale is not None else None
     if isinstance(factor, Tensor):
         factor = item(machine, factor)  # torch reads it
-    if scale is not None and isinstance(factor, SymInt | SymFloat) and changed:
+    refused = isinstance(factor, SymFloat) and not takes_floats
+    if scale is not None and isinstance(factor, SymInt | SymFloat) and changed and not refused:
         del named[scale]
-        scaled = factor.operand(machine, tensor)
+        scaled = factor.operand(machine, tensor, scale)
         changed[0] = machine.values.torch_call("call_method", "mul", [changed[0], scaled], {})
     return [tensor, *changed], named

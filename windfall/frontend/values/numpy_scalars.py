@@ -49,7 +49,7 @@ class NumpyScalar(Constant):
     __slots__ = ()
     has_own_class = True
 
-    def operand(self, machine: Machine, beside: Any) -> Value:
+    def operand(self, machine: Machine, beside: Any, operation: str = "") -> Value:
         """The plain number: torch reads no dtype from a scalar beside a tensor."""
         if type(self.value) is numpy.bool_:  # torch makes a float of it
             stop(NOT_A_GRAPH_ARGUMENT, self.describe())

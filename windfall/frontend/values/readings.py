@@ -46,7 +46,8 @@ def item(machine: Machine, tensor: Tensor) -> Value | None:
     names = frozenset((name,))
     if isinstance(content, Content):
         return SymFloat(held, names, formula=Formula(content, COUNT))
-    return SymFloat(held, names, known=None if content is None else content.rely)
+    known_span = None if content is None else content.rely
+    return SymFloat(held, names, known=known_span, read_as=known.dtype)
 
 
 def detached(machine: Machine, tensor: Tensor) -> Value:

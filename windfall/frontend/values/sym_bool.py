@@ -45,7 +45,7 @@ class SymBool(Varying):
         """A branch needs the value: one entry for True, one for False."""
         raise Specialise(self.names, "a branch", machine.frames.where())
 
-    def operand(self, machine: Machine, beside: Tensor) -> Value:
+    def operand(self, machine: Machine, beside: Tensor, operation: str = "") -> Value:
         """A bool promotes as a tensor of bools without dimensions does: to whatever it meets."""
         return self.held
 

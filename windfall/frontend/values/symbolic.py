@@ -49,6 +49,7 @@ from windfall.ir.symint import (
     symbols_of,
 )
 from windfall.ops.fake import fake
+from windfall.ops.number_ranges import range_of, rely_on_bound
 from windfall.ops.symbolic import as_torch, from_torch
 
 if TYPE_CHECKING:
@@ -177,11 +178,33 @@ class SymInt(Varying):
                 raise Narrow(wide, f"{size} as a size", machine.frames.where())
         return machine.graph.size_node(size), as_torch(size)
 
-    def operand(self, machine: Machine, beside: Tensor) -> Value:
-        """As a tensor without dimensions, of the dtype that Python's integers take there."""
+    def operand(self, machine: Machine, beside: Tensor, operation: str = "") -> Value:
+        """As a tensor without dimensions, of the dtype that Python's integers take there: which has
+        to hold it. Of integers eager refuses negative powers."""
         kind = beside.fake(machine).dtype
         kind = torch.int64 if kind is torch.bool else kind
+        low, high = range_of(kind)
+        if operation in _POWERS and not (kind.is_floating_point or kind.is_complex):
+            low = 0
+        self._rely_on_bounds(machine, low, high, f"{operation or 'an operation'} of {kind}")
         return _scalar_tensor(machine, self, kind)
+
+    def _rely_on_bounds(self, machine: Machine, low: int, high: int, purpose: str) -> None:
+        """Rely on it that it lies there. What is read from data the graph looks at: where it does
+        not hold, eager does all of it."""
+        size = self.bound(machine)
+        for operation, limit in ((">=", low), ("<=", high)):
+            if reads_of(size) and told(operation, size, limit) is None:
+                if abs(limit) >= (1 << 63) - 1:
+                    continue  # all integers that are read
+                number = _scalar_tensor(machine, self, torch.int64)
+                sides = [number, machine.values.literal(limit)]
+                condition = machine.values.torch_call(
+                    "call_function", COMPARE[operation], sides, {}
+                )
+                if machine.values.made_sure(condition):
+                    machine.symbols.assumed.tell(Relation(operation, size, limit))
+            rely_on_bound(size, operation, limit, purpose)
 
     # ------------------------------------------------------------------------------ arithmetic
 
@@ -439,12 +462,15 @@ def _scalar_tensor(machine: Machine, value: Value, kind: torch.dtype) -> Tensor:
 
 
 _HUGE = 1e30
+_POWERS = ("**", "pow")
+# Where eager refuses floats that the dtype of the tensor does not hold.
+_REFUSING = frozenset(("masked_fill", "clamp", "fill", "alpha", "value"))
 
 
 class SymFloat(Varying):
     """A float that varies: `held` is a float64 tensor of the graph without dimensions."""
 
-    __slots__ = ("_known", "formula", "held", "names", "span", "value")
+    __slots__ = ("_known", "formula", "held", "names", "read_as", "span", "value")
     made_of = float
 
     def __init__(
@@ -456,6 +482,7 @@ class SymFloat(Varying):
         span: intervals.Interval | None = None,
         formula: Formula | None = None,
         known: Callable[[], intervals.Interval | None] | None = None,
+        read_as: torch.dtype | None = None,
     ) -> None:
         super().__init__(source)
         self.held = held
@@ -464,6 +491,7 @@ class SymFloat(Varying):
         self.formula = formula  # how it is computed of a counter, of which more can be known
         self._known = known  # where it lies, if that is relied upon
         self.value = value  # in the call being compiled, of one from outside
+        self.read_as = read_as  # the dtype of the tensor that it is read from
 
     @classmethod
     def of(cls, machine: Machine, value: Value) -> SymFloat:
@@ -504,10 +532,12 @@ class SymFloat(Varying):
             self._decided(machine, operation, end)
         return intervals.Interval(*ends)
 
-    def operand(self, machine: Machine, beside: Tensor) -> Value:
+    def operand(self, machine: Machine, beside: Tensor, operation: str = "") -> Value:
         """The tensor, in a dtype in which it promotes as Python's floats do."""
         self.guard_type(machine)
         other = beside.fake(machine)
+        if other.dtype in (torch.float16, torch.bfloat16) or operation in _REFUSING:
+            self.rely_on_range(machine, other.dtype)
         if other.dtype.is_floating_point or other.dtype.is_complex:
             if other.dim():
                 return self.held
@@ -515,6 +545,31 @@ class SymFloat(Varying):
         else:
             kind = torch.get_default_dtype()
         return self.as_tensor(machine, kind)
+
+    def rely_on_range(self, machine: Machine, kind: torch.dtype) -> None:
+        """Rely on it that a dtype holds it: what does not fit, eager refuses, or makes infinite
+        before it computes."""
+        if not kind.is_floating_point and not kind.is_complex:
+            kind = torch.get_default_dtype()
+        most = torch.finfo(kind).max
+        own = self.read_as
+        if kind in (torch.float64, torch.complex128) or (own and torch.finfo(own).max <= most):
+            return
+        if self.source is not None and self.value is not None:
+            if not abs(self.value) <= most:
+                reason = Specialise(self.names, f"{kind}", machine.frames.where())
+                reason.passing = True  # others fit
+                raise reason
+            for operation, end in ((">=", -most), ("<=", most)):
+                self._decided(machine, operation, end)
+            return
+        if self.span is not None and -most <= self.span.low and self.span.high <= most:
+            return
+        call, literal = machine.values.torch_call, machine.values.literal
+        size = call("call_method", "abs", [self.held], {})
+        condition = call("call_function", COMPARE["<="], [size, literal(most)], {})
+        if not machine.values.made_sure(condition):
+            self.as_constant(machine)
 
     def as_tensor(self, machine: Machine, kind: torch.dtype) -> Value:
         """The tensor, in this dtype."""

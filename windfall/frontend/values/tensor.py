@@ -331,7 +331,7 @@ class Tensor(Value):
         """In the graph."""
         self._rely_beside(machine, BINARY[operation], other)
         return machine.values.torch_call(
-            "call_function", BINARY[operation], [self, other.operand(machine, self)], {}
+            "call_function", BINARY[operation], [self, other.operand(machine, self, operation)], {}
         )
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
@@ -354,7 +354,10 @@ class Tensor(Value):
         if not hasattr(torch.Tensor, name):
             self._rely_beside(machine, BINARY[operation], other)
         return machine.values.torch_call(
-            "call_function", IN_PLACE[operation], [self, other.operand(machine, self)], {}
+            "call_function",
+            IN_PLACE[operation],
+            [self, other.operand(machine, self, operation)],
+            {},
         )
 
     def unary(self, machine: Machine, operation: str) -> Value:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.fx
@@ -28,6 +28,7 @@ from windfall.frontend.breaks import (
     WATCHER,
     stop,
 )
+from windfall.frontend.inner_names import is_replaced, looked_up
 from windfall.frontend.policy import Treatment, treatment
 from windfall.frontend.values import number_calls
 from windfall.frontend.values.arity import fits
@@ -42,7 +43,7 @@ from windfall.frontend.values.numpy_scalars import refuse_as_data
 from windfall.frontend.values.sequence import List, Tuple
 from windfall.frontend.values.subclassed import Subclassed
 from windfall.frontend.values.tensor import Tensor
-from windfall.frontend.values.unseen import look
+from windfall.frontend.values.unseen import look, real_of
 from windfall.frontend.values.wrap import wraps
 from windfall.frontend.values.wrapper import wrapper_result
 from windfall.ir.guard import Equals
@@ -95,6 +96,8 @@ def torch_call(
     nodes, named_nodes, plain, named_plain = _split(machine, arguments, keywords)
     refuse_as_data(target, [*plain, *named_plain.values()])
     function = target if callable(target) else getattr(torch.Tensor, target)
+    if type(function) is types.FunctionType:
+        _rely_on_inner_names(machine, function)
     name = function.__name__ if hasattr(function, "__name__") else ""
     if name in TAKEN_APART and plain and isinstance(plain[0], torch.Tensor):
         admit_parts(machine, name, plain[0], plain[1:], named_plain)
@@ -104,6 +107,31 @@ def torch_call(
     node = machine.graph.call(kind, target, nodes, named_nodes, value_type(result))
     machine.graph.reads.define(node, result)
     return result_value(machine, node, result)
+
+
+def _rely_on_inner_names(machine: Machine, function: types.FunctionType) -> None:
+    """What it looks up when it runs has to be what it is now: the node stands for all of it."""
+    if function in machine.guards.functions:
+        return
+    places, methods = looked_up(function)
+    for space, name in places:
+        globals_ = machine.values.globals_dict(space, str(space.get("__name__")))
+        known = globals_.entries.get(name, machine)  # the program may have written it
+        written = known is not machine and real_of(known) is not space[name]
+        if written or is_replaced(space, name, space[name]):
+            _refuse_inside(function, name)
+        assert globals_.source is not None
+        machine.guards.names.setdefault(globals_.source, {})[name] = space[name]
+    for name in methods:
+        if is_replaced(torch.Tensor, name, machine.guards.rely_on_answer(torch.Tensor, name)):
+            _refuse_inside(function, name)
+    machine.guards.functions.add(function)
+
+
+def _refuse_inside(function: types.FunctionType, name: str) -> NoReturn:
+    """It is followed, or called natively: its node, which graphs are kept by, says what is torch's
+    own."""
+    stop(NOT_A_GRAPH_ARGUMENT, f"{function.__qualname__}, which calls {name}: that was replaced")
 
 
 def _has_tensor(result: Any) -> bool:

@@ -27,8 +27,8 @@ from windfall.frontend.values.tensor import METHOD_RULES, Tensor
 from windfall.frontend.values.torchapi import Builtin, torch_call
 from windfall.frontend.values.wrap import wraps_if
 from windfall.ir.guard import IdentityIs
-from windfall.ir.reading import is_a
-from windfall.ir.source import Known, Source
+from windfall.ir.reading import dict_of, is_a
+from windfall.ir.source import DictOf, Known, Source
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
@@ -54,6 +54,11 @@ class Operation(Builtin):
         if not torch_abi.is_operation(found):
             return super().get_attribute(machine, name)
         self.rely(machine)
+        if self.source is not None and dict_of(self.real).get(name) is found:
+            # A packet keeps the overloads that it was asked for: there they are replaced.
+            names = machine.guards.names
+            known = (one for one in names if isinstance(one, DictOf) and one.of is self.source)
+            names.setdefault(next(known, None) or DictOf(self.source), {})[name] = found
         return machine.values.known(found, str(found))
 
 

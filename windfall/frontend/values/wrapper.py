@@ -164,7 +164,9 @@ class Wrapper(ForeignTensor):
     def binary(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
         target = BINARY[operation]
-        return self._call(machine, _special(target), target, self, other.operand(machine, self))
+        return self._call(
+            machine, _special(target), target, self, other.operand(machine, self, operation)
+        )
 
     def reflected(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
@@ -177,7 +179,9 @@ class Wrapper(ForeignTensor):
     def in_place(self, machine: Machine, operation: str, other: Value) -> Value | None:
         """In the graph."""
         target = IN_PLACE[operation]
-        return self._call(machine, _special(target), target, self, other.operand(machine, self))
+        return self._call(
+            machine, _special(target), target, self, other.operand(machine, self, operation)
+        )
 
     def unary(self, machine: Machine, operation: str) -> Value:
         """In the graph; `not` reads data."""

@@ -456,6 +456,41 @@ class ClassAttributesAre(Check):
         return f"still has its own {', '.join(self.names)}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemsAre(Check):
+    """The source is a dict, and under `names` it holds these very objects: what torch's own Python
+    functions call, in their modules. `names` and `values` are equally long."""
+
+    identities: ClassVar[tuple[str, ...]] = ("values[]",)
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+
+    def holds(self, value: Any, *others: Any) -> bool:
+        """False of what is no dict."""
+        return issubclass(type(value), dict) and not self._changed(value)
+
+    def _changed(self, value: dict[str, Any]) -> list[str]:
+        pairs = zip(self.names, self.values, strict=True)
+        return [name for name, found in pairs if dict.get(value, name, ABSENT) is not found]
+
+    def encode(self, writer: NativeCheckWriter, source: Source) -> bool:
+        """One record for all names."""
+        cell = writer.cell(source)
+        if cell is not None:
+            writer.items_are(cell, self.names, self.values)
+        return cell is not None
+
+    def explain(self, value: Any) -> str:
+        """The names that mean something else now."""
+        if not issubclass(type(value), dict):
+            return written(value)
+        return f"another {', '.join(self._changed(value))}"
+
+    def __str__(self) -> str:
+        return f"still has its own {', '.join(self.names)}"
+
+
 @dataclass(frozen=True, slots=True)
 class RegistrationsAre(Check):
     """Nothing has been registered with an abstract class since: what such a class does not take for

@@ -278,6 +278,22 @@ def keys(code: MachineCode, record: Fields) -> None:
         record["version"] = version
 
 
+@step("object* version count ...")
+def items(code: MachineCode, record: Fields) -> None:
+    """Under names, a dictionary holds these very objects: asked again when its version moved."""
+    object = code.value(record)
+    code.check(_has(code, _flags(code, object), DICT_FLAG))
+    version, moved = _version(code, object, record)
+    with code.when(moved):
+        with code.each(record.end, record["count"], FOUND_ROW) as (_, row):
+            found = code.call("PyDict_GetItemWithError", "ptr", object, row["name"])
+            with code.when(code.is_null(found)):
+                code.call("PyErr_Clear", "void")
+                code.ret(MISS)
+            code.check(code.equal(found, row["wanted"]))
+        record["version"] = version
+
+
 @step("object* key* present")
 def has_key(code: MachineCode, record: Fields) -> None:
     """Whether a dict has a key."""
