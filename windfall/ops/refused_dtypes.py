@@ -1,4 +1,5 @@
-"""Dtypes that eager's kernels refuse, and sizes of calls about nothing: eager itself is asked.
+"""Dtypes that eager's kernels refuse, numbers that a dtype does not hold, and sizes of calls about
+nothing: eager itself is asked.
 
 Enters: an ATen overload and its arguments as types. Leaves: the exception that eager raises of
 tensors like these, if it does. Shape rules and meta kernels take dtypes that the kernels of the CPU
@@ -12,9 +13,10 @@ refusing too much is no harm, for the call is then made natively.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,12 +28,15 @@ from windfall.ops.registry import lookup
 from windfall.ops.schema import functional_name
 
 LARGE = 4096  # elements of one operand: larger ones are asked about by a few elements
-_OF_KERNELS = re.compile(r"not implemented for '|be cast to")
+_OF_KERNELS = re.compile(r"not implemented for '|be cast to|without overflow")
 _OF_DTYPES = re.compile(
     r"dtype|scalar type|must not be None|not supported|not support|be cast to|not implemented"
+    r"|without overflow"
     r"|\b(bool|boolean|complex|integral|integer|floating|float|half|long)\b",
     re.IGNORECASE,
 )
+# Constructors, which are not asked for memory: the number is converted as by `fill`.
+_FILLS = frozenset({"aten::full", "aten::full_like", "aten::new_full"})
 # Of those whose names say that they are torch's own.
 _ASKED = ("_softmax", "_log_softmax", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 _ANYTHING = re.compile("")
@@ -40,7 +45,12 @@ _FINE: set[Any] = set()
 
 def refuse(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> None:
     """Raise what eager raises of operands of these dtypes."""
+    beyond = _beyond(func, types, named) if _numbers_of(func) else ()
+    if beyond and func._schema.name in _FILLS:
+        types, named, func = _filling(func, types, named), {}, torch.ops.aten.fill.Scalar
     key = (func, *map(_kind, types), *map(_kind, named.values()))
+    if beyond:  # eager does not look at what it writes to one element
+        key = (*key, *map(repr, beyond), *(_count(one) == 1 for one in _tensors(types)))
     if key in _FINE:
         return
     answers = [True]
@@ -49,6 +59,57 @@ def refuse(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> None:
         answers = [_takes(func, types, named, sizes_of, words) for sizes_of, words in ways]
     if all(answers):
         _FINE.add(key)
+
+
+@functools.cache
+def _numbers_of(func: Any) -> tuple[tuple[int, str], ...]:
+    """Positions and names of the arguments that are numbers of any dtype (no sizes, no dims)."""
+    arguments = enumerate(func._schema.arguments)
+    return tuple((place, one.name) for place, one in arguments if "number" in str(one.type))
+
+
+def _beyond(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> list[int | float]:
+    """Its numbers that some operand's dtype (or the one asked for) does not hold."""
+    given = [
+        types[place] if place < len(types) else named.get(name) for place, name in _numbers_of(func)
+    ]
+    found = list(_plain_numbers(given))
+    if all(0 <= one <= 127 for one in found):  # not so of NaN
+        return []
+    dtypes = set(_dtypes((*types, *named.values())))
+    return [one for one in found if not all(_holds(dtype, one) for dtype in dtypes)]
+
+
+def _filling(func: Any, types: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """The arguments of the `fill` that does what a constructor does."""
+    ((place, _),) = _numbers_of(func)
+    dtype, sizes = next(_dtypes((*types, *named.values()))), types[place - 1]
+    made = TensorType(dtype, tuple(sizes.sizes if isinstance(sizes, TensorType) else sizes), ())
+    sample = (1,) if _count(made) == 1 else (2,)
+    return [TensorType(dtype, sample, (1,)), types[place]]
+
+
+def _plain_numbers(values: Iterable[Any]) -> Iterator[int | float]:
+    for one in values:
+        if one.__class__ is int or one.__class__ is float:
+            yield one
+        elif one.__class__ in (list, tuple):
+            yield from _plain_numbers(one)
+
+
+def _dtypes(values: Iterable[Any]) -> Iterator[torch.dtype]:
+    """The dtype that is asked for; else those of operands."""
+    told = [one for one in values if isinstance(one, torch.dtype)]
+    yield from told or (one.dtype for one in _tensors(values))
+
+
+def _holds(dtype: torch.dtype, number: float) -> bool:
+    if dtype is torch.bool:
+        return False  # the number decides what dtype they have in common
+    if dtype.is_floating_point or dtype.is_complex:
+        return not math.isfinite(number) or abs(number) <= torch.finfo(dtype).max
+    about = torch.iinfo(dtype)
+    return about.min <= number <= about.max
 
 
 def refuse_empty(func: Any, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
