@@ -120,6 +120,35 @@ ROWS: dict[str, Row] = {
     ),
     "cholesky": (lambda x, i: torch.linalg.cholesky(x), lambda: -torch.eye(3), far),
     "inv": (lambda x, i: torch.linalg.inv(x), constant(0.0, 3, 3), far),
+    "cholesky, by its older name": (lambda x, i: torch.cholesky(x), lambda: -torch.eye(3), far),
+    "inv_ex": (
+        lambda x, i: torch.linalg.inv_ex(x, check_errors=True)[0],
+        constant(0.0, 3, 3),
+        far,
+    ),
+    "lu_factor_ex": (
+        lambda x, i: torch.linalg.lu_factor_ex(x, check_errors=True)[0],
+        constant(0.0, 3, 3),
+        far,
+    ),
+    "ldl_factor_ex": (
+        lambda x, i: torch.linalg.ldl_factor_ex(x, check_errors=True)[0],
+        constant(0.0, 3, 3),
+        far,
+    ),
+    "lu_solve": (
+        lambda x, i: torch.linalg.lu_solve(x, i.int(), x),
+        constant(1.0, 3, 3),
+        below,
+    ),
+    "lu_unpack": (lambda x, i: torch.lu_unpack(x, i.int())[1], constant(1.0, 3, 3), below),
+    "pinv": (lambda x, i: torch.linalg.pinv(x), constant(float("nan"), 3, 3), far),
+    "histogram": (lambda x, i: torch.histogram(x, 3)[0], constant(float("nan"), 3), far),
+    "histogramdd": (
+        lambda x, i: torch.histogramdd(x, [2, 2])[0],
+        constant(float("nan"), 3, 2),
+        far,
+    ),
     "solve": (lambda x, i: torch.linalg.solve(x, torch.ones(3)), constant(0.0, 3, 3), far),
     "eigh": (lambda x, i: torch.linalg.eigh(x)[0], constant(float("nan"), 3, 3), far),
     "svd": (lambda x, i: torch.linalg.svd(x)[1], constant(float("nan"), 3, 3), far),
@@ -187,6 +216,7 @@ WITHOUT_GRADIENT = {
     "one_hot", "one_hot below", "floor division", "remainder", "fmod", "truncating division",
     "remainder of a number", "a mask that is emptied",
     "bincount", "searchsorted", "index_reduce", "multinomial", "multinomial of nothing", "histc",
+    "lu_unpack", "histogram", "histogramdd",
 }  # fmt: skip
 ALSO_FINE: dict[str, Row] = {
     "ignored class": (lambda x, i: F.nll_loss(x, i), table, classes(-100)),

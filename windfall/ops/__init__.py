@@ -34,6 +34,7 @@ FAMILIES = (
     "random",
     "foreach",
     "conditions",
+    "calm",
 )
 for _family in FAMILIES:
     import_module(f"windfall.ops.{_family}")

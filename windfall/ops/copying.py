@@ -13,8 +13,7 @@ import torch
 
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
-from windfall.ir.symint import Expression
-from windfall.ops.folding import At, can_lower, fresh, op, reading, stored
+from windfall.ops.folding import At, can_lower, fitting, fresh, op, reading, stored
 from windfall.ops.layout import (
     Sizes,
     broadcast_sizes,
@@ -136,16 +135,9 @@ def _fill(builder: Builder, x: Lazy, value: Any = 0) -> Any:
     result = _like_shape(x.type)
     if isinstance(value, Lazy):
         return stored(builder, result, lambda index: Term(builder, value.at(())))
-    return builder.tensor(result, lambda index: builder.constant(_number(value, x), x.type.dtype))
-
-
-def _number(value: Any, x: Lazy) -> Any:
-    """A number that fits the tensor's dtype; one that varies is made to fit when it is read."""
-    if isinstance(value, Expression):
-        return value
-    if x.type.dtype is torch.bool:
-        return bool(value)
-    return value if x.type.dtype.is_floating_point else int(value)
+    return builder.tensor(
+        result, lambda index: builder.constant(fitting(value, x.type.dtype), x.type.dtype)
+    )
 
 
 # ------------------------------------------------------------------------------------------ choices
@@ -195,7 +187,7 @@ def _masked_fill(builder: Builder, x: Lazy, mask: Lazy, value: Any) -> Any:
         if isinstance(value, Lazy):
             filling = Term(builder, value.at(())).to(result.dtype)
         else:
-            filling = Term(builder, builder.constant(_number(value, x), result.dtype))
+            filling = Term(builder, builder.constant(fitting(value, result.dtype), result.dtype))
         return test(index).where(filling, kept(index))
 
     return stored(builder, result, at)

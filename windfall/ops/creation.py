@@ -18,7 +18,7 @@ from windfall.ir.loop import Builder, Index
 from windfall.ir.relation import decide
 from windfall.ir.symint import Expression, Size, maximum
 from windfall.ops.copying import Format, formatted_strides
-from windfall.ops.folding import fresh, listed, op
+from windfall.ops.folding import fitting, fresh, listed, op
 from windfall.ops.layout import channels_last_strides, smaller
 from windfall.ops.promotion import LOWERABLE, number_dtype
 from windfall.ops.registry import Samples
@@ -35,13 +35,9 @@ def _plain(device: Any = None, layout: Any = None, pin_memory: Any = None, **res
 def _filled(builder: Builder, type: Any, value: Any) -> Any:
     if type is NotImplemented or type.dtype not in LOWERABLE or isinstance(value, complex):
         return NotImplemented
-    if isinstance(value, Expression):
-        pass  # read when the program runs
-    elif type.dtype is torch.bool:
-        value = bool(value)
-    elif not type.dtype.is_floating_point:
-        value = int(value)
-    return builder.tensor(type, lambda index: builder.constant(value, type.dtype))
+    return builder.tensor(
+        type, lambda index: builder.constant(fitting(value, type.dtype), type.dtype)
+    )
 
 
 def _checked(sizes: Sequence[Size]) -> tuple[Size, ...]:

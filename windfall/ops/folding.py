@@ -18,7 +18,7 @@ import torch
 
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
-from windfall.ir.symint import Size, product
+from windfall.ir.symint import Expression, Size, product
 from windfall.ops.arguments import lowering_by_name, shape_by_name
 from windfall.ops.layout import Sizes
 from windfall.ops.promotion import LOWERABLE
@@ -58,6 +58,14 @@ def fold(builder: Builder, kind: str, sizes: Sizes, dims: Sequence[int], body: A
         return Term(builder, builder.reduce(kind, extents, inner))
 
     return at
+
+
+def fitting(value: Any, dtype: torch.dtype) -> Any:
+    """A number as a dtype holds it (what it does not hold was refused: `refused_dtypes.py`); one
+    that varies is made to fit when it is read."""
+    if isinstance(value, Expression) or dtype.is_floating_point:
+        return value
+    return bool(value) if dtype is torch.bool else int(value)
 
 
 def number(builder: Builder, value: Size, dtype: torch.dtype) -> Term:

@@ -13,9 +13,9 @@ import torch
 
 from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.loop import Builder, Index, Lazy
-from windfall.ir.symint import Expression, Size
+from windfall.ir.symint import Size
 from windfall.ops.arguments import type_of
-from windfall.ops.folding import can_lower, fresh, listed, op, size_term
+from windfall.ops.folding import can_lower, fitting, fresh, listed, op, size_term
 from windfall.ops.layout import (
     channels_last_strides,
     differ,
@@ -332,8 +332,7 @@ def _pad(builder: Builder, x: Lazy, pad: Sequence[Size], value: Any = 0) -> Any:
     result, rank = _pad_shape(x.type, pad, value), x.type.rank
     before = {rank - 1 - number: pad[2 * number] for number in range(len(pad) // 2)}
     after = {rank - 1 - number: pad[2 * number + 1] for number in range(len(pad) // 2)}
-    as_it_is = x.type.dtype.is_floating_point or isinstance(value, Expression)
-    filling = builder.constant(value if as_it_is else int(value), x.type.dtype)
+    filling = builder.constant(fitting(value, x.type.dtype), x.type.dtype)
 
     def at(index: Index) -> Any:
         own = tuple(place - before.get(dim, 0) for dim, place in enumerate(index))

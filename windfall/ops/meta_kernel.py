@@ -7,6 +7,7 @@ done to the fake that it stands for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,9 @@ from windfall.ops.fake_tensor import (
     typed,
 )
 from windfall.ops.schema import Plan, Return
+
+# Ops that answer quantised tensors; their meta kernels answer plain ones.
+_QUANTISES = re.compile(r"(?<!fake_)quantize_per|affine_quantized|_quantized_tensor|quantized_max")
 
 
 class _Twins:
@@ -84,6 +88,8 @@ class _Twins:
 
 def by_meta_kernel(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Ask torch: run the op on tensors of the meta device."""
+    if _QUANTISES.search(func._schema.name):
+        raise Unsupported(101, f"{func}: its result is quantised, that of its meta kernel is not")
     twins = _Twins()
     twin_args = [twins.of(one) for one in args]
     twin_kwargs = {name: twins.of(one) for name, one in kwargs.items()}
@@ -128,6 +134,9 @@ def _from_meta(
     same = twins.original(answer, everything)
     if same is not None:
         return same
+    if answer.layout is not torch.strided:
+        layout = str(answer.layout).removeprefix("torch.")
+        raise Unsupported(101, f"a result that is {layout}: graphs have strided tensors")
     type = _type_from_meta(answer, device)
     if returned.argument is None or not returned.view:
         return make(type, Storage())

@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+import torch
+
 from windfall import torch_abi
 from windfall.dataclass import dataclass
 from windfall.ir.control_flow import Subgraphs
@@ -122,8 +124,22 @@ def lookup(target: Any) -> Op:
         if isinstance(target, Subgraphs):  # not kept: it is a program of its own
             return WITH_BODIES
         name = str(target)
-        op = _BY_TARGET[target] = _OPS.get(name) or Op(name, refuses=is_foreign(target))
+        op = _BY_TARGET[target] = _OPS.get(name) or _undeclared(name, target)
         return op
+
+
+def _undeclared(name: str, target: Any) -> Op:
+    random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    return Op(name, random=random, refuses=_may_refuse(target))
+
+
+def _may_refuse(target: Any) -> bool:
+    """Whether an op of which nobody says so may refuse data: but for views and derivatives (of what
+    was not refused), and what is called on copies of what it writes."""
+    if not torch_abi.is_overload(target) or target.namespace != "aten":
+        return is_foreign(target)
+    views = any(one.alias_info is not None for one in target._schema.returns)
+    return not views and "backward" not in target._schema.name
 
 
 def foreign() -> list[str]:
