@@ -509,6 +509,21 @@ def test_sizes_that_vary() -> None:
     assert windfall.explanation(compiled).eager == NATIVE
 
 
+@pytest.mark.parametrize("order", [2, 3, 4, 5])
+def test_any_order_at_sizes_that_vary(order: int) -> None:
+    """Graphs of gradients have no sizes that vary, whatever graph they are of: from the third order
+    on that was an error of ours."""
+    compiled = windfall.compile(lambda x: (x**6).sum(), dynamic=True)
+    for size in (3, 5, 3):
+        x = torch.linspace(0.5, 1.0, size, dtype=torch.float64).requires_grad_()
+        found, factor = compiled(x), 1
+        for one in range(order):
+            (found,) = torch.autograd.grad(found.sum(), x, create_graph=True)
+            factor *= 6 - one
+        torch.testing.assert_close(found, factor * x ** (6 - order))
+    assert windfall.explanation(compiled).eager == NATIVE
+
+
 def wide_dropout(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return (F.dropout(x @ w, 0.5) ** 4).sum()
 

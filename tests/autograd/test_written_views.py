@@ -322,3 +322,42 @@ def test_a_change_of_sizes_is_part_of_the_history(change: str, kind: str) -> Non
         return found, told, x.shape, x.stride(), x.is_leaf
 
     _same_as_eager(scenario)
+
+
+# ------------------------------------------------------------------- views by address, then a write
+
+# What is looked at by address, and how far: whether it shows more than what it was taken from.
+BY_ADDRESS = {
+    "a column, beyond": ("y[:, 2].as_strided((2,), (1,))", True),
+    "a column, all of it": ("y[:, 2].as_strided((3,), (4,))", False),
+    "a row, beyond": ("y[1].as_strided((6,), (1,))", True),
+    "a row, before": ("y[1].as_strided((2,), (1,), 2)", True),
+    "rows, inside": ("y[1:].as_strided((2, 2), (1, 4))", False),
+    "a diagonal, beyond": ("y.diagonal().as_strided((3,), (1,))", True),
+    "turned": ("y.t().as_strided((2, 2), (1, 3))", False),
+    "all": ("y.as_strided((5,), (2,), 1)", False),
+}
+WRITTEN = {"the view": "v.mul_(2)", "the base": "y.mul_(2)", "a part": "y[0].sin_()"}
+
+
+@pytest.mark.parametrize("write", WRITTEN)
+@pytest.mark.parametrize("name", BY_ADDRESS)
+def test_views_by_address_then_a_write(name: str, write: str) -> None:
+    """Once the memory is written, eager takes such a view of the base; what was recorded, of what
+    it was taken from, lost the gradients of what that does not show."""
+    view, beyond = BY_ADDRESS[name]
+    scope: dict[str, Any] = {}
+    lines = "y = x * 1", f"v = {view}", WRITTEN[write], "return y.sin(), v.exp()"
+    exec("def program(x):\n    " + "\n    ".join(lines), scope)
+    program = scope["program"]
+    compiled = windfall.compile(program)
+    for wanted in ((0, 1), (1,), (0,)):
+        told = []
+        for call in (compiled, program):
+            x = torch.linspace(0.1, 1.2, 12, dtype=torch.float64).view(3, 4).requires_grad_()
+            results = [call(x)[one] for one in wanted]
+            tangents = [torch.arange(1.0, one.numel() + 1).view(one.shape) for one in results]
+            told.append((results, torch.autograd.grad(results, x, tangents)))
+        torch.testing.assert_close(*told)
+    reasons = windfall.explanation(compiled).fallbacks
+    assert [one[:5] for one in reasons] == (["W0203"] if beyond else []), reasons

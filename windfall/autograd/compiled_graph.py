@@ -35,7 +35,7 @@ from windfall.autograd.between import ViewsBetween
 from windfall.autograd.components import divided_by_inputs
 from windfall.autograd.conventions import without_views, without_writes, write, written_early
 from windfall.autograd.higher import Lineage
-from windfall.autograd.histories import edges_of, unsaved
+from windfall.autograd.histories import NOWHERE, edges_of, unsaved
 from windfall.autograd.special_backward import (
     SpecialBackward,
     VariantCompiler,
@@ -213,10 +213,7 @@ _attach: GraphCallable = super(torch.autograd.Function, CompiledGraph).apply
 _door: Callable[..., Any] = super(torch.autograd.Function, Door).apply
 
 
-# What a node is attached to that leads to no input, and yet is one: its result needs a gradient, as
-# that of a view made under `no_grad` does in eager, and nobody's hooks are called.
-with torch.inference_mode(False):
-    NOWHERE = (torch.empty((), requires_grad=True),)
+# The gradients of what is attached to `NOWHERE`.
 _TO_NOWHERE = (None, None, None)
 
 
@@ -314,6 +311,9 @@ class LinkedRegion:
         dear = any(registry.lookup(node.target).from_memory for node in split.backward.nodes)
         self._is_divisible = dear and len(region.component.inputs) > 1
         self._unsaved = unsaved(region, lineage is not None)
+        # Inputs that are saved and need no gradient, by their places among what is.
+        inputs, saved = split.signature.inputs, region.saves.inputs if lineage is None else ()
+        self._plain = [pair for pair in enumerate(saved) if not inputs[pair[1]].needs_grad]
         # What a node does, for `CompiledGraph`: of results made elsewhere, unless it is `around`.
         self.forward: Callable[[Any, Any], Any] = self._take
         self.backward: Callable[[Any, Any], Any] = self._of_taken
@@ -614,20 +614,33 @@ class LinkedRegion:
         stops = (*self._stops, *(one for one, tensor in alive.items() if tensor is not None))
         wanted = self._wanted(context)
         kept = functools.partial(self._kept, context)
-        found = self._special.again(sizes, kept, tangents, tensor_of, stops, wanted)
+        late = self._late(context)
+        found = self._special.again(sizes, kept, tangents, tensor_of, stops, wanted, late)
         return self._spread(found)
+
+    def _late(self, context: Any) -> tuple[int, ...]:
+        """Inputs that were saved and need a gradient only since (`x.requires_grad_()`)."""
+        if not self._plain or context.is_packed:
+            return ()
+        try:
+            saved = context.saved_tensors
+        except RuntimeError:  # which is for whoever reads what was freed or written
+            return ()
+        return tuple([one for place, one in self._plain if saved[place].requires_grad])
 
     def _tensor_of(self, context: Any, saved: Sequence[Any], index: int) -> torch.Tensor:
         """A tensor with the history of an input (then: of a result), as it was in forward."""
         saves, count = self.region.saves, len(self.region.split.signature.inputs)
         if index in saves.inputs:
             found: torch.Tensor = saved[saves.inputs.index(index)]
+            self._refuse_detached(context, index, found)
             return found
         if index >= count + self.region.split.visible:  # of a view
             found = context.kept[2][index]
             return found
         if index >= count and index - count in saves.results:
             found = saved[len(saves.inputs) + saves.results.index(index - count)]
+            self._refuse_detached(context, index, found)
             return found
         edge = context.kept[2]
         if index in edge:
@@ -643,9 +656,22 @@ class LinkedRegion:
         found = node.variable  # it was a leaf
         return found
 
+    def _refuse_detached(self, context: Any, index: int, tensor: torch.Tensor) -> None:
+        """What had a history when it was saved, and has none any more."""
+        if not tensor.requires_grad and index in self.inputs:
+            node = context.next_functions[self.inputs.index(index)][0]
+            if node is not None and not hasattr(node, "variable"):  # it was no leaf
+                raise RuntimeError(_DETACHED)
+
     def _spread(self, found: Mapping[int, Any]) -> Any:
         """Gradients of the node's inputs."""
         return tuple([found.get(index) for index in self.inputs])
+
+
+_DETACHED = (
+    "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(). "
+    "This is not supported. Please use out-of-place `.detach()` instead"
+)
 
 
 def _visibly_written(split: Split, results: Container[int]) -> dict[int, tuple[int, int]]:

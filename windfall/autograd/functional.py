@@ -161,6 +161,10 @@ class Functional:
             raise Unsupported(200, f"a tensor that overlaps itself is written: {place.type}")
         if memory.input is not None and self.in_backward:
             raise Unsupported(207, f"input {memory.input}")
+        if memory.looked_beyond and not self.in_backward:
+            # From here on eager takes such a view of the base; a recording, of what it was taken
+            # from, where the gradients of what that does not show are lost.
+            raise Unsupported(203, "as_strided beyond what it was taken from, which is written")
         if place.parent is None:
             memory.node = self.restride(value, place.type, self._contents(memory))
             memory.generation += 1

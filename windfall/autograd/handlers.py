@@ -258,8 +258,19 @@ def _handle_as_strided(build: Functional, step: Step) -> None:
         if smaller(_extent(root.type), _extent(step.types)):
             raise Unsupported(203, f"as_strided beyond input {place.memory.input}")
     offset = absolute or None
+    if step.result.requires_grad and place.whole().parent is not None:
+        first = absolute - fakes.offset_of(base)
+        root.memory.looked_beyond |= not _lies_inside(place.type, step.types, first)
     args = (list(step.types.sizes), list(step.types.strides), offset)
     build.bind(step.result, root.view(aten.as_strided.default, args, {}, step.types))
+
+
+def _lies_inside(base: TensorType, view: TensorType, first: Size) -> bool:
+    """Whether a view that begins so many elements behind the start of another tensor shows nothing
+    but elements of that (never wrongly affirmed)."""
+    if not is_non_overlapping_and_dense(base.sizes, base.strides):
+        return same_layout(base, view) and not differ((first,), (0,))
+    return smaller(-1, first) and not smaller(_extent(base), first + _extent(view))
 
 
 def _extent(type: TensorType) -> Any:

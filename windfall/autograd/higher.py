@@ -168,7 +168,8 @@ def _contents(value: Any) -> tuple[Any, ...]:
 @dataclass(frozen=True, slots=True)
 class Lineage:
     """Where the graph of a node comes from: a captured graph, with its inputs of fixed sizes, and
-    the backward passes over it so far. `slots` are the inputs of the node's graph."""
+    the backward passes over it so far. `slots` are the inputs of the node's graph; `late` are
+    inputs of the captured one that need a gradient since the forward pass is over."""
 
     captured: torch.fx.Graph
     sizes: tuple[int, ...]  # the values of the symbols, which the captured graph takes first
@@ -179,6 +180,7 @@ class Lineage:
     numbers: Numbers
     slots: tuple[GivenValue, ...]
     passes: tuple[Pass, ...] = ()
+    late: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, region: BackwardRegion, sizes: tuple[int, ...], default: torch.dtype) -> Lineage:
@@ -199,9 +201,10 @@ class Lineage:
 
     def saved(self, region: BackwardRegion) -> list[ValueOfNode]:
         """What a node of this graph saves."""
-        split = region.split
-        values = dict(zip(map(str, split.symbols), self.sizes, strict=True))
-        forward = at_sizes(split.forward, values) if split.symbols else split.forward
+        forward = region.split.forward
+        if region.split.symbols:  # a graph of gradients has none: it was recorded at these sizes
+            values = dict(zip(map(str, region.split.symbols), self.sizes, strict=True))
+            forward = at_sizes(forward, values)
         placeholders = forward.find_nodes(op="placeholder")
         given = [
             self.numbers.of(("unread", index)) if slot.value is None else slot.value
@@ -284,6 +287,8 @@ class _Tower:
                 lineage.grad_enabled,
             )
         self.recorder = self.half.recorder
+        for index in lineage.late:  # what has saved it itself, and no view of it, leads there now
+            self.recorder.recording.entered[index].requires_grad_()
         self.roots: Sequence[torch.Tensor] = [one for one, _ in self.half.known]
         self.tangents: list[list[torch.Tensor]] = []
         self.half.build.in_backward = True

@@ -14,6 +14,11 @@ import torch
 
 from windfall.ir.stages import BackwardRegion
 
+# What a node is attached to that leads to no input, and yet is one: its result needs a gradient, as
+# that of a view made under `no_grad` does in eager, and nobody's hooks are called.
+with torch.inference_mode(False):
+    NOWHERE = (torch.empty((), requires_grad=True),)
+
 
 class Edge(torch.autograd.Function):
     """A tensor with the history of another and without its data: what gradients of gradients are

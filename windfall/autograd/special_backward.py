@@ -14,7 +14,9 @@ of the history that eager's have, or raise where it is asked for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +24,7 @@ import torch.fx
 
 from windfall import torch_abi
 from windfall.autograd.higher import Gradients, Leaf, Lineage, Pass, gradients
+from windfall.autograd.histories import NOWHERE
 from windfall.autograd.interpret import at_sizes, replayer
 from windfall.autograd.partition import split
 from windfall.autograd.tracing import ambient_autocast, autocast
@@ -127,14 +130,15 @@ class SpecialBackward:
         tensor_of: Callable[[Sequence[Any], int], torch.Tensor],
         stops: tuple[int, ...],
         wanted: tuple[int, ...],
+        late: tuple[int, ...],
     ) -> dict[int, Any]:
         """Gradients that can be differentiated; `tensor_of` answers, of what was saved, a tensor
         with the history of an input of the node's graph (their numbers are followed by those of its
         results). At results that are `stops`, gradients of gradients end, and go on as those of the
-        result."""
+        result. `late` are inputs that need a gradient since the forward pass is over."""
         given = [one for one in tangents if one is not None]
         needs = tuple([one.requires_grad for one in given])
-        ways = _present(tangents), sizes, ambient_autocast(), needs, stops, wanted
+        ways = _present(tangents), sizes, ambient_autocast(), needs, stops, wanted, late
         answer = self._known(self._differentiated, *ways)
         found = saved(answer.reads)
         with autocast(None):
@@ -220,10 +224,12 @@ class SpecialBackward:
         needs: tuple[bool, ...],
         stops: tuple[int, ...],
         wanted: tuple[int, ...],
+        late: tuple[int, ...],
     ) -> _Answer:
         lineage, asked = self._pass(present, sizes, wanted, cast, needs)
+        lineage = replace(lineage, late=late) if late else lineage
         count = len(self._region.split.signature.inputs)
-        inputs = self._inputs
+        inputs = (*self._inputs, *late)
         places: dict[Any, int] = {lineage.slots[index].leaf: index for index in inputs}
         places |= {("result", one): count + one for one in stops}
         found = self._recorded(lineage, asked, again=True, handles=tuple(places))
@@ -241,6 +247,8 @@ class SpecialBackward:
         elif found.refusal:
             by_eager = self._by_eager(first, histories, found.refusal)
             call = by_eager or _refusing(call, found.refusal)
+        elif any(one.needs_grad for one in joint.signature.outputs):
+            call = _leading_nowhere(call, [one.needs_grad for one in joint.signature.outputs])
         kept = (*saves.inputs, *(count + one for one in saves.results))
         ends = {kept.index(one) for one in histories if one in kept}
         reads = tuple(sorted({*reads_of(joint.graph, len(kept)), *ends}))
@@ -361,6 +369,34 @@ def _without_last(graph: torch.fx.Graph, count: int) -> torch.fx.Graph:
         if node not in last:
             made[node] = copy_into(result, node, made.__getitem__)
     return result
+
+
+class Nowhere(torch.autograd.Function):
+    """The node of gradients whose history leads to nothing but leaves that the graph made itself
+    (`x.detach().requires_grad_() * w`), which nobody can ask a gradient of."""
+
+    @staticmethod
+    def forward(context: Any, results: tuple[Any, ...], *nowhere: Any) -> Any:
+        """The results, attached to nothing that a gradient might go to."""
+        return results
+
+    @staticmethod
+    def backward(context: Any, *tangents: Any) -> Any:
+        """It ends."""
+        return None, None
+
+
+def _leading_nowhere(call: GraphCallable, needs: Sequence[bool]) -> GraphCallable:
+    """Gradients some of which need a gradient that goes nowhere."""
+
+    def leading(*args: Any) -> tuple[Any, ...]:
+        with torch.no_grad():
+            results = list(call(*args))
+        own = tuple(itertools.compress(results, needs))
+        made = iter(Nowhere.apply(own, *NOWHERE))  # type: ignore[no-untyped-call]
+        return tuple(next(made) if need else one for one, need in zip(results, needs, strict=True))
+
+    return leading
 
 
 class Refused(torch.autograd.Function):

@@ -21,9 +21,11 @@ from windfall.ops.registry import lookup
 
 
 class Memory:
-    """One storage. `input` is the position of the graph's input that lives in it, if any."""
+    """One storage. `input` is the position of the graph's input that lives in it, if any.
+    `looked_beyond`: a view with a history shows by address what the tensor that it was taken from
+    does not show."""
 
-    __slots__ = ("generation", "input", "node", "root", "source", "type")
+    __slots__ = ("generation", "input", "looked_beyond", "node", "root", "source", "type")
 
     def __init__(self, type: TensorType, input: int | None = None) -> None:
         self.type = type
@@ -31,6 +33,7 @@ class Memory:
         self.node: torch.fx.Node | None = None
         self.source: tuple[torch.fx.Node, int] | None = None  # result of a tuple, taken when read
         self.generation = 0
+        self.looked_beyond = False
         self.root: Place = Place(self, None, None, (), {}, type)
 
 

@@ -435,8 +435,10 @@ def call(
     args = [substitute(one, values) for one in node.args]
     kwargs = {key: substitute(one, values) for key, one in node.kwargs.items()}
     if node.op == "call_method":
-        receiver, *rest = args
-        return getattr(receiver, str(node.target))(*rest, **kwargs)
+        receiver, name = args[0], str(node.target)
+        if standing_for is None:
+            return getattr(receiver, name)(*args[1:], **kwargs)
+        return standing_for(getattr(type(receiver), name))(*args, **kwargs)
     target: Callable[..., Any] = node.target  # type: ignore[assignment]
     if standing_for is not None:
         target = standing_for(target)

@@ -35,6 +35,7 @@ from windfall.frontend.breaks import (
 )
 from windfall.frontend.effects import Effect
 from windfall.frontend.exchange import cuts
+from windfall.frontend.exchanged_memory import refuse_exchanges
 from windfall.frontend.flow import live_variables
 from windfall.frontend.gradient_effects import settled
 from windfall.frontend.interpreter import Interpreter
@@ -99,6 +100,8 @@ def _run(machine: Interpreter, ambient: AmbientIs, modes: Mapping[str, Any]) -> 
                 captured = _finished(machine, ambient, modes)
             _refuse_counters(machine)
             _refuse_late_writes(machine)
+            stack = machine.frames.stack if machine.stopped is not None else []
+            refuse_exchanges(machine, [one.code for one in stack])
             return captured
     except Specialise as reason:
         _refuse_marked(machine, reason)

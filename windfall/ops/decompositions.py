@@ -196,6 +196,19 @@ def _corrcoef(input: Any) -> Any:
     return (found / deviation.view(-1, 1) / deviation.view(1, -1)).clip(-1, 1)
 
 
+@parts(torch.prod, torch.Tensor.prod, always=True)
+def _prod(input: Any, *args: Any, **kwargs: Any) -> Any:
+    """The gradient of a product without factors is made of the factors in eager, and so has a
+    history; torch's formula for tensors without data leaves them out."""
+    if not isinstance(input, torch.Tensor) or not input.requires_grad:
+        return None
+    if not any(one.__class__ is int and one == 0 for one in input.shape):
+        return None
+    kwargs = {name: one for name, one in kwargs.items() if name != "dtype" or one is not None}
+    found = torch.ops.aten.prod(input, *args, **kwargs)
+    return found + torch.ops.aten.sum(input * input, *args, **kwargs) * 0
+
+
 # ---------------------------------------------------------------------------------------- pooling
 
 
