@@ -245,6 +245,9 @@ class GraphBuilder:
     def _observe(
         self, operation: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any], result: Any
     ) -> None:
+        # A fake is dense. (Kernels that back-propagate may make what is not: it is only handed on.)
+        if keywords.get("layout") not in (None, torch.strided):
+            raise Unsupported(101, f"{operation} of layout {keywords['layout']}")
         if self.lanes is not None:
             self.lanes.note(operation, arguments, keywords, result)
         for inside in self.dispatched:

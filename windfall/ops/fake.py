@@ -140,8 +140,6 @@ class FakeMode(torch_abi.DispatchMode):  # type: ignore[no-untyped-call]
         if any(map(takes_ops_apart, types)):
             return NotImplemented
         kwargs = kwargs or {}
-        if kwargs.get("layout") not in (None, torch.strided):
-            raise Unsupported(101, f"{func} of layout {kwargs['layout']}")
         plan = plan_of(func)
         if plan.composite:
             with self:
