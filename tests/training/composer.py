@@ -267,13 +267,9 @@ _PARTS: dict[str, list[str]] = {
 }
 
 
-def _optimizer(
-    draw: random.Random, name: str, params: Any, narrow: bool
-) -> tuple[torch.optim.Optimizer, Any]:
+def _optimizer(draw: random.Random, name: str, params: Any) -> tuple[torch.optim.Optimizer, Any]:
     cls, rate, options = OPTIMIZERS[name]
     chosen = {key: draw.choice(values) for key, values in options.items()}
-    if narrow and "centered" in chosen:
-        chosen["centered"] = False  # of halves, a difference of squares is of last bits alone
     made: torch.optim.Optimizer = getattr(torch.optim, cls)(params, lr=rate, **chosen)
     return made, chosen
 
@@ -314,10 +310,7 @@ class Program:
         parts = self.parts
         self.model = Net(parts["model"])
         self.optimizer, self.options = _optimizer(
-            draw,
-            parts["optimizer"],
-            _groups(parts["groups"], self.model),
-            parts["model"] == "mixed",
+            draw, parts["optimizer"], _groups(parts["groups"], self.model)
         )
         scales = parts["scaler"] == "yes" and not self.options.get("differentiable")
         self.scaler = (
