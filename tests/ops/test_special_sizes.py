@@ -26,6 +26,11 @@ ROWS: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[torch.Tensor, ...]]] 
         lambda x: F.pixel_unshuffle(x, 7),
         (ones(1, 0, 1, 1), ones(1, 1, 1, 1)),
     ),
+    "a transform, unread": (lambda x: (torch.fft.irfft(x), x + 1)[1], (ones(0, 4), ones(4, 0))),
+    "a transform, refused later": (
+        lambda x: torch.fft.irfft(x).kthvalue(1, 0)[0],
+        (ones(0, 4), ones(0, 0)),
+    ),
     "normal": (lambda x: torch.normal(x, x.double()), (ones(3), ones(3, 2).t())),
     "normal, the other way": (lambda x: torch.normal(x.double(), x), (ones(3),)),
     "normal of halves": (lambda x: torch.normal(x.half(), x), (ones(3),)),
@@ -45,7 +50,7 @@ ROWS: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[torch.Tensor, ...]]] 
         (ones(3, 4).requires_grad_(), ones(1, 4, 3).transpose(1, 2).requires_grad_()),
     ),
 }
-REFUSED = {"pixel_unshuffle, refused"}  # while it is captured, which is a break
+REFUSED = {"pixel_unshuffle, refused", "a transform, unread", "a transform, refused later"}  # while it is captured, which is a break
 
 
 def _seen(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:

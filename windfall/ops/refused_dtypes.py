@@ -38,7 +38,10 @@ _OF_DTYPES = re.compile(
 # Constructors, which are not asked for memory: the number is converted as by `fill`.
 _FILLS = frozenset({"aten::full", "aten::full_like", "aten::new_full"})
 # Of those whose names say that they are torch's own.
-_ASKED = ("_softmax", "_log_softmax", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+_ASKED = (
+    "_softmax", "_log_softmax", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
+    "_fft_r2c", "_fft_c2c", "_fft_c2r",
+)  # fmt: skip
 _ANYTHING = re.compile("")
 _FINE: set[Any] = set()
 
