@@ -386,6 +386,24 @@ op(
 )
 
 
+def _unshuffle_shape(x: TensorType, factor: int) -> Any:
+    if x.rank < 3 or x.elements != 0:
+        return NotImplemented  # as torch's own rule says
+    return TensorType(x.dtype, x.sizes, preserved_strides(x.sizes, x.strides))  # a clone
+
+
+op(
+    "pixel_unshuffle.default",
+    _unshuffle_shape,
+    None,
+    listed(
+        lambda: ((make((0, 1, 6, 6)), 3), {}),
+        lambda: ((make((1, 1, 0, 6)), 3), {}),
+        lambda: ((_channels_last(make((2, 2, 6, 4))), 2), {}),
+    ),
+)
+
+
 def _sampled_shape(x: TensorType, grid: TensorType, *rest: Any) -> Any:
     if x.rank != 4 or grid.rank != 4 or differ((x.sizes[0], 2), (grid.sizes[0], grid.sizes[-1])):
         return NotImplemented  # eager words the error

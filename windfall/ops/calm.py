@@ -37,7 +37,7 @@ _CALM = """
     linalg_qr.default linalg_solve_triangular.default linspace.Scalar_Tensor
     linspace.Tensor_Scalar linspace.Tensor_Tensor logspace.Scalar_Tensor logspace.Tensor_Scalar
     logspace.Tensor_Tensor logspace.default masked_select.default mkldnn_convolution.default
-    mvlgamma.default nonzero.default norm.ScalarOpt_dtype ormqr.default pixel_unshuffle.default
+    mvlgamma.default nonzero.default norm.ScalarOpt_dtype ormqr.default
     range.default range.step reflection_pad3d.default renorm.default replication_pad3d.default
     rot90.default triangular_solve.default
     tril_indices.default triu_indices.default unique_consecutive.default unique_dim.default

@@ -260,9 +260,30 @@ def _average(count: int) -> Parts:
     return rule
 
 
-for _count, _functions in ((1, (F.max_pool1d, F.avg_pool1d)), (2, (F.max_pool2d, F.avg_pool2d))):
-    parts(_functions[0])(_largest(_count))
-    parts(_functions[1])(_average(_count))
+def _largest_in_rows(function: Any) -> Parts:
+    """`max_pool1d` without indices: a kernel of its own, whose result is contiguous, unless a
+    gradient is wanted, where it is `max_pool2d`."""
+    of_all = _largest(1)
+
+    def rule(input: Any, *rest: Any, **named: Any) -> Any:
+        if named.get("return_indices") or len(rest) > 5:
+            return None
+        varying = of_all(input, *rest, **named) if _varies([*rest, *named.values()]) else None
+        if varying is not None:
+            return varying
+        found = function(input, *rest, **named)
+        if input.is_contiguous() or (input.requires_grad and torch.is_grad_enabled()):
+            return found
+        return found.clone(memory_format=torch.contiguous_format)
+
+    return rule
+
+
+parts(F.max_pool1d, always=True)(_largest_in_rows(F.max_pool1d))
+parts(torch.max_pool1d, always=True)(_largest_in_rows(torch.max_pool1d))
+parts(F.max_pool2d)(_largest(2))
+parts(F.avg_pool1d)(_average(1))
+parts(F.avg_pool2d)(_average(2))
 
 
 # ------------------------------------------------------------------------------ recurrent cells

@@ -81,10 +81,14 @@ def _variance(root: bool, with_mean: bool) -> Callable[..., Any]:
         dtype = compute_dtype(x.type.dtype)
         mean, squares = moments(builder, reading(builder, x, dtype), sizes, chosen, dtype)
         lost = 1 if correction is None else correction
-        divisor = (number(builder, count(sizes, chosen), dtype) - lost).maximum(0)
+        elements = number(builder, count(sizes, chosen), dtype)
+        divisor = (elements - lost).maximum(0)
+        # Of nothing there is no variance, though a negative correction makes up elements.
+        made_up = isinstance(lost, int | float) and lost < 0 and count(sizes, chosen) == 0
 
         def spread(index: Index) -> Term:
             variance = squares(index) / divisor
+            variance = variance * math.nan if made_up else variance
             return variance.sqrt() if root else variance
 
         variance = reduced(builder, x, result, chosen, keepdim, spread)

@@ -15,7 +15,7 @@ from windfall.ir.dtype import TensorType, contiguous_strides
 from windfall.ir.symint import Size
 from windfall.ops.creation import _like_shape, _sized_shape
 from windfall.ops.folding import fresh, listed, op
-from windfall.ops.layout import preserved_strides
+from windfall.ops.layout import broadcast_sizes, preserved_strides
 from windfall.ops.registry import Samples
 from windfall.ops.samples import make
 
@@ -43,6 +43,11 @@ def _same(x: TensorType, *parameters: Any, generator: Any = None) -> TensorType:
 
 def _row_major(x: TensorType, *parameters: Any, generator: Any = None) -> TensorType:
     return TensorType(x.dtype, x.sizes, contiguous_strides(x.sizes))
+
+
+def _around_shape(mean: TensorType, spread: TensorType, *, generator: Any = None) -> TensorType:
+    """Of the mean's dtype, whatever that of the spread is."""
+    return fresh(mean.dtype, broadcast_sizes(mean.sizes, spread.sizes))
 
 
 def _dropout_shape(x: TensorType, p: float, train: bool | None) -> tuple[TensorType, TensorType]:
@@ -77,6 +82,11 @@ _over = listed(
 )
 _sized_samples = listed(lambda: (([2, 3],), {}), lambda: (([2, 3],), {"dtype": torch.float64}))
 
+_means_and_spreads = listed(
+    lambda: ((make((2, 3)).t(), make((3, 2)).sigmoid().double()), {}),
+    lambda: ((make((2, 3)).double(), make((3,)).sigmoid()), {}),
+    lambda: ((make((2, 3)).half(), make((2, 1)).sigmoid()), {}),
+)
 _gradients = listed(lambda: ((make((2, 3)).t().sigmoid(), make((3, 2)).sigmoid()), {}))
 _gradients_of_dirichlet = listed(
     lambda: ((make((2, 3)).softmax(-1), make((2, 3)).exp(), make((2, 3)).exp() + 9), {})
@@ -109,7 +119,8 @@ _random(
     listed(lambda: ((torch.full((2, 3), 5.0), make((2, 3)).t().sigmoid().t()), {})),
     refuses=True,
 )
-for _name in ("Tensor_float", "float_Tensor", "Tensor_Tensor", "float_float"):
+_random("normal.Tensor_Tensor", _around_shape, _means_and_spreads, refuses=True)
+for _name in ("Tensor_float", "float_Tensor", "float_float"):
     _random(f"normal.{_name}", refuses=True)
 _random("_standard_gamma.default", _row_major, _over)
 _random("_sample_dirichlet.default", _row_major, _over)

@@ -34,7 +34,10 @@ _OF_DTYPES = re.compile(
     re.IGNORECASE,
 )
 # Of those whose names say that they are torch's own.
-_ASKED = ("_softmax", "_log_softmax", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+_ASKED = (
+    "_softmax", "_log_softmax", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
+    "_fft_r2c", "_fft_c2c", "_fft_c2r",
+)  # fmt: skip
 _ANYTHING = re.compile("")
 _FINE: set[Any] = set()
 
