@@ -90,6 +90,22 @@ def test_a_number_beyond_a_dtype_is_as_in_eager(name: str) -> None:
         assert refused > 3
 
 
+WRAPPED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "new_full": lambda x: x.new_full((2,), -1) > 0,
+    "full_like": lambda x: torch.full_like(x, -1) > 0,
+    "fill": lambda x: torch.fill(x, -1) // 2,
+    "masked_fill": lambda x: x.masked_fill(x > 1, -1) > 2,
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_number_that_wraps_is_compared_as_it_is_held(name: str) -> None:
+    program, x = WRAPPED[name], torch.tensor([0, 1, 3], dtype=torch.uint8)
+    compiled = windfall.compile(program, options={"strict": True})
+    assert torch.equal(compiled(x), program(x))
+    assert windfall.explanation(compiled).graphs
+
+
 def test_large_tensors_are_not_made_to_ask() -> None:
     half = torch.zeros(100, 100, dtype=torch.float16)
     compiled = windfall.compile(lambda x: x.masked_fill(x == 0, -1e9))

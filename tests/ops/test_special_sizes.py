@@ -50,7 +50,8 @@ ROWS: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[torch.Tensor, ...]]] 
         (ones(3, 4).requires_grad_(), ones(1, 4, 3).transpose(1, 2).requires_grad_()),
     ),
 }
-REFUSED = {"pixel_unshuffle, refused", "a transform, unread", "a transform, refused later"}  # while it is captured, which is a break
+# While they are captured, which is a break.
+REFUSED = {"pixel_unshuffle, refused", "a transform, unread", "a transform, refused later"}
 
 
 def _seen(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:

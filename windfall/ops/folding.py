@@ -61,11 +61,14 @@ def fold(builder: Builder, kind: str, sizes: Sizes, dims: Sequence[int], body: A
 
 
 def fitting(value: Any, dtype: torch.dtype) -> Any:
-    """A number as a dtype holds it (what it does not hold was refused: `refused_dtypes.py`); one
-    that varies is made to fit when it is read."""
+    """A number as a dtype holds it: -1 is 255 in uint8 (what eager refuses was refused before, see
+    `refused_dtypes.py`); one that varies is made to fit when it is read."""
     if isinstance(value, Expression) or dtype.is_floating_point:
         return value
-    return bool(value) if dtype is torch.bool else int(value)
+    if dtype is torch.bool:
+        return bool(value)
+    about = torch.iinfo(dtype)
+    return (int(value) - about.min) % (1 << about.bits) + about.min
 
 
 def number(builder: Builder, value: Size, dtype: torch.dtype) -> Term:
