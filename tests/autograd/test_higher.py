@@ -524,6 +524,25 @@ def test_any_order_at_sizes_that_vary(order: int) -> None:
     assert windfall.explanation(compiled).eager == NATIVE
 
 
+# Gradients that need a gradient in eager, though it leads to nothing that anybody can ask it of.
+NOWHERE = {
+    "a leaf made inside": lambda x, w: x.detach().requires_grad_() * w,
+    "and the other one": lambda x, w: x.detach().requires_grad_() * w + (w * w).sum(),
+    "a product without elements": lambda x, w: x[:0].prod(-1) * w.sum(),
+    "all of no elements": lambda x, w: x[:0].prod() * w.sum(),
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_gradients_that_lead_nowhere_need_one_all_the_same(name: str) -> None:
+    told = []
+    for call in (windfall.compile(NOWHERE[name], options={"strict": True}), NOWHERE[name]):
+        x, w = grad(3), grad(3)
+        found = torch.autograd.grad(call(x, w).sum(), [x, w], create_graph=True, allow_unused=True)
+        told.append([one if one is None else (one.shape, one.requires_grad) for one in found])
+    assert told[0] == told[1]
+
+
 def wide_dropout(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return (F.dropout(x @ w, 0.5) ** 4).sum()
 

@@ -68,3 +68,23 @@ def test_what_is_made_of_it_needs_what_it_needs_in_eager(function, made, dynamic
 
     plain = made.startswith(("leaf that", "view of a leaf that")) and function is not not_used
     both(scenario, BY_EAGER if plain else None, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("made", LEAVES)
+def test_what_is_told_to_need_one_does(made):
+    """A view of what is a view of plain data needs none until it is told; it was recorded as one
+    that does already, and the program's word was dropped."""
+
+    def function(x):
+        with torch.no_grad():
+            v = x[1:]
+        v.requires_grad_()
+        return v.exp(), x.sin()
+
+    def scenario(compile):
+        x = LEAVES[made]()
+        results = compile(function)(x)
+        torch.autograd.backward([one.sum() for one in results if one.requires_grad])
+        return [*seen(*results), x.grad if x.is_leaf else None]
+
+    both(scenario, BY_EAGER)

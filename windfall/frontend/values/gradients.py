@@ -125,6 +125,14 @@ def _is_own(tensor: Tensor, machine: Machine) -> bool:
     return not (graph.hides_grad or torch_abi.is_view(tensor.fake(machine)))
 
 
+def _is_unseen(fake: Any) -> bool:
+    """Whether it is a view that was made where autograd does not look (`unseen_views.py`)."""
+    try:
+        return torch_abi.was_unseen(fake)
+    except RuntimeError:  # what it looks at has been written where autograd looks
+        return True
+
+
 def _requires_grad(
     tensor: Tensor, machine: Machine, arguments: Arguments, keywords: Keywords
 ) -> Value:
@@ -135,6 +143,8 @@ def _requires_grad(
         stop(ARGUMENTS, "requires_grad_")
     wanted = given[0].as_constant(machine)
     if tensor.fake(machine).requires_grad is wanted:
+        if _is_unseen(tensor.fake(machine)):  # of what is a view itself, it may need none so far
+            return machine.values.torch_call("call_method", "requires_grad_", [tensor, *given], {})
         return tensor
     if not isinstance(wanted, bool) or not _is_own(tensor, machine):
         stop(UNKNOWN_ATTRIBUTE, f"{tensor.describe()}.requires_grad_()")
