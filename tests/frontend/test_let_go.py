@@ -228,3 +228,67 @@ def test_objects_that_wait_are_not_asked_what_they_are(sizes: list[int]) -> None
     compiled = windfall.compile(program, backend="eager", options={"strict": True})
     odd, x = Asked(), torch.ones(1)
     assert str(compiled(odd, x)) == str(program(odd, x))
+
+
+def _rebound() -> Any:
+    class Made:
+        pass
+
+    reference = weakref.ref(Made)
+    Made = None  # type: ignore[assignment,misc]
+    gc.collect()
+    return reference() is None
+
+
+def _called_back() -> Any:
+    class Made:
+        pass
+
+    told: list[Any] = []
+    reference = weakref.ref(Made, told.append)
+    Made = None  # type: ignore[assignment,misc]
+    gc.collect()
+    return told == [reference]
+
+
+def _with_an_instance() -> Any:
+    class Made:
+        pass
+
+    one: Any = Made()
+    reference = weakref.ref(Made)
+    Made = one = None  # type: ignore[assignment,misc]
+    gc.collect()
+    return reference() is None, one
+
+
+def _with_a_derived_one() -> Any:
+    class Made:
+        pass
+
+    class Derived(Made):
+        pass
+
+    reference = weakref.ref(Made)
+    Made = Derived = None  # type: ignore[assignment,misc]  # noqa: F811
+    gc.collect()
+    return reference() is None, Derived
+
+
+def _deleted() -> Any:
+    class Made:
+        pass
+
+    reference = weakref.ref(Made)
+    del Made
+    gc.collect()
+    return reference() is None
+
+
+@pytest.mark.parametrize(
+    "program", [_rebound, _called_back, _with_an_instance, _with_a_derived_one, _deleted]
+)
+def test_a_class_that_is_watched_goes_where_it_is_let_go(program: Callable[[], Any]) -> None:
+    compiled = windfall.compile(program)
+    for _ in range(2):
+        assert compiled() == program()

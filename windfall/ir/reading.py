@@ -29,6 +29,7 @@ ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "ABSENT", "__slots__"
 _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 # Past any metaclass.
 mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+bases_of: Callable[[type], tuple[type, ...]] = type.__dict__["__bases__"].__get__
 class_dict: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 dictionary_at: Callable[[type], int] = type.__dict__["__dictoffset__"].__get__
 flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__

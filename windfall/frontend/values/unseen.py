@@ -26,6 +26,7 @@ import collections
 import enum
 import gc
 import io
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable
@@ -34,7 +35,16 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 import torch
 
 from windfall.frontend.values.base import Value
-from windfall.ir.reading import ABSENT, flags_of, is_among, length, resolve
+from windfall.ir.reading import (
+    ABSENT,
+    bases_of,
+    class_name,
+    flags_of,
+    is_among,
+    length,
+    mro_of,
+    resolve,
+)
 from windfall.ir.source import Slot, Source
 
 if TYPE_CHECKING:
@@ -142,10 +152,14 @@ _FEW = 64  # items that are asked
 def is_missed(real: object, depth: int = 2, classes: bool = True) -> bool:
     """Whether someone is told when the object dies, or one that it holds: then that must happen in
     its place. `classes`: also where only the collector ends it. A class stands in its own MRO, and
-    holds the members of an enumeration: letting one go ends none."""
+    holds the members of an enumeration: letting one go ends none at once. (One that a function made
+    and somebody watches may go at the next collection.)"""
     kind = type(real)
-    if is_among(kind, _UNMISSED) or (issubclass(kind, type | enum.Enum) and not classes):
+    if is_among(kind, _UNMISSED) or (issubclass(kind, enum.Enum) and not classes):
         return False
+    if issubclass(kind, type) and not classes:
+        made = (one for one in mro_of(cast(type, real)) if "<locals>" in class_name(one))
+        return any(map(_is_watched_class, made))
     # A weak reference that goes is never called back, nor counted; what a memoryview shows is
     # locked as long as it lives.
     if issubclass(kind, _WEAK) or kind is memoryview:
@@ -158,6 +172,13 @@ def is_missed(real: object, depth: int = 2, classes: bool = True) -> bool:
     if held is None or length(real) > _FEW:
         return False
     return any(is_missed(one, depth - 1, classes) for one in held(real))
+
+
+def _is_watched_class(cls: type) -> bool:
+    """Whether there is a weak reference to a class besides those of its bases, who share one."""
+    references = weakref.getweakrefs(cls)
+    own = 2 + len(bases_of(cls))  # the list, and what is passed
+    return len(references) > 1 or any(sys.getrefcount(one) > own + 1 for one in references)
 
 
 def is_kept_alive(value: Any) -> bool:
