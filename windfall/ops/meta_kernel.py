@@ -33,6 +33,8 @@ from windfall.ops.schema import Plan, Return
 
 # Ops that answer quantised tensors; their meta kernels answer plain ones.
 _QUANTISES = re.compile(r"(?<!fake_)quantize_per|affine_quantized|_quantized_tensor|quantized_max")
+# What makes sparse gradients: they are only handed on, as dense ones would be.
+_HANDED_ON = re.compile(r"backward|_sparse_coo_tensor_with_dims")
 
 
 class _Twins:
@@ -101,6 +103,8 @@ def by_meta_kernel(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping
         answer = func(*twin_args, **twin_kwargs)
     except NotImplementedError as error:
         raise Unsupported(101, f"{func}: {str(error).splitlines()[0]}") from error
+    if not _HANDED_ON.search(func._schema.name):
+        _refuse_other_layouts(func, answer)
     device = twins.device or torch.get_default_device()
     for index in plan.written:
         _repair(plan.argument(index, args, kwargs), twins, device)
@@ -113,6 +117,13 @@ def by_meta_kernel(func: Any, plan: Plan, args: tuple[Any, ...], kwargs: Mapping
     if not plan.returns:
         return None
     return _from_meta(answer, plan, plan.returns[0], twins, everything, device)
+
+
+def _refuse_other_layouts(func: Any, answer: Any) -> None:
+    for one in answer if isinstance(answer, list | tuple) else (answer,):
+        if isinstance(one, torch.Tensor) and one.layout is not torch.strided:
+            layout = str(one.layout).removeprefix("torch.")
+            raise Unsupported(101, f"{func}, whose result is {layout}: graphs have strided tensors")
 
 
 def _type_from_meta(answer: torch.Tensor, device: torch.device) -> TensorType:
@@ -134,9 +145,6 @@ def _from_meta(
     same = twins.original(answer, everything)
     if same is not None:
         return same
-    if answer.layout is not torch.strided:
-        layout = str(answer.layout).removeprefix("torch.")
-        raise Unsupported(101, f"a result that is {layout}: graphs have strided tensors")
     type = _type_from_meta(answer, device)
     if returned.argument is None or not returned.view:
         return make(type, Storage())

@@ -42,6 +42,7 @@ from windfall.frontend.values.torchapi import treated
 from windfall.ir.reading import is_among
 from windfall.ir.relation import decide
 from windfall.ir.symint import Size
+from windfall.ops.number_ranges import holds, range_of
 
 if TYPE_CHECKING:
     from windfall.frontend.services import Machine
@@ -353,7 +354,7 @@ def _tensor(machine: Machine, function: Any, arguments: Arguments, keywords: Key
     kind = keywords.get("dtype", values.literal(None))
     if kind.as_constant(machine) is None:
         kind = values.literal(torch.get_default_dtype())
-    if kind.as_constant(machine) in INTEGRAL:  # torch looks at the numbers
+    if not all(_fits(machine, one, kind.as_constant(machine)) for one in numbers):
         return treated(machine, Treatment.GRAPH, function, arguments, keywords)
     held = [SymFloat.of(machine, one).held for one in numbers]
     made = values.torch_call("call_function", torch.stack, [values.tuple(held)], {})
@@ -363,6 +364,21 @@ def _tensor(machine: Machine, function: Any, arguments: Arguments, keywords: Key
         shape = [values.literal(one) for one in sizes]
         made = values.torch_call("call_method", "view", [made, *shape], {})
     return values.torch_call("call_method", "to", [made, kind], {})
+
+
+def _fits(machine: Machine, number: Value, kind: torch.dtype) -> bool:
+    """Whether a number becomes one of a dtype without eager refusing it: that is relied upon of
+    those that vary."""
+    if kind not in INTEGRAL:
+        return True
+    low, high = range_of(kind)
+    if isinstance(number, SymInt):
+        return False
+    if isinstance(number, SymFloat):
+        most = 1 << 53  # whose ends are floats
+        number.rely_on_bounds(machine, max(low, -most), min(high, most), f"{kind}")
+        return True
+    return isinstance(number, Constant) and holds(kind, number.as_constant(machine))
 
 
 _MOST = 64  # numbers of a table that are taken one by one

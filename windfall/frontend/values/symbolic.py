@@ -555,21 +555,31 @@ class SymFloat(Varying):
         own = self.read_as
         if kind in (torch.float64, torch.complex128) or (own and torch.finfo(own).max <= most):
             return
+        self.rely_on_bounds(machine, -most, most, f"{kind}", nan=True)
+
+    def rely_on_bounds(
+        self, machine: Machine, low: float, high: float, purpose: str, *, nan: bool = False
+    ) -> None:
+        """Rely on it that it lies there; `nan`: or is none at all."""
         if self.source is not None and self.value is not None:
-            if not abs(self.value) <= most:
-                reason = Specialise(self.names, f"{kind}", machine.frames.where())
+            if not low <= self.value <= high:
+                reason = Specialise(self.names, purpose, machine.frames.where())
                 reason.passing = True  # others fit
                 raise reason
-            for operation, end in ((">=", -most), ("<=", most)):
+            for operation, end in ((">=", low), ("<=", high)):
                 self._decided(machine, operation, end)
             return
-        if self.span is not None and -most <= self.span.low and self.span.high <= most:
+        if self.span is not None and low <= self.span.low and self.span.high <= high:
             return
         call, literal = machine.values.torch_call, machine.values.literal
-        size = call("call_method", "abs", [self.held], {})
-        condition = call("call_function", COMPARE["<="], [size, literal(most)], {})
-        if not machine.values.made_sure(condition):
-            self.as_constant(machine)
+        for within, beyond, end in ((">=", "<", low), ("<=", ">", high)):
+            sides = [self.held, literal(end)]
+            condition = call("call_function", COMPARE[beyond if nan else within], sides, {})
+            if nan:
+                condition = call("call_method", "logical_not", [condition], {})
+            if not machine.values.made_sure(condition):
+                self.as_constant(machine)
+                return
 
     def as_tensor(self, machine: Machine, kind: torch.dtype) -> Value:
         """The tensor, in this dtype."""

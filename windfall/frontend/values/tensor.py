@@ -3,6 +3,8 @@
 Enters: tensors of the user, results of torch functions. Leaves: nodes of the graph. Invariant: a
 tensor from outside becomes a placeholder (and gets its guard) when it is first used, not before; an
 operation that answers the very tensor it was given (in place) answers the same `Tensor` value.
+
+One file: a tensor and the questions that programs ask of it.
 """
 
 from __future__ import annotations
