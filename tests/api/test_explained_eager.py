@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import windfall
-from windfall import pipeline
+from windfall import codegen
 from windfall.errors import Unsupported
 from windfall.events import LOGS, STAGES, TYPES, Eager, EventKind, EventLog, EventType
 from windfall.reporting.explain import BEHIND_BREAKS, TEXTS
@@ -63,7 +63,7 @@ def test_a_graph_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         return x * 2 + x.relu()
 
-    monkeypatch.setattr(pipeline.codegen, "lower", refuse)
+    monkeypatch.setattr(codegen, "lower", refuse)
     compiled: Any = windfall.compile(twice)
     assert compiled(torch.ones(2)).tolist() == [3, 3]
     told = windfall.explanation(compiled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import threading
 import time
@@ -332,3 +333,19 @@ def test_everything_at_once(seed: int, limit: int, judged: str | tuple[str, ...]
     for one in compiled.values():
         reasons = windfall.explanation(one).fallbacks
         assert all(reason.startswith(judged) for reason in reasons), reasons
+
+
+def test_a_tree_that_another_thread_spoilt_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython counts for all threads at once how deep it is in a tree."""
+    real, said = ast.parse, []
+
+    def spoilt(text: str) -> ast.Module:
+        said.append(text)
+        if len(said) == 1:
+            raise SystemError("AST constructor recursion depth mismatch (before=66, after=63)")
+        return real(text)
+
+    monkeypatch.setattr(ast, "parse", spoilt)
+    compiled = windfall.compile(lambda x: {"doubled": x * 2}, options={"native": False})
+    assert compiled(torch.ones(2))["doubled"].tolist() == [2.0, 2.0]
+    assert len(said) == 2 and not windfall.explanation(compiled).fallbacks

@@ -25,6 +25,7 @@ Invariant: records hold no user tensor (constants of the graph excepted) and pri
 from __future__ import annotations
 
 import ast
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -32,6 +33,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import torch
 import torch.fx
 
+from windfall import locks
 from windfall.dataclass import dataclass
 from windfall.errors import SEGMENT, InternalError, SourceLine
 from windfall.ir.dtype import TensorType
@@ -101,6 +103,10 @@ class Direct:
     structure: Literal["leaf", "tuple", "list"]
 
 
+# CPython counts how deep it is in a tree for all threads at once, and a thread may be interrupted
+# in between (a round of the collector): the count is wrong then, and it raises SystemError.
+_one_tree = locks.recursive_lock()
+
 # Line, last line, column, last column of a piece of the user's source; a column of -1: none.
 Span = tuple[int, int, int, int]
 
@@ -128,19 +134,28 @@ class Segment:
 
     def load(self, graph: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """The function that `source` defines. Its frames show the user's file and lines."""
-        tree = ast.parse(self.source)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler | ast.arg) and self.spans:
-                span = self.spans[node.lineno - 1]
-                node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = span
+        with _one_tree:
+            try:
+                code = self._code()
+            except SystemError:  # a thread that is not ours was at a tree of its own
+                code = self._code()
         namespace = {**self.namespace, self.graph_name: graph, SEGMENT: True}
-        exec(compile(tree, self.file, "exec"), namespace)
+        exec(code, namespace)
         function: Any = namespace.get(self.name)
         if function is None:
             raise InternalError(f"the source of segment {self.name} does not define it")
         if self.function:
             function.__code__ = function.__code__.replace(co_name=self.function)
         made: Callable[..., Any] = function
+        return made
+
+    def _code(self) -> types.CodeType:
+        tree = ast.parse(self.source)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler | ast.arg) and self.spans:
+                span = self.spans[node.lineno - 1]
+                node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = span
+        made: types.CodeType = compile(tree, self.file, "exec")
         return made
 
 
